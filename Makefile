@@ -1,0 +1,101 @@
+# `make` alone lists the targets. Everything below runs in .venv, which holds exactly requirements.lock.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# The committed notebook outputs are compared on Python 3.11, so that one is taken where it exists.
+PYTHON ?= python3.11 python3.12 python3.13 python3
+PORT ?= 8000
+UV_VERSION := 0.13.8
+CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run \
+	--disable-background-networking --disable-component-update --disable-sync
+GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md \
+	.pytest_cache .ruff_cache .hypothesis build *.egg-info
+
+# One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help book test figures serve pdf bench stress lint lock clean _chromium
+
+help: ## list the targets (what a bare `make` does)
+	@echo "The executable companion to two papers on next-token prediction. Targets:"
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{ printf "%-15s %s\n", $$1, $$2 }'
+	@echo
+	@echo "The first run creates $(VENV) from requirements.lock; PYTHON=... chooses the Python for it."
+
+$(VENV)/.locked: requirements.lock
+	@for name in $(PYTHON); do \
+	  if "$$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	  then found="$$name"; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "make: none of '$(PYTHON)' is Python 3.11 or newer with venv; install one (Debian: apt install python3-venv) or name it: make PYTHON=..." >&2; \
+	  exit 1; \
+	fi; \
+	echo "creating $(VENV) with $$($$found --version)"; \
+	"$$found" -m venv --clear $(VENV)
+	$(PY) -m pip install --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.ready: pyproject.toml $(VENV)/.locked
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
+	$(PY) -m ntpnb.book run
+	$(PY) -m ntpnb.book collect
+	$(VENV)/bin/jupyter-book build book -W -n --keep-going --all
+	@echo "open _build/html/index.html (or: make serve)"
+
+test: _chromium lint book ## every check: lint, unit, property, notebook outputs, book, browser
+	$(PY) -m pytest -n 2 --dist loadfile
+	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
+	  $(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile book/nb; \
+	else \
+	  echo "notebook outputs are compared on Python 3.11 only; this is $$($(PY) --version)"; \
+	fi
+
+lint: $(VENV)/.ready ## ruff: the code as it is, changing nothing
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+
+figures: $(VENV)/.ready ## execute every notebook anew and with it draw every figure
+	$(PY) -m ntpnb.book run --force
+
+serve: book ## show the book at http://localhost:8000 (PORT=... for another)
+	$(PY) -m http.server --directory _build/html $(PORT)
+
+pdf: _chromium book ## the book as one PDF, _build/ntpnb.pdf
+	$(VENV)/bin/jupyter-book build book -W -n --keep-going --all \
+	  --builder custom --custom-builder singlehtml
+	$(CHROMIUM) --virtual-time-budget=60000 --no-pdf-header-footer \
+	  --print-to-pdf=_build/ntpnb.pdf _build/singlehtml/index.html
+
+bench: $(VENV)/.ready ## timings against what one would otherwise write (installs the bench extra)
+	$(PY) -m pip install --quiet --no-build-isolation --editable '.[bench]'
+	$(PY) -m benchmarks
+
+stress: $(VENV)/.ready ## the property tests with many more examples, new ones on every run
+	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m hypothesis -n 2 --dist loadfile
+
+lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay (UPGRADE=--upgrade moves all)
+	$(PY) -m venv _build/uv
+	_build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
+	_build/uv/bin/uv pip compile pyproject.toml requirements.in \
+	  --extra reference --extra book --extra test \
+	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	  --quiet $(UPGRADE) --output-file requirements.lock
+
+clean: ## remove everything generated except .venv and the committed notebooks
+	rm -rf $(GENERATED)
+
+_chromium:
+	@command -v chromium >/dev/null || { \
+	  echo "make: chromium is missing; the browser checks and the PDF need it (Debian: apt install chromium)" >&2; exit 1; }

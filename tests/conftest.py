@@ -1,0 +1,14 @@
+"""What every test shares: one BLAS thread, and property tests that draw the same examples each time."""
+
+import os
+
+from hypothesis import settings
+
+# BLAS reads these once, when numpy is loaded; nothing has imported numpy yet.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+# No deadline: a slow machine is not a wrong result. No database: what ran before must not matter.
+settings.register_profile("check", derandomize=True, deadline=None, database=None)
+settings.register_profile("stress", max_examples=2000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
