@@ -1,4 +1,4 @@
-"""What every test shares: one BLAS thread, and property tests that draw the same examples each time."""
+"""What every test shares: one BLAS thread, and property tests that repeat the same examples."""
 
 import os
 
