@@ -90,8 +90,7 @@ lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay
 	_build/uv/bin/uv pip compile pyproject.toml requirements.in \
 	  --extra reference --extra book --extra test \
 	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-	  --quiet $(UPGRADE) --output-file requirements.lock
+	  --custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 
 clean: ## remove everything generated except .venv and the committed notebooks
 	rm -rf $(GENERATED)
