@@ -1,0 +1,292 @@
+"""Gradient methods, recorded along the way, on one problem or on many of the same shape."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ntpnb.finite import FinitePart
+from ntpnb.loss import as_weights, cross_entropy, excess_loss
+
+RECORDS_PER_RUN = 200
+
+
+@dataclass(frozen=True)
+class GD:
+    """Gradient descent, ``W ← W − step · ∇`` (T24 Sec. 5; L24 Algo-GD)."""
+
+    step: float
+
+    def __post_init__(self):
+        _require_positive_step(self.step)
+
+    def _start(self, W):
+        return lambda gradient, k: self.step * gradient
+
+
+@dataclass(frozen=True)
+class NGD:
+    """Normalized gradient descent, ``W ← W − step · ∇/‖∇‖``; a zero gradient is a zero step."""
+
+    step: float
+
+    def __post_init__(self):
+        _require_positive_step(self.step)
+
+    def _start(self, W):
+        def move(gradient, k):
+            size = np.sqrt(np.einsum("...pq,...pq->...", gradient, gradient))[..., None, None]
+            return gradient * (self.step / np.where(size > 0, size, np.inf))
+
+        return move
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with bias correction (Kingma & Ba 2015, Algorithm 1) and ``epsilon = 1e-8``."""
+
+    step: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = field(default=1e-8, repr=False)
+
+    def __post_init__(self):
+        _require_positive_step(self.step)
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
+
+    def _start(self, W):
+        first, second = np.zeros_like(W), np.zeros_like(W)
+
+        def move(gradient, k):
+            first.__imul__(self.beta1).__iadd__((1 - self.beta1) * gradient)
+            second.__imul__(self.beta2).__iadd__((1 - self.beta2) * gradient**2)
+            rate = self.step / (1 - self.beta1**k)
+            return rate * first / (np.sqrt(second / (1 - self.beta2**k)) + self.epsilon)
+
+        return move
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """How recorded matrices ``W_k`` compare with the theory, arrays shaped like ``run.loss``.
+
+    Attributes
+    ----------
+    alignment : ndarray
+        Cosine between ``W_k`` and ``W^mm``; nan where ``W_k`` or ``W^mm`` is zero and has none.
+    angle : ndarray
+        The same angle in radians, accurate near zero where the cosine is not.
+    corrected_alignment : ndarray
+        Cosine between ``W_k − W*`` and ``W^mm``.
+    finite_error : ndarray
+        ``‖P_F W_k − W*‖``, absolute.
+    """
+
+    alignment: np.ndarray
+    angle: np.ndarray
+    corrected_alignment: np.ndarray
+    finite_error: np.ndarray
+
+
+def compare(W, finite, svm):
+    """Compare a stack ``W``, shape (..., p, q), with a finite part and a max-margin solution."""
+    shifted = W - finite.W
+    inside = finite.subspace.project(W) - finite.W
+    return Comparison(
+        np.cos(_angle(W, svm.W)),
+        _angle(W, svm.W),
+        np.cos(_angle(shifted, svm.W)),
+        np.linalg.norm(inside, axis=(-2, -1)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Recorded matrices of a run; for a batch of n problems every array but ``steps`` leads with n.
+
+    Attributes
+    ----------
+    steps : ndarray of int, shape (r,)
+    W : ndarray, shape (r, p, q)
+    loss : ndarray, shape (r,)
+        Cross-entropy in nats.
+    excess : ndarray, shape (r,)
+        Cross-entropy minus entropy in nats, without cancellation.
+    norm : ndarray, shape (r,)
+        Frobenius norm of ``W``.
+    """
+
+    steps: np.ndarray
+    W: np.ndarray
+    loss: np.ndarray
+    excess: np.ndarray
+    norm: np.ndarray
+
+    def compare(self, finite, svm):
+        """Compare each record with the theory.
+
+        Parameters
+        ----------
+        finite : FinitePart, or a list of n for a batch
+        svm : MarginSolution, or a list of n for a batch
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        ValueError
+            A list of the wrong length, or one of the two is a list and the other is not.
+        """
+        if self.W.ndim == 3 and isinstance(finite, FinitePart):
+            return compare(self.W, finite, svm)
+        n = len(self.W) if self.W.ndim == 4 else 1
+        lengths = [len(x) if isinstance(x, list | tuple) else None for x in (finite, svm)]
+        if self.W.ndim == 3 or lengths != [n, n]:
+            raise ValueError(
+                f"finite and svm have lengths {lengths} (None: not a list) for "
+                f"{'one run' if self.W.ndim == 3 else f'a batch of {n} runs'}; "
+                "give one of each per problem"
+            )
+        each = [compare(W, f, s) for W, f, s in zip(self.W, finite, svm, strict=True)]
+        return Comparison(*(np.stack([getattr(c, f) for c in each]) for f in vars(each[0])))
+
+
+def descend(data, method, steps, init=None, record=None):
+    """Run a gradient method on the cross-entropy.
+
+    Parameters
+    ----------
+    data : NextTokenData, or a list of n with equal shapes
+        A list runs as one batched computation.
+    method : GD, NGD or Adam
+    steps : int
+        Number of iterations.
+    init : array_like, shape (p, q), or (n, p, q) for a list, optional
+        Default: zeros.
+    record : increasing sequence of int in 0…steps, optional
+        When to record. Default: about 200 steps on a logarithmic grid, both ends included.
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    ValueError
+        Problems of different shapes, an ``init`` of the wrong shape, or an unusable ``record``.
+
+    References
+    ----------
+    T24 (002) Sec. 5 and App. A; L24 (004) Sec. 5.
+    """
+    single = not isinstance(data, list | tuple)
+    problems = [data] if single else list(data)
+    problem = _Stack(problems)
+    if steps != int(steps) or steps < 0:
+        raise ValueError(f"steps is {steps}; it must be a nonnegative integer")
+    steps = int(steps)
+    record = log_grid(steps) if record is None else _checked_record(record, steps)
+    W = np.zeros((len(problems), *problems[0].shape))
+    if init is not None:
+        init = as_weights("init", init, problems[0])
+        if init.shape != (W.shape[1:] if single else W.shape):
+            raise ValueError(
+                f"init has shape {init.shape}; it needs {W.shape[1:] if single else W.shape}"
+            )
+        W += init
+    kept = np.empty((len(record), *W.shape))
+    move = method._start(W)
+    done = 0
+    for r, until in enumerate(record):
+        for k in range(done + 1, until + 1):
+            W -= move(problem.gradient(W), k)
+        kept[r], done = W, until
+    kept = np.swapaxes(kept, 0, 1)
+    loss, excess = (
+        np.stack([f(w, d) for w, d in zip(kept, problems, strict=True)])
+        for f in (cross_entropy, excess_loss)
+    )
+    norm = np.linalg.norm(kept, axis=(-2, -1))
+    if single:
+        kept, loss, excess, norm = kept[0], loss[0], excess[0], norm[0]
+    return Trace(record, kept, loss, excess, norm)
+
+
+def log_grid(steps):
+    """Increasing integers from 0 to ``steps``, about 200 of them, evenly spaced in log(1 + k)."""
+    grid = np.expm1(np.linspace(0, np.log1p(steps), RECORDS_PER_RUN))
+    return np.unique(np.rint(grid).astype(np.int64))
+
+
+class _Stack:
+    """Same-shaped problems as stacked arrays; the gradient of all of them at once."""
+
+    def __init__(self, problems):
+        first = problems[0] if problems else None
+        for i, d in enumerate(problems):
+            if (d.shape, d.target_probs.shape) != (first.shape, first.target_probs.shape):
+                raise ValueError(
+                    f"data[{i}] has W {d.shape} and target_probs {d.target_probs.shape}, data[0] "
+                    f"{first.shape} and {first.target_probs.shape}; a batch needs equal shapes"
+                )
+            if (d.token_embeddings is None) != (first.token_embeddings is None):
+                raise ValueError(f"data[{i}] and data[0] must both have token_embeddings, or none")
+        if first is None:
+            raise ValueError("data is an empty list; it needs at least one problem")
+        # Tokens lead and contexts trail, so that both products are plain matrix products.
+        self.H = np.stack([d.context_embeddings for d in problems])
+        self.Ht = np.ascontiguousarray(np.swapaxes(self.H, 1, 2))
+        self.pi = np.stack([d.context_probs for d in problems])[:, None, :]
+        P = np.stack([d.target_probs.T for d in problems])
+        self.target = self.pi * P
+        self.T = self.Tt = self.log_counts = None
+        if first.token_embeddings is not None:
+            self.T = np.stack([d.token_embeddings for d in problems])
+            self.Tt = np.ascontiguousarray(np.swapaxes(self.T, 1, 2))
+        if any(d.candidate_counts is not None for d in problems):
+            counts = [
+                d.candidates.T if d.candidate_counts is None else d.candidate_counts.T
+                for d in problems
+            ]
+            with np.errstate(divide="ignore"):
+                self.log_counts = np.log(np.stack(counts))
+
+    def gradient(self, W):
+        S = W @ self.Ht
+        if self.T is not None:
+            S = self.T @ S
+        if self.log_counts is not None:
+            S += self.log_counts
+        S -= S.max(axis=1, keepdims=True)
+        np.exp(S, out=S)
+        S *= self.pi / S.sum(axis=1, keepdims=True)
+        S -= self.target
+        if self.T is not None:
+            S = self.Tt @ S
+        return S @ self.H
+
+
+def _angle(W, direction):
+    """Angle in radians between matrices, shape (...); Kahan's formula, accurate near 0 and π."""
+    a, b = (np.linalg.norm(x, axis=(-2, -1), keepdims=True) for x in (W, direction))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        u, v = W / a, direction / b
+    return 2 * np.arctan2(
+        np.linalg.norm(u - v, axis=(-2, -1)), np.linalg.norm(u + v, axis=(-2, -1))
+    )
+
+
+def _checked_record(record, steps):
+    record = np.array(record)
+    good = record.ndim == 1 and record.size and np.issubdtype(record.dtype, np.integer)
+    if not (good and (np.diff(record) > 0).all() and record[0] >= 0 and record[-1] <= steps):
+        raise ValueError(f"record must be increasing integers between 0 and steps = {steps}")
+    return record.astype(np.int64)
+
+
+def _require_positive_step(step):
+    if not (np.isfinite(step) and step > 0):
+        raise ValueError(f"step is {step}; it must be positive and finite")

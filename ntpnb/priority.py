@@ -1,0 +1,87 @@
+"""Token-priority graphs: which tokens must tie and which must win, context by context."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPriority:
+    """The order that a dataset imposes on its tokens' scores, group by group.
+
+    Attributes
+    ----------
+    groups : ndarray, shape (G,)
+        Names of the context groups, increasing.
+    components : ndarray of int, shape (G, V)
+        Strongly connected component (SCC) of each token in each group's graph; −1 where the
+        token is no candidate. Two tokens of one row share a component iff their labels are equal.
+    equal : ndarray of int, shape (n, 3)
+        Rows ``(group, i, j)`` with ``i ≍ j``: ``i`` stands for the component, ``j`` runs over its
+        other tokens.
+    strict : ndarray of int, shape (n, 3)
+        Rows ``(group, i, j)`` with ``i ⇒ j``, both standing for their components. The closure of
+        ``equal`` and ``strict`` is the whole order.
+    """
+
+    groups: np.ndarray
+    components: np.ndarray
+    equal: np.ndarray
+    strict: np.ndarray
+
+    def positions(self, pairs):
+        """Row of each pair's group in ``groups``, shape (n,)."""
+        return np.searchsorted(self.groups, pairs[:, 0])
+
+
+def token_priority(data):
+    """Token-priority graphs (TPGs) of a dataset and the order they impose (L24 Sec. 3.1).
+
+    In a group's graph every in-support token of every row points at all other candidates of that
+    row. Tokens that reach each other tie (``i ≍ j``); otherwise reachability is priority
+    (``i ⇒ j``). For T24's data, where each row is its own group, the components are the supports
+    and ``strict`` puts each support over the tokens outside it (T24 Def. 2).
+
+    Parameters
+    ----------
+    data : NextTokenData
+
+    Returns
+    -------
+    TokenPriority
+        Reduced: one representative (the smallest token) per component.
+    """
+    G, V = len(data.group_names), data.vocab_size
+    row_start = data.group_index[:, None] * V  # node (group, token) is group · V + token
+    anchor = data.support.argmax(1)[:, None]
+    rows, tokens = np.nonzero(data.candidates)
+    heads = row_start[rows, 0] + tokens
+    anchors = (row_start + anchor)[rows, 0]
+    # A star around one in-support token, with edges back from the others, has the same closure
+    # as all |S_j| · V edges.
+    back = data.support[rows, tokens]
+    tail = np.concatenate([anchors, heads[back]])
+    head = np.concatenate([heads, anchors[back]])
+    graph = coo_matrix((np.ones(len(tail), dtype=np.int8), (tail, head)), shape=(G * V, G * V))
+    labels = connected_components(graph, directed=True, connection="strong")[1]
+
+    nodes = np.unique(heads)
+    components = np.full(G * V, -1)
+    components[nodes] = labels[nodes]
+    representative = np.full(labels.max() + 1, G * V)
+    np.minimum.at(representative, labels[nodes], nodes)
+
+    followers = nodes[representative[labels[nodes]] != nodes]
+    equal = np.stack([representative[labels[followers]], followers], axis=1)
+    between = labels[anchors] != labels[heads]
+    strict = np.stack([labels[anchors[between]], labels[heads[between]]], axis=1)
+    strict = representative[np.unique(strict, axis=0)]
+    strict = strict[np.lexsort(strict.T[::-1])]
+
+    def named(pairs):
+        group, i = np.divmod(pairs[:, 0], V)
+        return np.stack([data.group_names[group], i, pairs[:, 1] % V], axis=1)
+
+    return TokenPriority(data.group_names, components.reshape(G, V), named(equal), named(strict))

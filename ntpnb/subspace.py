@@ -1,0 +1,250 @@
+"""The subspace spanned by the ties: T24's F, L24's S_cyc. Finite parts live in it."""
+
+import numpy as np
+import scipy.linalg as sla
+
+from ntpnb.loss import as_weights
+from ntpnb.priority import token_priority
+
+# Directions of relative size below this are rounding: embeddings count as dependent.
+RANK_TOLERANCE = 1e-11
+BASIS_LIMIT = 2**26  # entries of an explicit basis (512 MiB)
+CACHE_LIMIT = 2**23  # entries of cached factors (64 MiB); beyond it they are computed again
+
+
+def equal_subspace(data, order=None):
+    """Span the generators ``(t_i − t_j) h_gᵀ`` of all ties ``i ≍ j`` of all groups ``g``.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority, optional
+        ``token_priority(data)``, where it is at hand already.
+
+    Returns
+    -------
+    EqualSubspace
+        With ``dim``, ``project``, ``reject``, ``fit`` and ``basis``.
+
+    References
+    ----------
+    T24 (002) Eq. (5): the data subspace F. L24 (004) Def. 3: the cyclic subspace S_cyc.
+    """
+    order = token_priority(data) if order is None else order
+    kind = _TokenwiseSubspace if data.token_embeddings is None else _DenseSubspace
+    return kind(data, order)
+
+
+class EqualSubspace:
+    """A subspace of ``p × q`` matrices (see :func:`equal_subspace`).
+
+    Attributes
+    ----------
+    dim : int
+        Its dimension.
+    """
+
+    def __init__(self, data, order):
+        self._data = data
+        self._order = order
+
+    def project(self, W):
+        """Orthogonal projection onto the subspace, shape (..., p, q)."""
+        W = as_weights("W", W, self._data)
+        inside = self._project(W)
+        # What is left of the rest is rounding of the first pass; a second pass removes it.
+        return inside + self._project(W - inside)
+
+    def reject(self, W):
+        """Orthogonal projection onto the complement, shape (..., p, q)."""
+        W = as_weights("W", W, self._data)
+        return W - self.project(W)
+
+    @property
+    def basis(self):
+        """An orthonormal basis, shape (dim, p, q).
+
+        Raises
+        ------
+        ValueError
+            The basis would have more than 2**26 entries.
+        """
+        p, q = self._data.shape
+        if (entries := self.dim * p * q) > BASIS_LIMIT:
+            raise ValueError(
+                f"a basis of {self.dim} matrices of shape ({p}, {q}) has {entries} entries, more "
+                f"than {BASIS_LIMIT}; use project and reject, which need none"
+            )
+        return self._basis().reshape(self.dim, p, q)
+
+    def _pair_matrices(self):
+        """Return the generators ``(t_i − t_j) h_gᵀ / ‖h_g‖``, shape (n, p, q)."""
+        pairs = self._order.equal
+        h = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
+        T = self._data.token_embeddings
+        T = np.eye(self._data.vocab_size) if T is None else T
+        return np.einsum("np,nq->npq", T[pairs[:, 1]] - T[pairs[:, 2]], h)
+
+
+class _DenseSubspace(EqualSubspace):
+    """General token embeddings: an orthonormal basis in the coordinates that W can use."""
+
+    def __init__(self, data, order):
+        super().__init__(data, order)
+        pairs = order.equal
+        h = _unit_rows(data.group_embeddings)
+        T = data.token_embeddings
+        # A pair only sees the row spaces of T and H: orthonormal coordinates there are enough.
+        self._left, self._right = _thin_svd(T)[2], _thin_svd(h)[2]
+        differences = (T[pairs[:, 1]] - T[pairs[:, 2]]) @ self._left.T
+        size = len(pairs) * len(self._left) * len(self._right)
+        if size > 4 * BASIS_LIMIT:
+            raise ValueError(
+                f"{len(pairs)} ties between tokens embedded in {len(self._left)} × "
+                f"{len(self._right)} dimensions need {size} numbers, more than {4 * BASIS_LIMIT}; "
+                "use fewer contexts, or token_embeddings=None where tokens are one-hot"
+            )
+        h = h[order.positions(pairs)] @ self._right.T
+        rows = np.einsum("np,nq->npq", differences, h).reshape(len(pairs), -1)
+        self._factor = _thin_svd(rows)
+        self.dim = len(self._factor[1])
+
+    def _project(self, W):
+        A = self._left @ W @ self._right.T
+        V = self._factor[2]
+        A = (A.reshape(*A.shape[:-2], -1) @ V.T @ V).reshape(A.shape)
+        return self._left.T @ A @ self._right
+
+    def fit(self, targets):
+        pairs, g = self._order.equal, self._order.positions(self._order.equal)
+        gaps = targets[g, pairs[:, 1]] - targets[g, pairs[:, 2]]
+        U, s, V = self._factor
+        flat = (gaps / _norms(self._data.group_embeddings)[g]) @ U / s @ V
+        return self._left.T @ flat.reshape(len(self._left), len(self._right)) @ self._right
+
+    def _basis(self):
+        coordinates = self._factor[2].reshape(self.dim, len(self._left), len(self._right))
+        return self._left.T @ coordinates @ self._right
+
+
+class _TokenwiseSubspace(EqualSubspace):
+    """One-hot tokens: given the common score of each component, the rows of W decouple.
+
+    Component ``k`` of group ``g`` has the embedding ``h_k = h_g`` and the unknown common score
+    ``c_k``. Row ``i`` of the smallest W with prescribed differences solves
+    ``H_i w_i = y_i + c`` over the components that hold token ``i``; the best ``c`` solves one
+    system as large as the number of components. No basis of F is formed.
+    """
+
+    def __init__(self, data, order):
+        super().__init__(data, order)
+        labels, member = np.unique(order.components, return_inverse=True)
+        member = member.reshape(order.components.shape)
+        sizes = np.bincount(member.ravel(), minlength=len(labels))
+        tied = (sizes > 1) & (labels >= 0)
+        number = np.cumsum(tied) - 1
+        group, token = np.nonzero(tied[member])
+        k = number[member[group, token]]
+        self._count = int(tied.sum())
+        self._owner = np.zeros(self._count, dtype=int)
+        self._owner[k] = group
+        self._scale = _norms(data.group_embeddings)[self._owner]
+        self._h = data.group_embeddings[self._owner] / self._scale[:, None]
+        self._holders = [k[token == i] for i in range(data.vocab_size)]
+        self._factors = {}
+        self._solve_common()
+        q = data.shape[1]
+        ranks = [len(self._factor(i)[1]) for i in range(data.vocab_size)]
+        free = self._common_space.shape[1] + sum(q - r for r in ranks)
+        self.dim = data.vocab_size * q - free  # the complement: common scores and null spaces
+
+    def _factor(self, i):
+        """Thin SVD of the embeddings ``H_i`` of the components that hold token ``i``."""
+        if i not in self._factors:
+            factor = _thin_svd(self._h[self._holders[i]])
+            entries = sum(U.size + Vt.size for U, _, Vt in self._factors.values())
+            if entries > CACHE_LIMIT:
+                return factor
+            self._factors[i] = factor
+        return self._factors[i]
+
+    def _solve_common(self):
+        """Which common scores are attainable, and a factor of the quadratic form they minimise."""
+        n = self._count
+        outside = np.zeros((n, n))  # Σ_i (projection off the range of H_i)
+        for i, holders in enumerate(self._holders):
+            U, s, _ = self._factor(i)
+            if len(s) < len(holders):
+                outside[np.ix_(holders, holders)] += np.eye(len(holders)) - U @ U.T
+        values, vectors = sla.eigh(outside) if outside.any() else (np.zeros(n), np.eye(n))
+        bound = values > RANK_TOLERANCE * n
+        self._common_space = vectors[:, ~bound]
+        self._bound_space, self._bound_values = vectors[:, bound], values[bound]
+        form = np.zeros((n, n))
+        for i, holders in enumerate(self._holders):
+            U, s, _ = self._factor(i)
+            half = U / s
+            form[np.ix_(holders, holders)] += half @ half.T
+        Z = self._common_space
+        self._chol = sla.cho_factor(Z.T @ form @ Z) if Z.shape[1] else None
+
+    def fit(self, targets):
+        """Smallest W whose tied scores differ as ``targets`` do, shape (p, q).
+
+        ``targets``, shape (G, V), holds a wanted score of every token in every group; only its
+        differences between tied tokens count. Where no W meets them all, the result is some
+        approximate fit inside the subspace, good as a starting point only.
+        """
+        targets = targets[self._owner].T / self._scale
+        missed = np.zeros(
+            self._count
+        )  # by the targets as they stand, before a common score is added
+        for i, holders in enumerate(self._holders):
+            U = self._factor(i)[0]
+            y = targets[i, holders]
+            missed[holders] += y - U @ (U.T @ y)
+        Z = self._bound_space
+        return self._fit(targets - Z @ (Z.T @ missed / self._bound_values))
+
+    def _project(self, W):
+        return self._fit(W @ self._h.T)
+
+    def _fit(self, targets):
+        """``fit`` for targets of shape (..., V, n) per token and component, in unit-norm scores."""
+        Z = self._common_space
+        slope = np.zeros((*targets.shape[:-2], self._count))
+        reduced = []
+        for i, holders in enumerate(self._holders):
+            U, s, _ = self._factor(i)
+            reduced.append(targets[..., i, holders] @ U / s)
+            slope[..., holders] += reduced[-1] @ (U / s).T
+        c = np.zeros_like(slope)
+        if Z.shape[1]:
+            right = (slope @ Z).reshape(-1, Z.shape[1]).T
+            c = -(Z @ sla.cho_solve(self._chol, right)).T.reshape(slope.shape)
+        W = np.empty((*targets.shape[:-2], *self._data.shape))
+        for i, holders in enumerate(self._holders):
+            U, s, Vt = self._factor(i)
+            W[..., i, :] = (reduced[i] + c[..., holders] @ U / s) @ Vt
+        return W
+
+    def _basis(self):
+        return _thin_svd(self._pair_matrices().reshape(len(self._order.equal), -1))[2]
+
+
+def _norms(H):
+    norms = np.linalg.norm(H, axis=1)
+    return np.where(norms > 0, norms, 1.0)
+
+
+def _unit_rows(H):
+    return H / _norms(H)[:, None]
+
+
+def _thin_svd(A):
+    """Thin SVD ``(U, s, Vᵀ)`` of ``A`` without its part of rounding size."""
+    if A.size == 0:
+        return np.zeros((len(A), 0)), np.zeros(0), np.zeros((0, A.shape[1]))
+    U, s, Vt = sla.svd(A, full_matrices=False)
+    rank = np.count_nonzero(s > RANK_TOLERANCE * s[0] * np.sqrt(len(A)))
+    return U[:, :rank], s[:rank], Vt[:rank]
