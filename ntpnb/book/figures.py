@@ -1,28 +1,31 @@
-"""The book's figures: one style, the papers' four panels, and saving with the data behind them."""
-
-import csv
-import hashlib
-import io
-import os
-import re
-from base64 import b64encode
-from collections.abc import Mapping
-from itertools import product
-from pathlib import Path
+"""The book's figures: one style, the papers' four panels, and saving with data (`save`)."""
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
 
-from . import project
+from .saving import save
+
+__all__ = [
+    "BACKGROUND",
+    "DASHES",
+    "MARKERS",
+    "PALETTE",
+    "curves",
+    "four_panels",
+    "save",
+    "use_style",
+]
 
 BACKGROUND = "#fcfcfa"
 """An opaque, nearly white card, so that a figure reads the same in light and dark mode."""
 
-PALETTE = ("#0072b2", "#c04a00", "#00795c", "#a0417f", "#8a6a00", "#3d3d3d")
-"""Okabe and Ito's hues, darkened until each has contrast 4.5 or more with the background."""
+PALETTE = ("#0072b2", "#d55e00", "#003d30", "#830768", "#565000", "#8f8f8f")
+"""Okabe and Ito's hues, their lightness spread so that all stay apart under every kind of colour
+blindness, each with contrast 3 or more against the background."""
 
+_INK = "#3d3d3d"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -48,21 +51,6 @@ _STYLE = {
     "ytick.labelsize": 9,
     "legend.fontsize": 9,
 }
-# Nothing in the files may depend on the time or on a random number.
-_OUTPUT = {
-    "savefig.facecolor": "auto",
-    "savefig.bbox": None,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "ntpnb",
-    "pdf.fonttype": 42,
-    "image.composite_image": True,
-}
-_METADATA = {
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-_DPI = 150
 
 
 def use_style():
@@ -71,34 +59,46 @@ def use_style():
     mpl.rcParams.update(_STYLE)
 
 
-def curve(run, trace):
-    """Collect what `four_panels` draws.
+def curves(run, trace):
+    """Collect what `four_panels` draws, from one run or a batch.
 
     Parameters
     ----------
     run
-        What `ntpnb.descend` returned for one problem.
+        What `ntpnb.descend` returned.
     trace
-        What ``run.compare(fin, svm)`` returned: ``.alignment``, ``.corrected_alignment``,
-        ``.finite_error``.
+        What ``run.compare(fin, svm)`` returned.
 
     Returns
     -------
-    dict
-        Seven arrays of shape (r,), by the names above.
+    list of dict
+        For each problem of the batch (one for a single run), arrays of shape (r,) named as
+        `four_panels` wants them.
     """
-    of_run = {name: getattr(run, name) for name in ("steps", "loss", "excess", "norm")}
+    of_run = {name: getattr(run, name) for name in ("loss", "excess", "norm")}
     names = ("alignment", "corrected_alignment", "finite_error")
-    return of_run | {name: getattr(trace, name) for name in names}
+    arrays = of_run | {name: getattr(trace, name) for name in names}
+    rows = {name: np.atleast_2d(array) for name, array in arrays.items()}
+    return [
+        {"steps": run.steps} | {name: row[number] for name, row in rows.items()}
+        for number in range(len(rows["loss"]))
+    ]
 
 
-def four_panels(curves, *, entropy=None, axes=None, xlabel="iteration $k$"):
+def four_panels(
+    groups,
+    *,
+    entropy=None,
+    axes=None,
+    xlabel="iteration $k$",
+    names=("W_k", r"W^\star", r"\mathcal{F}"),
+):
     """Draw the papers' four panels: loss, norm, alignment, error on F (T24 Fig. 4, 002).
 
     Parameters
     ----------
-    curves : mapping of str to list of mappings
-        For each label (an optimizer, a setting) its curves, as `curve` makes them: arrays of
+    groups : mapping of str to list of mappings
+        For each label (an optimizer, a setting) what `curves` returned: mappings with arrays of
         shape (r,) named ``steps``, ``loss`` or ``excess``, ``norm``, ``alignment``,
         ``corrected_alignment`` and ``finite_error``. The first is drawn in front, the others
         (further seeds) thin. Step 0 is left out: the axis is logarithmic.
@@ -109,12 +109,16 @@ def four_panels(curves, *, entropy=None, axes=None, xlabel="iteration $k$"):
         Where to draw, in the order above; by default a new figure with two rows.
     xlabel : str
         Name of the horizontal axis.
+    names : tuple of str
+        How to write iterate, finite part and subspace; the defaults are T24's.
 
     Returns
     -------
     fig, axes
         The figure and its four axes.
     """
+    if len(groups) > len(PALETTE):
+        raise ValueError(f"groups: at most {len(PALETTE)} can be told apart, found {len(groups)}")
     if axes is None:
         axes = plt.subplots(2, 2, sharex=True)[1]
     axes = np.ravel(axes)
@@ -128,122 +132,39 @@ def four_panels(curves, *, entropy=None, axes=None, xlabel="iteration $k$"):
         (2, "corrected_alignment", "-"),
         (3, "finite_error", "-"),
     )
-    styles = zip(PALETTE, MARKERS, strict=True)
-    for seeds, (color, marker) in zip(curves.values(), styles, strict=False):
+    for (label, seeds), color, marker in zip(groups.items(), PALETTE, MARKERS, strict=False):
+        front = {"marker": marker, "markevery": 0.25} if len(groups) > 1 else {}
         # Backwards, so that the first curve is drawn last and lies in front.
         for number, one in reversed(list(enumerate(seeds))):
-            steps = np.asarray(one["steps"])
-            later = steps > 0
+            style = {"linewidth": 0.8, "alpha": 0.35} if number else front
+            later = np.asarray(one["steps"]) > 0
             for panel, quantity, dash in panels:
-                style = {"color": color, "linestyle": dash}
-                if number:
-                    style |= {"linewidth": 0.8, "alpha": 0.35}
-                elif len(curves) > 1:
-                    style |= {"marker": marker, "markevery": 0.25}
-                axes[panel].plot(
-                    steps[later], np.asarray(one[quantity])[later], zorder=3 - (number > 0), **style
-                )
-    if entropy is not None:
-        axes[0].axhline(entropy, color="#3d3d3d", linestyle=":", label="entropy $\\mathcal{H}$")
-    _label(axes, curves, loss, xlabel)
+                x, y = (np.asarray(one[key])[later] for key in ("steps", quantity))
+                [line] = axes[panel].plot(x, y, color=color, linestyle=dash, **style)
+            line.set_label("_" if number else label)
+    _label(axes, entropy, xlabel, *names)
     return axes[0].figure, axes
 
 
-def _label(axes, curves, loss, xlabel):
+def _label(axes, entropy, xlabel, W, finite, subspace):
     """Name axes and lines; legends tell lines apart by dash and marker as well as by colour."""
     titles = (
-        "CE − $\\mathcal{H}$ (nats)" if loss == "excess" else "CE (nats)",
-        "$\\|W_k\\|$",
+        "CE (nats)" if entropy is not None else "CE − $\\mathcal{H}$ (nats)",
+        rf"$\|{W}\|$",
         "alignment with $W^{\\mathrm{mm}}$",
-        "$\\|P_{\\mathcal{F}}(W_k) - W^\\star\\|$",
+        rf"$\|P_{{{subspace}}}({W}) - {finite}\|$",
     )
     for ax, title in zip(axes, titles, strict=True):
         ax.set(xscale="log", title=title)
     for ax in axes[2:]:
         ax.set_xlabel(xlabel)
-    if loss == "excess":
-        axes[0].set_yscale("log")
     axes[3].set_yscale("log")
-    for label, color, marker in zip(curves, PALETTE, MARKERS, strict=False):
-        style = {"marker": marker} if len(curves) > 1 else {}
-        axes[0].plot([], [], color=color, linestyle="-", label=label, **style)
-    for dash, label in (("--", "$W_k$"), ("-", "$W_k - W^\\star$")):
-        axes[2].plot([], [], color="#3d3d3d", linestyle=dash, label=label)
-    axes[0].legend()
+    axes[3].legend()
+    if entropy is None:
+        axes[0].set_yscale("log")
+    else:
+        axes[0].axhline(entropy, color=_INK, linestyle=":", label="$\\mathcal{H}$")
+        axes[0].legend()
+    for dash, label in (("--", f"${W}$"), ("-", f"${W} - {finite}$")):
+        axes[2].plot([], [], color=_INK, linestyle=dash, label=label)
     axes[2].legend()
-
-
-def _columns(data, prefix=""):
-    """Flatten nested mappings and lists of mappings into named arrays."""
-    if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
-        data = dict(enumerate(data))
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from _columns(value, f"{prefix}.{key}" if prefix else str(key))
-        return
-    array = np.asarray(data)
-    if array.dtype.kind not in "biufU" or array.ndim > 2:
-        raise ValueError(
-            f"data {prefix!r}: numbers or texts in at most two dimensions are needed, "
-            f"found {array.dtype} of shape {array.shape}"
-        )
-    yield prefix, array
-
-
-def _csv(data):
-    """Write arrays as one tidy table, every value at full precision."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("array", "i", "j", "value"))
-    for name, array in _columns(data):
-        for index in product(*map(range, array.shape)):
-            i, j = (*index, "", "")[:2]
-            table.writerow((name, i, j, array[index].item()))
-    return text.getvalue().encode()
-
-
-def save(fig, name, data, seed):
-    """Save a figure with the data behind it, show it in the notebook and close it.
-
-    Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv``, with the same bytes on every run.
-    The notebook shows the very PNG that was saved; the output's metadata records seed and data.
-
-    Parameters
-    ----------
-    fig : matplotlib Figure
-        What to save.
-    name : str
-        Lower-case letters, digits and underscores.
-    data : mapping
-        The plotted arrays by name: numbers, truth values or texts, up to two dimensions, of any
-        lengths. Mappings and lists of mappings may be nested (``four_panels``' `curves`); their
-        keys are joined by dots. The CSV has columns ``array``, ``i``, ``j`` and ``value``, one
-        row an entry.
-    seed : int, list of int or None
-        Seed of the generator; None where nothing is random.
-
-    Raises
-    ------
-    ValueError
-        For a name or data outside these bounds.
-    """
-    if not re.fullmatch(r"[a-z0-9_]+", name):
-        raise ValueError(f"name {name!r}: lower-case letters, digits and underscores are needed")
-    if not isinstance(data, Mapping) or not data:
-        raise ValueError(
-            f"data: a mapping from names to the plotted arrays is needed, found {data!r:.60}"
-        )
-    folder = Path(os.environ.get("NTPNB_FIGURES", project.ROOT / "figures"))
-    files = {"csv": _csv(data)}
-    with mpl.rc_context(_OUTPUT):
-        for suffix, metadata in _METADATA.items():
-            buffer = io.BytesIO()
-            fig.savefig(buffer, format=suffix, dpi=_DPI, metadata=metadata)
-            files[suffix] = buffer.getvalue()
-    plt.close(fig)
-    for suffix, content in files.items():
-        project.write(folder / f"{name}.{suffix}", content)
-    project.show(
-        {"text/plain": f"Figure {name}", "image/png": b64encode(files["png"]).decode()},
-        {"figure": name, "seed": seed, "data": hashlib.sha256(files["csv"]).hexdigest()},
-    )
