@@ -77,14 +77,6 @@ class EqualSubspace:
             )
         return self._basis().reshape(self.dim, p, q)
 
-    def _pair_matrices(self):
-        """Return the generators ``(t_i − t_j) h_gᵀ / ‖h_g‖``, shape (n, p, q)."""
-        pairs = self._order.equal
-        h = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
-        T = self._data.token_embeddings
-        T = np.eye(self._data.vocab_size) if T is None else T
-        return np.einsum("np,nq->npq", T[pairs[:, 1]] - T[pairs[:, 2]], h)
-
 
 class _DenseSubspace(EqualSubspace):
     """General token embeddings: an orthonormal basis in the coordinates that W can use."""
@@ -105,8 +97,7 @@ class _DenseSubspace(EqualSubspace):
                 "use fewer contexts, or token_embeddings=None where tokens are one-hot"
             )
         h = h[order.positions(pairs)] @ self._right.T
-        rows = np.einsum("np,nq->npq", differences, h).reshape(len(pairs), -1)
-        self._factor = _thin_svd(rows)
+        self._factor = _thin_svd(_outer(differences, h))
         self.dim = len(self._factor[1])
 
     def _project(self, W):
@@ -229,7 +220,14 @@ class _TokenwiseSubspace(EqualSubspace):
         return W
 
     def _basis(self):
-        return _thin_svd(self._pair_matrices().reshape(len(self._order.equal), -1))[2]
+        pairs, T = self._order.equal, np.eye(self._data.vocab_size)
+        h = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
+        return _thin_svd(_outer(T[pairs[:, 1]] - T[pairs[:, 2]], h))[2]
+
+
+def _outer(A, B):
+    """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
+    return np.einsum("np,nq->npq", A, B).reshape(len(A), A.shape[1] * B.shape[1])
 
 
 def _norms(H):
