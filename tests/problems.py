@@ -1,0 +1,127 @@
+"""Random problems of both papers, shared by the tests. The same arguments give the same problem."""
+
+import numpy as np
+
+from ntpnb import NextTokenData
+
+
+def t24(
+    seed,
+    V=5,
+    m=6,
+    d=8,
+    size=(1, 3),
+    *,
+    norms=0,
+    parallel=0,
+    zero=0,
+    rank=None,
+    rows=1,
+    tokens=None,
+    candidates=False,
+):
+    """Contexts with random supports: a linear decoder, or more general where an option says so.
+
+    ``size``: support size, or its range. ``norms``: decades over which the embeddings' norms
+    spread. ``parallel``: so many embeddings are ±multiples or copies of the first. ``zero``: so
+    many of the last embeddings are zero. ``rank``: embeddings of that rank. ``rows``: up to that
+    many rows share one context group. ``tokens``: dimension of random token embeddings.
+    ``candidates``: random candidate counts.
+    """
+    rng = np.random.default_rng([24, seed])
+    H = rng.standard_normal((m, d))
+    if rank is not None:
+        H = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, d))
+    for j in range(1, parallel + 1):
+        H[j] = H[0] * (1.0, 2.0, -0.5)[j % 3]
+    H *= 10.0 ** rng.uniform(-norms / 2, norms / 2, (m, 1))
+    H[m - zero :] = 0.0
+    groups = None
+    if rows > 1:
+        groups = rng.integers(0, max(1, m // rows), m) * 7 - 3  # names, not positions
+        for g in np.unique(groups):
+            H[groups == g] = H[np.argmax(groups == g)]
+    low, high = (size, size) if np.isscalar(size) else size
+    P = np.zeros((m, V))
+    C = rng.integers(0, 3, (m, V)).astype(float) if candidates else None
+    for j in range(m):
+        S = rng.permutation(V)[: rng.integers(low, high + 1)]
+        P[j, S] = rng.dirichlet(np.ones(len(S)))
+        if candidates:
+            C[j, S] = rng.integers(1, 4, len(S))
+    T = None if tokens is None else rng.standard_normal((V, tokens))
+    return NextTokenData(H, P, rng.dirichlet(np.full(m, 3.0)), T, C, groups)
+
+
+def l24(seed, K=6, d=8, n=6, T=4, *, repeats=False, cyclic=None, norms=0, priority=False):
+    """Self-attention training sequences whose labels occur in them (L24 Sec. 3).
+
+    ``repeats``: tokens may occur several times in a sequence (the papers' experiments draw them
+    distinct). ``cyclic``: draw again until some tokens tie (True) or none do (False).
+    ``norms``: decades over which the embeddings' norms spread. ``priority``: each label is its
+    sequence's smallest token, so that no two tokens tie.
+    """
+    rng = np.random.default_rng([11, seed])
+    while True:
+        E = rng.standard_normal((K, d)) * 10.0 ** rng.uniform(-norms / 2, norms / 2, (K, 1))
+        X = rng.integers(0, K, (n, T)) if repeats else np.argsort(rng.random((n, K)), axis=1)[:, :T]
+        y = X.min(axis=1) if priority else X[np.arange(n), rng.integers(0, T, n)]
+        if cyclic is None or cyclic == has_ties(X, y):
+            return NextTokenData.from_attention(E, X, y)
+
+
+def has_ties(X, y):
+    """Whether two tokens reach each other in the priority graph of some last token."""
+    for k in np.unique(X[:, -1]):
+        after = {}
+        for x, label in zip(X[X[:, -1] == k], y[X[:, -1] == k], strict=True):
+            after.setdefault(int(label), set()).update(x.tolist())
+        if any(a in _reached(after, b) for a in after for b in after[a] if b != a):
+            return True
+    return False
+
+
+def _reached(after, start):
+    seen, front = set(), [start]
+    while front:
+        for token in after.get(front.pop(), ()):
+            if token not in seen:
+                seen.add(token)
+                front.append(token)
+    return seen
+
+
+def regimes():
+    """Named problems of both papers in every regime that the core has to survive."""
+    return {
+        "d > m": t24(0),
+        "d = m": t24(1, m=8),
+        "d < m": t24(2, m=14, d=4),
+        "d < m, wide supports": t24(3, V=4, m=12, d=3, size=(2, 4)),
+        "d = 1": t24(4, d=1, m=5),
+        "one-hot next tokens": t24(5, size=1, m=7, d=5),
+        "every token in every support": t24(6, V=4, size=4),
+        "parallel contexts": t24(7, m=8, d=9, parallel=4, size=(2, 3)),
+        "zero embeddings": t24(8, zero=2, size=(2, 3)),
+        "all embeddings zero": t24(9, zero=6),
+        "dependent embeddings": t24(10, m=9, d=12, rank=4, size=(2, 4)),
+        "norms over six decades": t24(11, m=8, d=10, norms=6, size=(2, 3)),
+        "norms over six decades, d < m": t24(12, m=12, d=5, norms=6, size=(2, 3)),
+        "groups of several rows": t24(13, m=9, rows=3, size=(1, 2)),
+        "groups of several rows, d < groups": t24(14, V=6, m=16, d=3, rows=2, size=(2, 3)),
+        "one context": t24(15, m=1, size=3),
+        "one token": t24(16, V=1, size=1),
+        "two tokens": t24(17, V=2, size=(1, 2)),
+        "token embeddings, p < V": t24(18, tokens=3, size=(1, 4)),
+        "token embeddings, p > V": t24(19, tokens=9, size=(1, 4)),
+        "candidate counts": t24(20, V=6, candidates=True),
+        "candidate counts and groups": t24(21, V=6, m=10, rows=3, candidates=True),
+        "candidates, groups, tokens": t24(22, V=6, m=10, rows=3, candidates=True, tokens=4),
+        "attention, acyclic": l24(23, cyclic=False),
+        "attention, cyclic": l24(24, n=12, K=7, d=8, cyclic=True),
+        "attention, d < K": l24(25, n=16, K=8, d=3, cyclic=True),
+        "attention, one dimension": l24(26, d=1, n=10, cyclic=True),
+        "attention, repeated tokens": l24(27, n=12, repeats=True, cyclic=True),
+        "attention, norms over six decades": l24(28, n=12, norms=6, cyclic=True),
+        "attention, one token": l24(29, K=1, T=1, n=3),
+    }
