@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 PYTHON ?= python3.11 python3.12 python3.13 python3
 PORT ?= 8000
 UV_VERSION := 0.13.8
-CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run \
+CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
 GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md \
 	.pytest_cache .ruff_cache .hypothesis build *.egg-info
@@ -69,7 +69,7 @@ figures: $(VENV)/.ready ## execute every notebook anew and with it draw every fi
 	$(PY) -m ntpnb.book run --force
 
 serve: book ## show the book at http://localhost:8000 (PORT=... for another)
-	$(PY) -m http.server --directory _build/html $(PORT)
+	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
 pdf: _chromium book ## the book as one PDF, _build/ntpnb.pdf
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going --all \
