@@ -4,11 +4,13 @@ from importlib.metadata import version
 
 from ntpnb import datasets
 from ntpnb.data import NextTokenData
-from ntpnb.descent import GD, NGD, Adam, descend
+from ntpnb.descent import GD, NGD, SGD, Adam, descend
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.finite import finite_part
+from ntpnb.flow import gradient_flow, next_order_term
 from ntpnb.loss import cross_entropy, excess_loss, gradient
 from ntpnb.margin import is_separable, max_margin
+from ntpnb.path import regularization_path, ridge_path
 from ntpnb.priority import token_priority
 from ntpnb.subspace import equal_subspace
 
@@ -17,6 +19,7 @@ __version__ = version("ntpnb")
 __all__ = [
     "GD",
     "NGD",
+    "SGD",
     "Adam",
     "ConvergenceError",
     "NextTokenData",
@@ -28,7 +31,11 @@ __all__ = [
     "excess_loss",
     "finite_part",
     "gradient",
+    "gradient_flow",
     "is_separable",
     "max_margin",
+    "next_order_term",
+    "regularization_path",
+    "ridge_path",
     "token_priority",
 ]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ntpnb.comparison import Comparison, compare
 from ntpnb.finite import FinitePart
 from ntpnb.loss import as_weights, cross_entropy, excess_loss
 
@@ -19,8 +20,8 @@ class GD:
     def __post_init__(self):
         _require_positive_step(self.step)
 
-    def _start(self, W):
-        return lambda gradient, k: self.step * gradient
+    def _start(self, problem, W):
+        return lambda k: self.step * problem.gradient(W)
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,9 @@ class NGD:
     def __post_init__(self):
         _require_positive_step(self.step)
 
-    def _start(self, W):
-        def move(gradient, k):
+    def _start(self, problem, W):
+        def move(k):
+            gradient = problem.gradient(W)
             size = np.sqrt(np.einsum("...pq,...pq->...", gradient, gradient))[..., None, None]
             return gradient * (self.step / np.where(size > 0, size, np.inf))
 
@@ -55,10 +57,11 @@ class Adam:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
 
-    def _start(self, W):
+    def _start(self, problem, W):
         first, second = np.zeros_like(W), np.zeros_like(W)
 
-        def move(gradient, k):
+        def move(k):
+            gradient = problem.gradient(W)
             first.__imul__(self.beta1).__iadd__((1 - self.beta1) * gradient)
             second.__imul__(self.beta2).__iadd__((1 - self.beta2) * gradient**2)
             rate = self.step / (1 - self.beta1**k)
@@ -67,38 +70,45 @@ class Adam:
         return move
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """How recorded matrices ``W_k`` compare with the theory, arrays shaped like ``run.loss``.
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent with batches drawn with replacement (T24 002, footnote 8).
 
-    Attributes
-    ----------
-    alignment : ndarray
-        Cosine between ``W_k`` and ``W^mm``; nan where ``W_k`` or ``W^mm`` is zero and has none.
-    angle : ndarray
-        The same angle in radians, accurate near zero where the cosine is not.
-    corrected_alignment : ndarray
-        Cosine between ``W_k − W*`` and ``W^mm``.
-    finite_error : ndarray
-        ``‖P_F W_k − W*‖``, absolute.
+    ``over="sequences"`` draws (context, next token) pairs from ``π_j p_jz``, as training on the
+    raw sequences does; ``over="contexts"`` draws contexts from ``π_j`` and uses their whole law.
+    Problem ``i`` of a batch draws from ``default_rng([seed, i])``.
     """
 
-    alignment: np.ndarray
-    angle: np.ndarray
-    corrected_alignment: np.ndarray
-    finite_error: np.ndarray
+    step: float
+    batch_size: int = 1
+    seed: int = 0
+    over: str = "contexts"
 
+    def __post_init__(self):
+        _require_positive_step(self.step)
+        if self.batch_size != int(self.batch_size) or self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}; it must be a positive integer")
+        if self.over not in ("contexts", "sequences"):
+            raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
 
-def compare(W, finite, svm):
-    """Compare a stack ``W``, shape (..., p, q), with a finite part and a max-margin solution."""
-    shifted = W - finite.W
-    inside = finite.subspace.project(W) - finite.W
-    return Comparison(
-        np.cos(_angle(W, svm.W)),
-        _angle(W, svm.W),
-        np.cos(_angle(shifted, svm.W)),
-        np.linalg.norm(inside, axis=(-2, -1)),
-    )
+    def _start(self, problem, W):
+        draws = [self._draws(i, *x) for i, x in enumerate(zip(problem.pi, problem.P, strict=True))]
+
+        def move(k):
+            pi, target = (np.stack(x) for x in zip(*map(next, draws), strict=True))
+            return self.step * problem.gradient(W, pi, target)
+
+        return move
+
+    def _draws(self, i, pi, P, block=256):
+        """Yield the batch's context frequencies, shape (1, m), and targets, shape (V, m)."""
+        rng = np.random.default_rng([self.seed, i])
+        law = pi if self.over == "contexts" else pi * P
+        while True:
+            counts = rng.multinomial(self.batch_size, law.ravel() / law.sum(), size=block)
+            for drawn in counts.reshape(block, *law.shape) / self.batch_size:
+                context = drawn.sum(0, keepdims=True)
+                yield context, context * P if self.over == "contexts" else drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +171,7 @@ def descend(data, method, steps, init=None, record=None):
     ----------
     data : NextTokenData, or a list of n with equal shapes
         A list runs as one batched computation.
-    method : GD, NGD or Adam
+    method : GD, NGD, Adam or SGD
     steps : int
         Number of iterations.
     init : array_like, shape (p, q), or (n, p, q) for a list, optional
@@ -198,11 +208,11 @@ def descend(data, method, steps, init=None, record=None):
             )
         W += init
     kept = np.empty((len(record), *W.shape))
-    move = method._start(W)
+    move = method._start(problem, W)
     done = 0
     for r, until in enumerate(record):
         for k in range(done + 1, until + 1):
-            W -= move(problem.gradient(W), k)
+            W -= move(k)
         kept[r], done = W, until
     kept = np.swapaxes(kept, 0, 1)
     loss, excess = (
@@ -240,8 +250,8 @@ class _Stack:
         self.H = np.stack([d.context_embeddings for d in problems])
         self.Ht = np.ascontiguousarray(np.swapaxes(self.H, 1, 2))
         self.pi = np.stack([d.context_probs for d in problems])[:, None, :]
-        P = np.stack([d.target_probs.T for d in problems])
-        self.target = self.pi * P
+        self.P = np.stack([d.target_probs.T for d in problems])
+        self.target = self.pi * self.P
         self.T = self.Tt = self.log_counts = None
         if first.token_embeddings is not None:
             self.T = np.stack([d.token_embeddings for d in problems])
@@ -254,7 +264,9 @@ class _Stack:
             with np.errstate(divide="ignore"):
                 self.log_counts = np.log(np.stack(counts))
 
-    def gradient(self, W):
+    def gradient(self, W, pi=None, target=None):
+        """Gradients of all problems, shape (n, p, q), or of samples with their own weights."""
+        pi, target = (self.pi, self.target) if pi is None else (pi, target)
         S = W @ self.Ht
         if self.T is not None:
             S = self.T @ S
@@ -262,21 +274,11 @@ class _Stack:
             S += self.log_counts
         S -= S.max(axis=1, keepdims=True)
         np.exp(S, out=S)
-        S *= self.pi / S.sum(axis=1, keepdims=True)
-        S -= self.target
+        S *= pi / S.sum(axis=1, keepdims=True)
+        S -= target
         if self.T is not None:
             S = self.Tt @ S
         return S @ self.H
-
-
-def _angle(W, direction):
-    """Angle in radians between matrices, shape (...); Kahan's formula, accurate near 0 and π."""
-    a, b = (np.linalg.norm(x, axis=(-2, -1), keepdims=True) for x in (W, direction))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        u, v = W / a, direction / b
-    return 2 * np.arctan2(
-        np.linalg.norm(u - v, axis=(-2, -1)), np.linalg.norm(u + v, axis=(-2, -1))
-    )
 
 
 def _checked_record(record, steps):

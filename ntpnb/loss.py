@@ -99,7 +99,11 @@ def excess_loss(W, data):
     ValueError
         ``W`` has the wrong shape or is not finite.
     """
-    L = logits(as_weights("W", W, data), data)
+    return excess_of_logits(logits(as_weights("W", W, data), data), data)
+
+
+def excess_of_logits(L, data):
+    """:func:`excess_loss` from logits of shape (..., m, V)."""
     P, support = data.target_probs, data.support
     log_p = np.log(P, out=np.zeros_like(P), where=support)
     delta = np.where(support, L - log_p, 0.0)
