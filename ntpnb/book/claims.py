@@ -124,3 +124,24 @@ def load(root=ROOT):
                 raise ValueError(f"{path.name}: {claim['id']}: listed twice")
             claims[claim["id"]] = claim | {"notebook": path.stem}
     return claims
+
+
+def statements(root=ROOT):
+    """Read `book/statements.yml`: every numbered statement, figure and number of the papers.
+
+    Returns
+    -------
+    dict
+        Id (such as ``t24.thm2``) to its ``where``, ``what`` and, optionally, ``also``.
+    """
+    papers = yaml.safe_load((Path(root) / "book/statements.yml").read_text(encoding="utf-8"))
+    return {
+        f"{paper}.{name}": entry
+        for paper, entries in papers.items()
+        for name, entry in entries.items()
+    }
+
+
+def covers(prefix, id):
+    """Say whether a claim's id is a statement's id or continues it after a dot."""
+    return id == prefix or id.startswith(f"{prefix}.")

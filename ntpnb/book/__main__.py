@@ -1,0 +1,71 @@
+"""Command line of the book: ``python -m ntpnb.book run | stale | collect``."""
+
+import argparse
+import sys
+
+import yaml
+
+from . import collect, execute, project, runner
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m ntpnb.book", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="execute the stale notebooks")
+    run.add_argument("names", nargs="*", metavar="NAME", help="01_toy or 01; default: all")
+    run.add_argument("--force", action="store_true", help="execute them even if they are not stale")
+    run.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
+    run.add_argument(
+        "-p",
+        "--parameter",
+        dest="parameters",
+        action="append",
+        metavar="NAME=VALUE",
+        help="set a parameter of one notebook; the result goes to _build/nb, not into the book",
+    )
+    commands.add_parser("stale", help="say which notebooks would run, and why")
+    commands.add_parser("collect", help="close the ledger and write the generated pages")
+    return parser
+
+
+def _experiment(names, assignments):
+    """Execute one notebook with a reader's parameters, away from the book."""
+    [name] = runner.select(names) if len(names) == 1 else [None]
+    if name is None:
+        raise ValueError("-p needs the name of one notebook")
+    parameters = {}
+    for assignment in assignments:
+        parameter, equals, value = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"-p {assignment}: NAME=VALUE is needed")
+        parameters[parameter] = yaml.safe_load(value)
+    target = project.ROOT / "_build/nb" / f"{name}.ipynb"
+    execute.execute(name, target, parameters)
+    print(target)
+
+
+def main(arguments=None):
+    """Run a command; return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "stale":
+            for name in project.names():
+                reason = runner.stale(name)
+                print(f"{name}: {reason or 'up to date'}")
+        elif options.command == "collect":
+            print(f"{len(collect.collect())} claims")
+        elif options.parameters:
+            _experiment(options.names, options.parameters)
+        else:
+            return int(bool(runner.run(options.names, force=options.force, jobs=options.jobs)))
+    except (ValueError, execute.NotebookError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; finished notebooks are kept, the next run resumes", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
