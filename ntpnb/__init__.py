@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from ntpnb import datasets
+from ntpnb import attention, datasets
 from ntpnb.data import NextTokenData
 from ntpnb.descent import GD, NGD, SGD, Adam, descend
 from ntpnb.errors import ConvergenceError, NotSeparableError
@@ -24,6 +24,7 @@ __all__ = [
     "ConvergenceError",
     "NextTokenData",
     "NotSeparableError",
+    "attention",
     "cross_entropy",
     "datasets",
     "descend",

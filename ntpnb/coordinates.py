@@ -86,7 +86,7 @@ class Coordinates:
         return self.slopes.T @ (self.pi * (q - self.p))
 
     def centred(self, q, dx):
-        """Return derivatives of the log-probabilities, given columns ``dx`` of logit derivatives."""
+        """Return derivatives of log-probabilities, given columns ``dx`` of logit derivatives."""
         return dx - np.add.reduceat(q[:, None] * dx, self.first, axis=0)[self.row]
 
     def along_a(self):

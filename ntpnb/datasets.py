@@ -1,8 +1,11 @@
 """The papers' datasets."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ntpnb.data import NextTokenData
+from ntpnb.priority import token_priority
 
 
 def toy():
@@ -54,3 +57,138 @@ def lecun_init(data, seed):
     """LeCun's initialization: independent normals of variance one over the fan-in ``q``, (p, q)."""
     p, q = data.shape
     return np.random.default_rng(seed).standard_normal((p, q)) / np.sqrt(q)
+
+
+def uniform_init(data, seed):
+    """Independent uniforms on ``±1/√q``, shape (p, q): what L24's experiments start from."""
+    p, q = data.shape
+    return np.random.default_rng(seed).uniform(-1, 1, (p, q)) / np.sqrt(q)
+
+
+def figure2():
+    """Seven sequences that have every property L24 states of its Fig. 2, with orthonormal tokens.
+
+    ``G(1)`` has four singleton components in the order 3 > 2 > 4 > 1; ``G(2)`` has {1, 2, 3} above
+    {4}; samples 4 to 7 are cyclic. The paper draws the graphs and prints no sequences: these are
+    one choice among several. Tokens are numbered from one in the paper, from zero here.
+
+    References
+    ----------
+    L24 (004) Fig. 2 and Sec. 3.1.
+    """
+    sequences = [(3, 2, 1), (2, 4, 1), (4, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2), (1, 4, 2)]
+    labels = np.array([3, 2, 4, 1, 3, 3, 2])
+    return NextTokenData.from_attention(
+        np.eye(4), [np.subtract(x, 1) for x in sequences], labels - 1
+    )
+
+
+@dataclass(frozen=True)
+class TrialSet:
+    """Random attention datasets and the count of draws that led to them.
+
+    Attributes
+    ----------
+    data : tuple of NextTokenData
+    drawn : int
+        Datasets drawn in all.
+    rejected : int
+        Drawn and not of the wanted kind.
+    degenerate : int
+        Drawn, of the wanted kind, but without any strict pair, so that ``W^mm = 0``; not in
+        ``data`` either.
+    """
+
+    data: tuple
+    drawn: int
+    rejected: int
+    degenerate: int
+
+
+def attention_trials(
+    num_trials=100,
+    kind="acyclic",
+    vocab_size=None,
+    dim=8,
+    num_sequences=None,
+    length=None,
+    seed=0,
+    tokens="distinct",
+    labels="sequence",
+):
+    """Draw random datasets for L24's Figs 3 to 6: embeddings on the unit sphere, random sequences.
+
+    Parameters
+    ----------
+    num_trials : int
+    kind : {"acyclic", "cyclic", "any"}
+        Rejection to datasets whose components are all singletons, or some of which are not, or
+        no rejection. The defaults of ``vocab_size``, ``num_sequences`` and ``length`` follow: 8, 4, 6
+        as in Fig. 3, or for "cyclic" 6, 6, 4 as in Fig. 4.
+    vocab_size, dim, num_sequences, length : int, optional
+    seed : int
+        Trial ``i`` is the first of its kind drawn from ``default_rng([seed, i])``.
+    tokens : {"distinct", "independent"}
+        Within a sequence without replacement, as the released experiments do, or each
+        independently of the others, as App. D prints.
+    labels : {"sequence", "priority"}
+        Uniform over the sequence's tokens, as the released experiments do, or the sequence's
+        first token in one random order for each trial, as App. D prints for the acyclic
+        setting. (Labels "from E", printed for the cyclic one, can be absent from their sequence;
+        L24's Assumption 2 excludes them.)
+
+    Returns
+    -------
+    TrialSet
+
+    Raises
+    ------
+    ValueError
+        An unknown law, or distinct tokens longer than the vocabulary.
+
+    References
+    ----------
+    L24 (004) Sec. 5 and App. D.
+    """
+    for name, value, known in (
+        ("kind", kind, ("acyclic", "cyclic", "any")),
+        ("tokens", tokens, ("distinct", "independent")),
+        ("labels", labels, ("sequence", "priority")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}; it must be one of {known}")
+    if kind == "cyclic" and labels == "priority":
+        raise ValueError('labels="priority" never gives cyclic data; use labels="sequence"')
+    K, n, T = (6, 6, 4) if kind == "cyclic" else (8, 4, 6)
+    K, n, T = vocab_size or K, num_sequences or n, length or T
+    if tokens == "distinct" and T > K:
+        raise ValueError(f"length is {T}; distinct tokens allow at most vocab_size = {K}")
+    kept, drawn, rejected, degenerate = [], 0, 0, 0
+    for i in range(num_trials):
+        rng = np.random.default_rng([seed, i])
+        while len(kept) == i:
+            drawn += 1
+            data = _attention_draw(rng, K, dim, n, T, tokens, labels)
+            order = token_priority(data)
+            if kind != "any" and (len(order.equal) > 0) != (kind == "cyclic"):
+                rejected += 1
+            elif not len(order.strict):
+                degenerate += 1
+            else:
+                kept.append(data)
+    return TrialSet(tuple(kept), drawn, rejected, degenerate)
+
+
+def _attention_draw(rng, K, dim, n, T, tokens, labels):
+    E = rng.standard_normal((K, dim))
+    E /= np.linalg.norm(E, axis=1, keepdims=True)
+    if tokens == "distinct":
+        X = rng.permuted(np.tile(np.arange(K), (n, 1)), axis=1)[:, :T]
+    else:
+        X = rng.integers(K, size=(n, T))
+    if labels == "sequence":
+        y = X[np.arange(n), rng.integers(T, size=n)]
+    else:
+        rank = rng.permutation(K)
+        y = X[np.arange(n), rank[X].argmin(1)]
+    return NextTokenData.from_attention(E, X, y)

@@ -194,27 +194,12 @@ def descend(data, method, steps, init=None, record=None):
     """
     single = not isinstance(data, list | tuple)
     problems = [data] if single else list(data)
-    problem = _Stack(problems)
+    problem = Stack(problems)
     if steps != int(steps) or steps < 0:
         raise ValueError(f"steps is {steps}; it must be a nonnegative integer")
     steps = int(steps)
     record = log_grid(steps) if record is None else _checked_record(record, steps)
-    W = np.zeros((len(problems), *problems[0].shape))
-    if init is not None:
-        init = as_weights("init", init, problems[0])
-        if init.shape != (W.shape[1:] if single else W.shape):
-            raise ValueError(
-                f"init has shape {init.shape}; it needs {W.shape[1:] if single else W.shape}"
-            )
-        W += init
-    kept = np.empty((len(record), *W.shape))
-    move = method._start(problem, W)
-    done = 0
-    for r, until in enumerate(record):
-        for k in range(done + 1, until + 1):
-            W -= move(k)
-        kept[r], done = W, until
-    kept = np.swapaxes(kept, 0, 1)
+    kept = iterate(problem, method, record, start_at(problems, init, single))
     loss, excess = (
         np.stack([f(w, d) for w, d in zip(kept, problems, strict=True)])
         for f in (cross_entropy, excess_loss)
@@ -225,13 +210,37 @@ def descend(data, method, steps, init=None, record=None):
     return Trace(record, kept, loss, excess, norm)
 
 
+def start_at(problems, init, single):
+    """Return fresh starting points, shape (n, p, q), or explain what is wrong with ``init``."""
+    W = np.zeros((len(problems), *problems[0].shape))
+    if init is not None:
+        init = as_weights("init", init, problems[0])
+        needed = W.shape[1:] if single else W.shape
+        if init.shape != needed:
+            raise ValueError(f"init has shape {init.shape}; it needs {needed}")
+        W += init
+    return W
+
+
+def iterate(problem, method, record, W):
+    """Move ``W``, shape (n, p, q), in place; the recorded matrices, shape (n, r, p, q)."""
+    kept = np.empty((len(record), *W.shape))
+    move = method._start(problem, W)
+    done = 0
+    for r, until in enumerate(record):
+        for k in range(done + 1, until + 1):
+            W -= move(k)
+        kept[r], done = W, until
+    return np.swapaxes(kept, 0, 1)
+
+
 def log_grid(steps):
     """Increasing integers from 0 to ``steps``, about 200 of them, evenly spaced in log(1 + k)."""
     grid = np.expm1(np.linspace(0, np.log1p(steps), RECORDS_PER_RUN))
     return np.unique(np.rint(grid).astype(np.int64))
 
 
-class _Stack:
+class Stack:
     """Same-shaped problems as stacked arrays; the gradient of all of them at once."""
 
     def __init__(self, problems):
@@ -267,6 +276,13 @@ class _Stack:
     def gradient(self, W, pi=None, target=None):
         """Gradients of all problems, shape (n, p, q), or of samples with their own weights."""
         pi, target = (self.pi, self.target) if pi is None else (pi, target)
+        Q = self.probabilities(W)
+        Q *= pi
+        Q -= target
+        return self.pull_back(Q)
+
+    def probabilities(self, W):
+        """Next-token probabilities, shape (n, V, m)."""
         S = W @ self.Ht
         if self.T is not None:
             S = self.T @ S
@@ -274,11 +290,14 @@ class _Stack:
             S += self.log_counts
         S -= S.max(axis=1, keepdims=True)
         np.exp(S, out=S)
-        S *= pi / S.sum(axis=1, keepdims=True)
-        S -= target
+        S /= S.sum(axis=1, keepdims=True)
+        return S
+
+    def pull_back(self, R):
+        """Turn derivatives along the scores, shape (n, V, m), into derivatives along W."""
         if self.T is not None:
-            S = self.Tt @ S
-        return S @ self.H
+            R = self.Tt @ R
+        return R @ self.H
 
 
 def _checked_record(record, steps):
