@@ -91,6 +91,7 @@ def _manager(environment):
     from jupyter_client.manager import AsyncKernelManager
 
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    argv.append("--log-level=ERROR")  # it would warn, for each notebook, that TCP is not encrypted
     spec = KernelSpec(argv=argv, language="python", display_name="Python 3", env=environment)
 
     class ThisPython(AsyncKernelManager):

@@ -1,0 +1,105 @@
+"""A book of one or two tiny notebooks, for tests of the machinery without the mathematics."""
+
+import json
+import shutil
+from pathlib import Path
+
+from ntpnb.book import project
+
+NOTEBOOK = """---
+jupytext:
+  notebook_metadata_filter: -jupytext.text_representation.jupytext_version
+  text_representation:
+    extension: .md
+    format_name: myst
+    format_version: 0.13
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+# Tiny
+
+```{code-cell} ipython3
+:tags: [parameters]
+
+scale = 2.0
+seed = 0
+```
+
+(why)=
+Four numbers.
+
+```{code-cell} ipython3
+import os
+
+import numpy as np
+
+from ntpnb.book import check, figures, glue
+
+print("first")
+print("second", os.environ["OMP_NUM_THREADS"])
+total = (scale * np.arange(4)).sum()
+check("t24.fig1.sum", total)
+glue("total", f"{total:.1f}")
+```
+
+```{code-cell} ipython3
+---
+mystnb:
+  figure:
+    caption: Numbers.
+    name: tiny
+  image:
+    alt: A line.
+---
+figures.use_style()
+fig, ax = figures.plt.subplots()
+_ = ax.plot(scale * np.arange(4))
+figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)
+```
+"""
+
+CLAIMS = """
+- id: t24.fig1.sum
+  kind: number
+  where: "Fig. 1"
+  statement: "The numbers add up to $2 \\\\cdot 6$."
+  printed: {text: "12", near: 12, within: 0.5}
+  expect: {near: 12.0, within: 1e-9, because: "exact in binary"}
+  show: ".4f"
+"""
+
+STATEMENTS = """
+t24:
+  fig1: {where: "Fig. 1", also: "000 Fig. 1", what: "a sum | W* and W*"}
+  fig2: {where: "Fig. 2", what: "nothing yet"}
+"""
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def make(root):
+    """Write the tiny project: one notebook, 01_tiny, not yet executed."""
+    root = Path(root)
+    package = root / "ntpnb"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(project.ROOT / "ntpnb/book", package / "book", ignore=ignore)
+    write(package / "__init__.py", "")
+    write(root / "notebooks/01_tiny.md", NOTEBOOK)
+    write(root / "book/claims/01_tiny.yml", CLAIMS)
+    write(root / "book/statements.yml", STATEMENTS)
+    for name in ("requirements.lock", "pyproject.toml"):
+        shutil.copy(project.ROOT / name, root / name)
+    return root
+
+
+def pretend(root, name, records):
+    """Write an executed notebook by hand, with the records that its outputs would have kept."""
+    outputs = [{"output_type": "display_data", "metadata": {"ntpnb": record}} for record in records]
+    notebook = {"metadata": {}, "cells": [{"cell_type": "code", "outputs": outputs}]}
+    write(project.executed(name, root), json.dumps(notebook))
