@@ -76,11 +76,8 @@ def figure2():
     ----------
     L24 (004) Fig. 2 and Sec. 3.1.
     """
-    sequences = [(3, 2, 1), (2, 4, 1), (4, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2), (1, 4, 2)]
-    labels = np.array([3, 2, 4, 1, 3, 3, 2])
-    return NextTokenData.from_attention(
-        np.eye(4), [np.subtract(x, 1) for x in sequences], labels - 1
-    )
+    sequences = [(2, 1, 0), (1, 3, 0), (3, 0), (0, 2, 1), (2, 0, 1), (0, 2, 1), (0, 3, 1)]
+    return NextTokenData.from_attention(np.eye(4), sequences, [2, 1, 3, 0, 2, 2, 1])
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ def attention_trials(
     num_trials : int
     kind : {"acyclic", "cyclic", "any"}
         Rejection to datasets whose components are all singletons, or some of which are not, or
-        no rejection. The defaults of ``vocab_size``, ``num_sequences`` and ``length`` follow: 8, 4, 6
+        no rejection. The defaults of the three sizes follow: 8, 4 and 6
         as in Fig. 3, or for "cyclic" 6, 6, 4 as in Fig. 4.
     vocab_size, dim, num_sequences, length : int, optional
     seed : int

@@ -9,6 +9,7 @@ from ntpnb.finite import FinitePart
 from ntpnb.loss import as_weights, cross_entropy, excess_loss
 
 RECORDS_PER_RUN = 200
+SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
 
 
 @dataclass(frozen=True)
@@ -259,19 +260,18 @@ class Stack:
         self.H = np.stack([d.context_embeddings for d in problems])
         self.Ht = np.ascontiguousarray(np.swapaxes(self.H, 1, 2))
         self.pi = np.stack([d.context_probs for d in problems])[:, None, :]
-        self.P = np.stack([d.target_probs.T for d in problems])
-        self.target = self.pi * self.P
-        self.T = self.Tt = self.log_counts = None
+        self.P = P = np.stack([d.target_probs.T for d in problems])
+        self.target = self.pi * P
+        self.T = self.Tt = self.counts = None
         if first.token_embeddings is not None:
             self.T = np.stack([d.token_embeddings for d in problems])
             self.Tt = np.ascontiguousarray(np.swapaxes(self.T, 1, 2))
         if any(d.candidate_counts is not None for d in problems):
-            counts = [
-                d.candidates.T if d.candidate_counts is None else d.candidate_counts.T
-                for d in problems
-            ]
-            with np.errstate(divide="ignore"):
-                self.log_counts = np.log(np.stack(counts))
+            counts = (
+                d.candidates if d.candidate_counts is None else d.candidate_counts for d in problems
+            )
+            self.counts = np.stack([c.T for c in counts])
+        self._ones = np.ones((1, P.shape[1]))
 
     def gradient(self, W, pi=None, target=None):
         """Gradients of all problems, shape (n, p, q), or of samples with their own weights."""
@@ -286,11 +286,14 @@ class Stack:
         S = W @ self.Ht
         if self.T is not None:
             S = self.T @ S
-        if self.log_counts is not None:
-            S += self.log_counts
-        S -= S.max(axis=1, keepdims=True)
+        if max(S.max(), -S.min()) > SAFE_SCORE:
+            top = S if self.counts is None else np.where(self.counts > 0, S, -np.inf)
+            S -= top.max(axis=1, keepdims=True)
+            np.minimum(S, 0.0, out=S)  # tokens that are no candidates may score higher
         np.exp(S, out=S)
-        S /= S.sum(axis=1, keepdims=True)
+        if self.counts is not None:
+            S *= self.counts
+        S /= self._ones @ S  # a product is several times faster than a sum over a middle axis
         return S
 
     def pull_back(self, R):
