@@ -83,39 +83,56 @@ class _DenseSubspace(EqualSubspace):
 
     def __init__(self, data, order):
         super().__init__(data, order)
-        pairs = order.equal
-        h = _unit_rows(data.group_embeddings)
-        T = data.token_embeddings
+        h, T = data.group_embeddings, data.token_embeddings
+        # Generators of norm one, each from the smallest token of its component: a long embedding
+        # must neither swallow the short ones nor decide what counts as rounding.
+        group, token = np.nonzero(order.components >= 0)
+        label = order.components[group, token]
+        ranked = np.lexsort((_norms(T)[token], label))
+        _, first, inverse = np.unique(label[ranked], return_index=True, return_inverse=True)
+        centre = ranked[first[inverse]]
+        pairs = centre != ranked
+        self._pairs = group[centre[pairs]], token[ranked[pairs]], token[centre[pairs]]
+        group, i, j = self._pairs
         # A pair only sees the row spaces of T and H: orthonormal coordinates there are enough.
-        self._left, self._right = _thin_svd(T)[2], _thin_svd(h)[2]
-        differences = (T[pairs[:, 1]] - T[pairs[:, 2]]) @ self._left.T
-        size = len(pairs) * len(self._left) * len(self._right)
+        self._left, self._right = _thin_svd(_unit_rows(T))[2], _thin_svd(_unit_rows(h))[2]
+        size = len(group) * len(self._left) * len(self._right)
         if size > 4 * BASIS_LIMIT:
             raise ValueError(
-                f"{len(pairs)} ties between tokens embedded in {len(self._left)} × "
+                f"{len(group)} ties between tokens embedded in {len(self._left)} × "
                 f"{len(self._right)} dimensions need {size} numbers, more than {4 * BASIS_LIMIT}; "
                 "use fewer contexts, or token_embeddings=None where tokens are one-hot"
             )
-        h = h[order.positions(pairs)] @ self._right.T
-        self._factor = _thin_svd(_outer(differences, h))
+        differences = (T[i] - T[j]) @ self._left.T
+        self._pair_norm = _norms(differences) * _norms(h)[group]
+        self._rows = _outer(_unit_rows(differences), (_unit_rows(h) @ self._right.T)[group])
+        self._factor = _thin_svd(self._rows)
         self.dim = len(self._factor[1])
 
     def _project(self, W):
-        A = self._left @ W @ self._right.T
         V = self._factor[2]
-        A = (A.reshape(*A.shape[:-2], -1) @ V.T @ V).reshape(A.shape)
-        return self._left.T @ A @ self._right
+        return self._lift(self._flat(W) @ V.T @ V)
 
     def fit(self, targets):
-        pairs, g = self._order.equal, self._order.positions(self._order.equal)
-        gaps = targets[g, pairs[:, 1]] - targets[g, pairs[:, 2]]
+        group, i, j = self._pairs
         U, s, V = self._factor
-        flat = (gaps / _norms(self._data.group_embeddings)[g]) @ U / s @ V
-        return self._left.T @ flat.reshape(len(self._left), len(self._right)) @ self._right
+        return self._lift(((targets[group, i] - targets[group, j]) / self._pair_norm) @ U / s @ V)
+
+    def whitening(self):
+        weight = self._pair_norm * np.sqrt(_group_probs(self._data))[self._pairs[0]]
+        _, s, V = _thin_svd(weight[:, None] * self._rows)
+        return lambda G: self._lift(self._flat(G) @ V.T / s @ V)
+
+    def _flat(self, W):
+        A = self._left @ W @ self._right.T
+        return A.reshape(*A.shape[:-2], len(self._left) * len(self._right))
+
+    def _lift(self, flat):
+        A = flat.reshape(*flat.shape[:-1], len(self._left), len(self._right))
+        return self._left.T @ A @ self._right
 
     def _basis(self):
-        coordinates = self._factor[2].reshape(self.dim, len(self._left), len(self._right))
-        return self._left.T @ coordinates @ self._right
+        return self._lift(self._factor[2])
 
 
 class _TokenwiseSubspace(EqualSubspace):
@@ -187,15 +204,27 @@ class _TokenwiseSubspace(EqualSubspace):
         approximate fit inside the subspace, good as a starting point only.
         """
         targets = targets[self._owner].T / self._scale
-        missed = np.zeros(
-            self._count
-        )  # by the targets as they stand, before a common score is added
+        missed = np.zeros(self._count)  # by the targets as they stand, without common scores
         for i, holders in enumerate(self._holders):
             U = self._factor(i)[0]
             y = targets[i, holders]
             missed[holders] += y - U @ (U.T @ y)
         Z = self._bound_space
         return self._fit(targets - Z @ (Z.T @ missed / self._bound_values))
+
+    def whitening(self):
+        """Return a symmetric map ``A`` of ``p × q`` matrices that undoes the embeddings' scales.
+
+        The loss restricted to ties, as a function of ``A⁻¹ W``, has a Hessian of size one in all
+        directions, unless the model's law itself is degenerate.
+        """
+        weight = self._scale * np.sqrt(_group_probs(self._data))[self._owner]
+        factors = [_thin_svd(weight[k, None] * self._h[k])[1:] for k in self._holders]
+
+        def whiten(G):
+            return np.stack([g @ Vt.T / s @ Vt for g, (s, Vt) in zip(G, factors, strict=True)])
+
+        return whiten
 
     def _project(self, W):
         return self._fit(W @ self._h.T)
@@ -228,6 +257,10 @@ class _TokenwiseSubspace(EqualSubspace):
 def _outer(A, B):
     """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
     return np.einsum("np,nq->npq", A, B).reshape(len(A), A.shape[1] * B.shape[1])
+
+
+def _group_probs(data):
+    return np.bincount(data.group_index, data.context_probs)
 
 
 def _norms(H):
