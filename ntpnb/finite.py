@@ -7,11 +7,12 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.data import NextTokenData
 from ntpnb.errors import ConvergenceError
-from ntpnb.loss import gradient, logits, scores
+from ntpnb.loss import excess_loss, gradient, logits, scores
 from ntpnb.priority import token_priority
 from ntpnb.subspace import EqualSubspace, equal_subspace
 
 COMPATIBLE = 1e-8  # nats of log-odds: far above rounding, far below any effect
+SLOPE = 1e-9  # of a gradient whose size is that of an error in probabilities
 NEWTON_STEPS = 100
 
 
@@ -89,7 +90,8 @@ def finite_part(data):
     Raises
     ------
     ConvergenceError
-        The gradient stayed above its rounding level; the norm reached is attached.
+        The gradient stayed above 1e-9; the norm reached is attached. It is measured in
+        coordinates in which the embeddings have no scale.
 
     References
     ----------
@@ -99,54 +101,67 @@ def finite_part(data):
     F = equal_subspace(data, order)
     tied = restrict(data, order)
     W = np.zeros(data.shape)
+    possible = not (tied.candidates & ~data.support).any()
     if F.dim:
-        W = _minimise(tied, F.fit(_log_odds(tied)))
+        targets = _log_odds(tied)
+        W = F.fit(targets)
+        first = np.unique(tied.group_index, return_index=True)[1]
+        W = W + F.fit(targets - scores(W, tied)[first])  # what rounding left
+        if not possible or _residual(W, tied) > COMPATIBLE:
+            W = _minimise(tied, F, W)
     slope = float(np.linalg.norm(gradient(W, tied)))
-    L = logits(W, tied)
+    residual = _residual(W, tied)
+    return FinitePart(W, slope, residual, bool(possible and residual <= COMPATIBLE), F)
+
+
+def _residual(W, data):
+    """Largest deviation of an in-support log-odds of a row from its target, in nats."""
     P, support = data.target_probs, data.support
-    off = np.where(support, L - np.log(P, out=np.zeros_like(P), where=support), np.nan)
-    residual = float((np.nanmax(off, axis=1) - np.nanmin(off, axis=1)).max())
-    met = residual <= COMPATIBLE and not (tied.candidates & ~support).any()
-    return FinitePart(W, slope, residual, bool(met), F)
+    log_p = np.log(P, out=np.zeros_like(P), where=support)
+    off = np.where(support, logits(W, data) - log_p, np.nan)
+    return float((np.nanmax(off, axis=1) - np.nanmin(off, axis=1)).max())
 
 
 def _log_odds(tied):
     """Target log-odds of each group's rows pooled, shape (G, V): exact where a group is one row."""
-    rows = (np.arange(len(tied.group_names))[:, None] == tied.group_index) * tied.context_probs
     counts = tied.candidates if tied.candidate_counts is None else tied.candidate_counts
     with np.errstate(divide="ignore", invalid="ignore"):  # untied tokens, which nobody reads
-        return np.log(rows @ tied.target_probs) - np.log(rows @ counts)
+        return np.log(_pooled(tied, tied.target_probs)) - np.log(_pooled(tied, counts))
 
 
-def _minimise(tied, W):
-    """Damped Newton with conjugate gradients; the gradient never leaves the tied subspace."""
-    radius = np.linalg.norm(tied.context_embeddings, axis=1)
-    floor = 1e-15 * float(tied.context_probs @ radius) * np.sqrt(tied._squared_diameters().max())
-    g = gradient(W, tied)
-    size = np.linalg.norm(g)
+def _pooled(data, rows):
+    """Sum the rows of each group with their context probabilities, shape (G, V)."""
+    total = np.zeros((len(data.group_names), data.vocab_size))
+    np.add.at(total, data.group_index, data.context_probs[:, None] * rows)
+    return total
+
+
+def _minimise(tied, F, W):
+    """Damped Newton with conjugate gradients, in coordinates in which no context is small."""
+    whiten = F.whitening()
+    zero = np.zeros(tied.shape)
+    W = min(zero, W, key=lambda start: excess_loss(start, tied))  # neither start is saturated
+    slope = whiten(gradient(W, tied))
     for _ in range(NEWTON_STEPS):
-        if size <= floor:
-            break
-        step = _newton_direction(W, tied, g, floor)
-        t = 1.0
-        while t > 1e-10:
-            trial = gradient(W - t * step, tied)
-            if np.linalg.norm(trial) <= (1 - 1e-4 * t) * size:
-                break
+        direction = whiten(_newton_direction(W, tied, slope, whiten, 10 * F.dim))
+        enough = 1e-4 * np.vdot(direction, gradient(W, tied))
+        loss, t = excess_loss(W, tied), 1.0
+        while t > 1e-10 and excess_loss(W - t * direction, tied) > loss - t * enough + 1e-14:
             t /= 2
-        else:
-            break  # no digit of the gradient is left to gain
-        W, g, size = W - t * step, trial, np.linalg.norm(trial)
-    if size > 1e5 * floor:
-        raise ConvergenceError(
-            f"the finite part's gradient norm stayed at {size:.1e}; {1e5 * floor:.1e} is needed. "
-            "Nearly parallel context embeddings are the usual cause",
-            size,
-        )
-    return W
+        trial = W - t * direction
+        trial_slope = whiten(gradient(trial, tied))
+        size, trial_size = np.linalg.norm(slope), np.linalg.norm(trial_slope)
+        if size <= SLOPE and trial_size >= size / 2:
+            return F.project(W)  # no digit is left to gain
+        W, slope = trial, trial_slope
+    raise ConvergenceError(
+        f"the finite part's gradient norm, relative to the embeddings, stayed at {size:.1e}; "
+        f"{SLOPE:.0e} is needed. Nearly parallel context embeddings are the usual cause",
+        float(size),
+    )
 
 
-def _newton_direction(W, tied, g, floor):
+def _newton_direction(W, tied, slope, whiten, iterations):
     L = logits(W, tied)
     Q = np.exp(L - L.max(-1, keepdims=True))
     Q /= Q.sum(-1, keepdims=True)
@@ -154,12 +169,13 @@ def _newton_direction(W, tied, g, floor):
     T = tied.token_embeddings
 
     def hessian(flat):
-        S = scores(flat.reshape(g.shape), tied)
+        y = flat.reshape(slope.shape)
+        S = scores(whiten(y), tied)
         R = weights * Q * (S - (Q * S).sum(-1, keepdims=True))
         R = R.T if T is None else T.T @ R.T
-        return (R @ tied.context_embeddings).ravel()
+        return (whiten(R @ tied.context_embeddings) + 1e-16 * y).ravel()  # never singular
 
-    operator = LinearOperator((g.size, g.size), matvec=hessian, dtype=np.float64)
-    forcing = min(0.1, np.sqrt(np.linalg.norm(g)))  # superlinear; below the floor is only rounding
-    step, _ = cg(operator, g.ravel(), rtol=forcing, atol=floor / 4, maxiter=10 * g.size)
-    return step.reshape(g.shape)
+    operator = LinearOperator((slope.size, slope.size), matvec=hessian, dtype=np.float64)
+    forcing = min(0.1, np.sqrt(np.linalg.norm(slope)))  # superlinear convergence
+    step, _ = cg(operator, slope.ravel(), rtol=forcing, maxiter=iterations)
+    return step.reshape(slope.shape)
