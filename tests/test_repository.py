@@ -1,5 +1,6 @@
 """The repository as a stranger meets it: metadata, lock, workflows, Makefile, README."""
 
+import ast
 import contextlib
 import importlib.metadata
 import io
@@ -49,9 +50,13 @@ def locked():
     return {requirement.name: (requirement, count) for requirement, count in parsed}
 
 
-def name_of(requirement):
-    """Spelling as in the lock (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", requirement.name).lower()
+def canonical(name):
+    """A distribution's name as the lock spells it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names_of(needs):
+    return {canonical(Requirement(need).name) for need in needs}
 
 
 # -- citation -------------------------------------------------------------------------------------
@@ -106,10 +111,33 @@ def test_import_loads_nothing_that_only_an_extra_brings():
     code = "import sys, ntpnb; print(*sys.modules)"
     loaded = run(sys.executable, "-c", code, check=True).stdout.split()
     owners = importlib.metadata.packages_distributions()
-    distributions = {d for m in loaded for d in owners.get(m.partition(".")[0], [])}
-    extras = {name_of(Requirement(n)) for needs in EXTRAS.values() for n in needs}
+    modules = {module.partition(".")[0] for module in loaded}
+    distributions = {canonical(d) for module in modules for d in owners.get(module, [])}
     assert "numpy" in distributions
-    assert not distributions & extras
+    assert not distributions & names_of(need for needs in EXTRAS.values() for need in needs)
+
+
+def imported(folder):
+    """Distributions that the sources below a folder import, their own modules left out."""
+    sources = list((ROOT / folder).rglob("*.py"))
+    local = {path.stem for path in (ROOT / "tests").rglob("*.py")} | set(sys.stdlib_module_names)
+    modules = set()
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules.add(node.module.partition(".")[0])
+    owners = importlib.metadata.packages_distributions()
+    return {canonical(owners[module][0]) for module in modules - local}
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"), [("ntpnb", ("reference", "book")), ("tests", LOCKED_EXTRAS)]
+)
+def test_every_import_is_a_declared_need(folder, extras):
+    declared = PROJECT["dependencies"] + [need for extra in extras for need in EXTRAS[extra]]
+    assert imported(folder) <= names_of(declared) | {"ntpnb"}
 
 
 # -- lock and environment -------------------------------------------------------------------------
@@ -119,7 +147,7 @@ def test_lock_pins_every_direct_need_within_its_range():
     needs = PROJECT["dependencies"] + [need for extra in LOCKED_EXTRAS for need in EXTRAS[extra]]
     pins = locked()
     for need in map(Requirement, needs + requirement_lines(ROOT / "requirements.in")):
-        (pin,) = pins[name_of(need)][0].specifier
+        (pin,) = pins[canonical(need.name)][0].specifier
         assert need.specifier.contains(pin.version), f"{need} is locked at {pin.version}"
 
 
