@@ -149,7 +149,7 @@ def execute(name, target, parameters=None, root=project.ROOT):
         )
     except papermill.PapermillExecutionError as error:
         tail = "\n".join(str(error).splitlines()[-15:])
-        raise NotebookError(f"{name}, cell [{error.exec_count}]:\n{error.source}\n{tail}") from None
+        raise NotebookError(f"{name}, cell [{error.exec_count}]:\n{tail}") from None
     seconds = _seconds(notebook)
     _clean(notebook, stored)
     project.write(target, nbformat.writes(notebook) + "\n")

@@ -18,6 +18,12 @@ def source(name, root=ROOT):
     return Path(root) / "notebooks" / f"{name}.md"
 
 
+def title(name, root=ROOT):
+    """Title of a notebook: the first heading of its text."""
+    lines = source(name, root).read_text(encoding="utf-8").splitlines()
+    return next((line[2:].strip() for line in lines if line.startswith("# ")), name)
+
+
 def executed(name, root=ROOT):
     """Path of the executed notebook that the book shows and the tests compare."""
     return Path(root) / "book" / "nb" / f"{name}.ipynb"
