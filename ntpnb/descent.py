@@ -37,7 +37,9 @@ class NGD:
     def _start(self, problem, W):
         def move(k):
             gradient = problem.gradient(W)
-            size = np.sqrt(np.einsum("...pq,...pq->...", gradient, gradient))[..., None, None]
+            largest = np.abs(gradient).max(axis=(1, 2), keepdims=True)
+            gradient /= np.where(largest > 0, largest, 1.0)  # or the squares may underflow
+            size = np.sqrt(np.einsum("npq,npq->n", gradient, gradient))[:, None, None]
             return gradient * (self.step / np.where(size > 0, size, np.inf))
 
         return move
@@ -272,14 +274,19 @@ class Stack:
             )
             self.counts = np.stack([c.T for c in counts])
         self._ones = np.ones((1, P.shape[1]))
+        self._likeliest = np.arange(len(P))[:, None], P.argmax(1), np.arange(P.shape[2])
 
     def gradient(self, W, pi=None, target=None):
         """Gradients of all problems, shape (n, p, q), or of samples with their own weights."""
         pi, target = (self.pi, self.target) if pi is None else (pi, target)
-        Q = self.probabilities(W)
-        Q *= pi
-        Q -= target
-        return self.pull_back(Q)
+        R = self.probabilities(W)
+        R *= pi
+        R -= target
+        # Over a row's tokens R sums to zero. Taken so, the likeliest token's entry keeps its digits
+        # when the probability rounds to one: without them normalized GD drifts off direction.
+        R[self._likeliest] = 0.0
+        R[self._likeliest] = -(self._ones @ R)[:, 0]
+        return self.pull_back(R)
 
     def probabilities(self, W):
         """Next-token probabilities, shape (n, V, m)."""

@@ -76,6 +76,10 @@ def gradient(W, data):
     L = logits(as_weights("W", W, data), data)
     Q = np.exp(L - logsumexp(L, axis=-1, keepdims=True))
     R = data.context_probs[:, None] * (Q - data.target_probs)
+    # Rows of R sum to zero: so taken, the likeliest token's entry keeps its digits as q nears one.
+    likeliest = np.arange(data.vocab_size) == data.target_probs.argmax(1)[:, None]
+    R = np.where(likeliest, 0.0, R)
+    R = np.where(likeliest, -R.sum(-1, keepdims=True), R)
     R = np.swapaxes(R, -1, -2) if data.token_embeddings is None else _left(data, R)
     return R @ data.context_embeddings
 
