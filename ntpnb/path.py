@@ -187,15 +187,16 @@ class _Path:
         """Newton's method at a fixed position: the new ``(z, tangent, residual)``, or None."""
         best = np.inf
         for _ in range(NEWTON_STEPS):
-            f, J, scale = self._equations(z, goal)
-            residual = np.abs(f / scale).max()
+            with np.errstate(all="ignore"):  # a wild step overflows, and is rejected below
+                f, J, scale = self._equations(z, goal)
+                residual = np.abs(f / scale).max()
+            if not np.isfinite(residual) or residual > 1e3 * best:
+                return None
             lu = sla.lu_factor(J, check_finite=False)
             if residual < TOLERANCE:
                 right = np.zeros(len(z))
                 right[-1] = 1.0
                 return z, sla.lu_solve(lu, right), residual
-            if not np.isfinite(residual) or residual > 1e3 * best:
-                return None
             best = min(best, residual)
             step = sla.lu_solve(lu, f)
             z = z - step
@@ -208,9 +209,8 @@ class _Path:
         settled = R > SETTLED
         if settled:
             u = at.u_limit
-        with np.errstate(over="ignore", invalid="ignore"):  # a wild step is rejected as not finite
-            a = np.exp(y)
-            log_q = at.log_probs(at.logits(None if settled else u, a))
+        a = np.exp(y)
+        log_q = at.log_probs(at.logits(None if settled else u, a))
         q, out = np.exp(log_q), at.out
         norm = self._norm(u, a)
         ties = at.slope_u(q) + np.exp(-R) * u
