@@ -149,7 +149,8 @@ def test_a_failing_notebook_is_reported_and_the_others_are_kept(book, capfd):
 
 def test_an_interrupted_run_resumes(book):
     shutil.copy(book / "notebooks/01_tiny.md", book / "notebooks/02_slow.md")
-    slow = "open('started', 'w').close()\nwhile not os.path.exists('go'): __import__('time').sleep(0.1)\ntotal = "
+    wait = "open('started', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.1)\n"
+    slow = f"import time\n{wait}total = "
     edit(book / "notebooks/02_slow.md", "total = ", slow)
     edit(book / "notebooks/01_tiny.md", "Four numbers", "Several numbers")
     command = [sys.executable, "-m", "ntpnb.book", "run", "--jobs", "1"]
@@ -172,12 +173,15 @@ def test_an_interrupted_run_resumes(book):
 
 def test_a_readers_parameters_write_elsewhere_and_check_says_what_differs(book):
     before = contents(book, "book", "figures")
-    target = book / "_build/nb/01_tiny.ipynb"
-    execute.execute("01_tiny", target, {"scale": 3.0}, book)
+    command = [sys.executable, "-m", "ntpnb.book", "run", "01", "-p", "scale=3.0"]
+    environment = os.environ | {"PYTHONPATH": str(book)}
+    done = subprocess.run(command, env=environment, cwd=book, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{book / '_build/nb/01_tiny.ipynb'}\n"
     assert contents(book, "book", "figures") == before
-    text = target.read_text(encoding="utf-8")
+    text = (book / "_build/nb/01_tiny.ipynb").read_text(encoding="utf-8")
     assert "✗ t24.fig1.sum   expected 12.0 ± 1e-09, measured 18.0" in text
-    assert (target.parent / "figures/tiny.png").exists()
+    assert (book / "_build/nb/figures/tiny.png").exists()
 
 
 def test_unknown_parameters_and_notebooks_are_refused(book):

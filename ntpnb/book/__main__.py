@@ -30,15 +30,15 @@ def _parser():
 
 def _experiment(names, assignments):
     """Execute one notebook with a reader's parameters, away from the book."""
-    [name] = runner.select(names) if len(names) == 1 else [None]
-    if name is None:
-        raise ValueError("-p needs the name of one notebook")
     parameters = {}
     for assignment in assignments:
         parameter, equals, value = assignment.partition("=")
         if not equals:
             raise ValueError(f"-p {assignment}: NAME=VALUE is needed")
         parameters[parameter] = yaml.safe_load(value)
+    if len(names) != 1:
+        raise ValueError("-p needs the name of one notebook")
+    [name] = runner.select(names)
     target = project.ROOT / "_build/nb" / f"{name}.ipynb"
     execute.execute(name, target, parameters)
     print(target)

@@ -65,7 +65,8 @@ def _csv(data):
 def save(fig, name, data, seed):
     """Save a figure with the data behind it, show it in the notebook and close it.
 
-    Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv``, with the same bytes on every run.
+    Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv`` (in the folder that the environment
+    variable ``NTPNB_FIGURES`` names, where it is set), with the same bytes on every run.
     The notebook shows the very PNG that was saved; the output's metadata records seed and data.
 
     Parameters
