@@ -1,6 +1,7 @@
 """Random problems of both papers, shared by the tests. The same arguments give the same problem."""
 
 import numpy as np
+from hypothesis import strategies as st
 
 from ntpnb import NextTokenData
 
@@ -125,3 +126,32 @@ def regimes():
         "attention, norms over six decades": l24(28, n=12, norms=6, cyclic=True),
         "attention, one token": l24(29, K=1, T=1, n=3),
     }
+
+
+def any_problem(norms=0):
+    """Strategy: small problems of either paper with any mixture of options."""
+    size = st.tuples(st.integers(1, 2), st.integers(2, 3))
+    decoder = st.builds(
+        t24,
+        st.integers(0, 9999),
+        V=st.integers(3, 6),
+        m=st.integers(1, 8),
+        d=st.integers(1, 8),
+        size=size,
+        norms=st.just(norms),
+        zero=st.integers(0, 1),
+        rows=st.integers(1, 3),
+        tokens=st.sampled_from([None, None, 2, 4, 7]),
+        candidates=st.booleans(),
+    )
+    attention = st.builds(
+        l24,
+        st.integers(0, 9999),
+        K=st.integers(4, 6),
+        d=st.integers(1, 8),
+        n=st.integers(1, 10),
+        T=st.integers(1, 4),
+        repeats=st.booleans(),
+        norms=st.just(norms),
+    )
+    return decoder | attention

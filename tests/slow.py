@@ -10,8 +10,7 @@ def law(W, data, j):
     """Row j's next-token law, token by token."""
     V = data.target_probs.shape[1]
     T = np.eye(V) if data.token_embeddings is None else data.token_embeddings
-    C = np.ones((len(data.target_probs), V))
-    C = C if data.candidate_counts is None else data.candidate_counts
+    C = np.ones_like(data.target_probs) if data.candidate_counts is None else data.candidate_counts
     score = [float(t @ (W @ data.context_embeddings[j])) for t in T]
     top = max(s for s, c in zip(score, C[j], strict=True) if c > 0)
     mass = [c * math.exp(s - top) if c > 0 else 0.0 for s, c in zip(score, C[j], strict=True)]
@@ -37,6 +36,18 @@ def gradient(W, data):
         for v in range(V):
             G += pi * (q[v] - p[v]) * np.outer(T[v], data.context_embeddings[j])
     return G
+
+
+def hessian(W, data):
+    """Second derivative of the loss in flat W: Σ_j π_j Cov_q(t) ⊗ h_j h_jᵀ, (p·q, p·q)."""
+    V = data.target_probs.shape[1]
+    T = np.eye(V) if data.token_embeddings is None else data.token_embeddings
+    total = np.zeros((W.size, W.size))
+    for j, (pi, h) in enumerate(zip(data.context_probs, data.context_embeddings, strict=True)):
+        q = np.array(law(W, data, j))
+        cov = sum(q[v] * np.outer(T[v] - q @ T, T[v] - q @ T) for v in range(V))
+        total += pi * np.kron(cov, np.outer(h, h))
+    return total
 
 
 def reachable(data):
