@@ -107,16 +107,6 @@ def test_wheel_holds_the_typed_package_and_nothing_else(tmp_path):
     }
 
 
-def test_import_loads_nothing_that_only_an_extra_brings():
-    code = "import sys, ntpnb; print(*sys.modules)"
-    loaded = run(sys.executable, "-c", code, check=True).stdout.split()
-    owners = importlib.metadata.packages_distributions()
-    modules = {module.partition(".")[0] for module in loaded}
-    distributions = {canonical(d) for module in modules for d in owners.get(module, [])}
-    assert "numpy" in distributions
-    assert not distributions & names_of(need for needs in EXTRAS.values() for need in needs)
-
-
 def imported(folder):
     """Distributions that the sources below a folder import, their own modules left out."""
     sources = list((ROOT / folder).rglob("*.py"))
