@@ -1,0 +1,125 @@
+"""The book as files: its contents, its links, its notation, and where its buttons lead."""
+
+import re
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+import ntpnb
+from ntpnb.book.project import ROOT, names
+from ntpnb.book.sphinx_ext import repository_url
+
+SITE = ROOT / "_build" / "html"
+
+
+def contents():
+    """Pages that the table of contents lists."""
+    toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
+    return [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
+
+
+def broken_links(site):
+    """Links, images and scripts of a folder of pages that lead to no file or no anchor in it."""
+    pages = {
+        path.resolve(): BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for path in site.rglob("*.html")
+        if "_static" not in path.parts
+    }
+    anchors = {path: {tag["id"] for tag in page.select("[id]")} for path, page in pages.items()}
+    broken = []
+    for path, page in pages.items():
+        for tag in page.select("a[href], link[href], script[src], img[src]"):
+            target = tag.get("href", tag.get("src"))
+            url = urlsplit(target)
+            if url.scheme or url.netloc:
+                continue
+            file = (path.parent / unquote(url.path)).resolve() if url.path else path
+            missing = unquote(url.fragment) not in anchors.get(file, ()) and file in anchors
+            if not file.exists() or (url.fragment and missing):
+                broken.append(f"{path.relative_to(site.resolve())}: {target}")
+    return broken
+
+
+@pytest.fixture(scope="module")
+def site():
+    if not (SITE / "index.html").exists():
+        pytest.fail("there is no built book in _build/html; run `make book` first")
+    return SITE
+
+
+def test_every_notebook_is_in_the_contents():
+    assert [page for page in contents() if page.startswith("nb/")] == [f"nb/{n}" for n in names()]
+
+
+def test_every_page_of_the_contents_is_built(site):
+    assert [page for page in contents() if not (site / f"{page}.html").exists()] == []
+
+
+def test_no_link_is_broken(site):
+    assert broken_links(site) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "sound"),
+    [
+        ('<a href="page.html#here">', True),
+        ('<a href="#here">', True),
+        ('<a href="https://example.org/elsewhere#there">', True),
+        ('<a href="page.html#there">', False),
+        ('<a href="#there">', False),
+        ('<a href="missing.html">', False),
+        ('<img src="missing.png" alt="A figure">', False),
+        ('<script src="missing.js">', False),
+    ],
+)
+def test_a_broken_link_is_found(link, sound, tmp_path):
+    (tmp_path / "page.html").write_text(f"<h1 id='here'>A page</h1>{link}", encoding="utf-8")
+    assert (broken_links(tmp_path) == []) is sound
+
+
+def test_the_python_names_of_the_notation_exist():
+    data = ntpnb.datasets.toy()
+    fin, svm = ntpnb.finite_part(data), ntpnb.max_margin(data)
+    run = ntpnb.descend(data, ntpnb.GD(step=0.5), steps=2)
+    known = vars(ntpnb) | {
+        "ntpnb": ntpnb,
+        "data": data,
+        "order": ntpnb.token_priority(data),
+        "F": ntpnb.equal_subspace(data),
+        "fin": fin,
+        "svm": svm,
+        "run": run,
+        "compared": run.compare(fin, svm),
+        "W": svm.W,
+        "j": 0,
+        "v": 0,
+    }
+    text = (ROOT / "book" / "notation.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 6]
+    listed = [name for row in rows for name in re.findall(r"`([^`]+)`", row[5])]
+    assert len(listed) > 30
+    for name in listed:
+        expression = name.replace("…", "1")
+        eval(f"compared{expression}" if name.startswith(".") else expression, known)
+
+
+GITHUB = "https://github.com/owner/name"
+
+
+@pytest.mark.parametrize(
+    ("environ", "declared", "remote", "expected"),
+    [
+        ({"GITHUB_REPOSITORY": "owner/name"}, ["Source, https://github.com/a/b"], "", GITHUB),
+        ({}, ["Changelog, https://example.org", f"Source, {GITHUB}"], "", GITHUB),
+        ({}, [], "https://github.com/owner/name.git\n", GITHUB),
+        ({}, [], "git@github.com:owner/name.git\n", GITHUB),
+        ({}, [], "ssh://git@gitlab.com/owner/name\n", "https://gitlab.com/owner/name"),
+        ({}, [], "/srv/mirrors/name.git\n", None),
+        ({}, [], "https://token@example.org/owner/name\n", None),
+        ({}, [], "", None),
+    ],
+)
+def test_repository_address(environ, declared, remote, expected):
+    assert repository_url(environ, declared, remote) == expected
