@@ -62,7 +62,7 @@ def test_outputs_keep_what_was_measured_and_drawn(template):
 
 def test_the_manifest_names_each_figure_and_seconds_lie_elsewhere(template):
     manifest = json.loads((template / "figures/manifest.json").read_text())
-    assert manifest["tiny"].keys() == {"notebook", "seed", "data"}
+    assert manifest["tiny"].keys() == {"notebook", "seed", "data", "key"}
     assert manifest["tiny"]["notebook"] == "01_tiny"
     timings = json.loads((template / "_build/timings.json").read_text())
     assert timings["01_tiny"].keys() == {"seconds", "figures"}
@@ -113,9 +113,22 @@ def test_a_missing_figure_makes_its_notebook_stale(book, suffix):
     assert runner.stale("01_tiny", book) == "figure tiny is missing"
 
 
-def test_a_figure_with_other_data_makes_its_notebook_stale(book):
-    edit(book / "figures/tiny.csv", "6.0", "6.1")
-    assert runner.stale("01_tiny", book) == "figure tiny has other data"
+def test_a_figure_of_another_version_makes_its_notebook_stale(book):
+    key = collect.read_manifest(book)["tiny"]["key"]
+    edit(book / "figures/manifest.json", key, "0" * 64)
+    assert runner.stale("01_tiny", book) == "figure tiny was drawn by another version"
+
+
+def test_running_for_figures_alone_keeps_the_executed_notebook(book, capfd):
+    notebook = project.executed("01_tiny", book)
+    edit(notebook, "12.0", "12.5")  # as if another machine had executed it
+    before = notebook.read_bytes()
+    (book / "figures/tiny.png").unlink()
+    assert runner.run(root=book) == []
+    assert "other bytes than the executed notebook, kept" in capfd.readouterr().err
+    assert notebook.read_bytes() == before
+    assert (book / "_build/nb/01_tiny.ipynb").read_bytes() != before
+    assert runner.stale("01_tiny", book) == ""
 
 
 def test_parameters_are_part_of_the_key(book):

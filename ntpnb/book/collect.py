@@ -4,6 +4,7 @@ Whatever is wrong is reported together: a claim that no notebook measures, a mea
 not listed, a value outside its expectation, and the rest of `problems`.
 """
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -24,9 +25,27 @@ def figures(root=project.ROOT):
     ]
 
 
-def write_manifest(root=project.ROOT):
-    """Write `figures/manifest.json`: each figure's notebook, seed and the sha256 of its data."""
-    rows = {row.pop("figure"): row for row in figures(root)}
+def read_manifest(root=project.ROOT):
+    """Read `figures/manifest.json`; empty where no figure was drawn yet."""
+    path = Path(root) / "figures/manifest.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def write_manifest(names, root=project.ROOT):
+    """Note in `figures/manifest.json` what the notebooks that just ran have drawn.
+
+    For each figure: its notebook, its seed, the sha256 of its data as this machine computed them,
+    and the key of the notebook (see `ntpnb.book.execute.key`).
+    """
+    rows = {}
+    for row in figures(root):
+        figure, name = row.pop("figure"), row["notebook"]
+        if name in names:
+            data = hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
+            stored = project.read_executed(name, root)["metadata"]["ntpnb"]
+            rows[figure] = row | {"data": data, "key": stored["key"]}
+        elif figure in (old := read_manifest(root)):
+            rows[figure] = old[figure]
     project.write(
         Path(root) / "figures/manifest.json", json.dumps(rows, indent=1, sort_keys=True) + "\n"
     )
