@@ -65,8 +65,9 @@ lint: $(VENV)/.ready ## ruff: the code as it is, changing nothing
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 
-figures: $(VENV)/.ready ## execute every notebook anew and with it draw every figure
-	$(PY) -m ntpnb.book run --force
+figures: $(VENV)/.ready ## draw every figure anew, which executes every notebook
+	rm -rf figures
+	$(PY) -m ntpnb.book run
 
 serve: book ## show the book at http://localhost:8000 (PORT=... for another)
 	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
