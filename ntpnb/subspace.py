@@ -8,6 +8,7 @@ from ntpnb.priority import token_priority
 
 # Directions of relative size below this are rounding: embeddings count as dependent.
 RANK_TOLERANCE = 1e-11
+CERTAIN = 1e-3  # eigenvalues above this keep their digits
 BASIS_LIMIT = 2**26  # entries of an explicit basis (512 MiB)
 CACHE_LIMIT = 2**23  # entries of cached factors (64 MiB); beyond it they are computed again
 
@@ -162,9 +163,9 @@ class _TokenwiseSubspace(EqualSubspace):
         self._factors = {}
         self._solve_common()
         q = data.shape[1]
-        ranks = [len(self._factor(i)[1]) for i in range(data.vocab_size)]
-        free = self._common_space.shape[1] + sum(q - r for r in ranks)
-        self.dim = data.vocab_size * q - free  # the complement: common scores and null spaces
+        # What the complement consists of: common scores, and null spaces of the H_i.
+        free = self._common_space.shape[1] + sum(q - rank for rank in self._ranks)
+        self.dim = data.vocab_size * q - free
 
     def _factor(self, i):
         """Thin SVD of the embeddings ``H_i`` of the components that hold token ``i``."""
@@ -180,21 +181,35 @@ class _TokenwiseSubspace(EqualSubspace):
         """Which common scores are attainable, and a factor of the quadratic form they minimise."""
         n = self._count
         outside = np.zeros((n, n))  # Σ_i (projection off the range of H_i)
+        self._ranks = []
         for i, holders in enumerate(self._holders):
             U, s, _ = self._factor(i)
+            self._ranks.append(len(s))
             if len(s) < len(holders):
                 outside[np.ix_(holders, holders)] += np.eye(len(holders)) - U @ U.T
         values, vectors = sla.eigh(outside) if outside.any() else (np.zeros(n), np.eye(n))
-        bound = values > RANK_TOLERANCE * n
+        bound = values > CERTAIN
+        if outside.any() and not bound.all():
+            # The eigenvalues are squares of sines. Small sines need the projections themselves.
+            close = vectors[:, ~bound]
+            missed = [self._outside(i, close[k]) for i, k in enumerate(self._holders)]
+            s, Vt = sla.svd(np.concatenate(missed), full_matrices=False)[1:]
+            values[~bound], vectors[:, ~bound] = s**2, close @ Vt.T
+            bound[~bound] = s > RANK_TOLERANCE * np.sqrt(n)
         self._common_space = vectors[:, ~bound]
         self._bound_space, self._bound_values = vectors[:, bound], values[bound]
-        form = np.zeros((n, n))
-        for i, holders in enumerate(self._holders):
-            U, s, _ = self._factor(i)
-            half = U / s
-            form[np.ix_(holders, holders)] += half @ half.T
-        Z = self._common_space
-        self._chol = sla.cho_factor(Z.T @ form @ Z) if Z.shape[1] else None
+        if self._common_space.shape[1]:
+            rows = []
+            for i, holders in enumerate(self._holders):
+                U, s, _ = self._factor(i)
+                rows.append((U / s).T @ self._common_space[holders])
+            # QR and no normal equations: nearly parallel contexts make this ill-conditioned.
+            self._Q, self._R = sla.qr(np.concatenate(rows), mode="economic")
+
+    def _outside(self, i, scores):
+        """Part of the scores of token ``i``, shape (holders, ...), that no row of W can produce."""
+        U = self._factor(i)[0]
+        return scores - U @ (U.T @ scores)
 
     def fit(self, targets):
         """Smallest W whose tied scores differ as ``targets`` do, shape (p, q).
@@ -204,13 +219,13 @@ class _TokenwiseSubspace(EqualSubspace):
         approximate fit inside the subspace, good as a starting point only.
         """
         targets = targets[self._owner].T / self._scale
-        missed = np.zeros(self._count)  # by the targets as they stand, without common scores
-        for i, holders in enumerate(self._holders):
-            U = self._factor(i)[0]
-            y = targets[i, holders]
-            missed[holders] += y - U @ (U.T @ y)
         Z = self._bound_space
-        return self._fit(targets - Z @ (Z.T @ missed / self._bound_values))
+        if Z.shape[1]:  # the common scores nearest to what the targets ask for
+            missed = np.zeros(self._count)
+            for i, holders in enumerate(self._holders):
+                missed[holders] += self._outside(i, targets[i, holders])
+            targets = targets - Z @ (Z.T @ missed / self._bound_values)
+        return self._fit(targets)
 
     def whitening(self):
         """Return a symmetric map ``A`` of ``p × q`` matrices that undoes the embeddings' scales.
@@ -231,17 +246,14 @@ class _TokenwiseSubspace(EqualSubspace):
 
     def _fit(self, targets):
         """``fit`` for targets of shape (..., V, n) per token and component, in unit-norm scores."""
-        Z = self._common_space
-        slope = np.zeros((*targets.shape[:-2], self._count))
         reduced = []
         for i, holders in enumerate(self._holders):
             U, s, _ = self._factor(i)
             reduced.append(targets[..., i, holders] @ U / s)
-            slope[..., holders] += reduced[-1] @ (U / s).T
-        c = np.zeros_like(slope)
+        Z, c = self._common_space, np.zeros((*targets.shape[:-2], self._count))
         if Z.shape[1]:
-            right = (slope @ Z).reshape(-1, Z.shape[1]).T
-            c = -(Z @ sla.cho_solve(self._chol, right)).T.reshape(slope.shape)
+            right = (np.concatenate(reduced, axis=-1) @ self._Q).reshape(-1, Z.shape[1]).T
+            c = -(Z @ sla.solve_triangular(self._R, right)).T.reshape(c.shape)
         W = np.empty((*targets.shape[:-2], *self._data.shape))
         for i, holders in enumerate(self._holders):
             U, s, Vt = self._factor(i)
