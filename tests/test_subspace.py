@@ -1,0 +1,278 @@
+"""The tied subspace against dense linear algebra over the generators of all pairs."""
+
+import mpmath
+import numpy as np
+import pytest
+import slow
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import any_problem, l24, regimes, t24
+
+import ntpnb
+from ntpnb import NextTokenData
+from ntpnb.priority import token_priority
+from ntpnb.subspace import equal_subspace
+
+
+def check_subspace(data, tolerance):
+    F = ntpnb.equal_subspace(data)
+    dense = slow.equal_basis(data)
+    assert F.dim == len(dense)
+    W = np.random.default_rng(1).standard_normal((2, 3, *data.shape))
+    flat = W.reshape(2, 3, -1)
+    expected = (flat @ dense.T @ dense).reshape(W.shape)
+    assert np.abs(F.project(W) - expected).max() <= tolerance
+    assert np.abs(F.reject(W) - (W - expected)).max() <= tolerance
+    basis = F.basis
+    assert basis.shape == (F.dim, *data.shape)
+    flat = basis.reshape(F.dim, dense.shape[1])
+    assert np.abs(flat @ flat.T - np.eye(F.dim)).max(initial=0) <= 1e-13  # a factor of one SVD
+    assert np.abs(flat - flat @ dense.T @ dense).max(initial=0) <= tolerance
+
+
+# With generic embeddings the Gram matrices of these sizes have condition numbers up to 1e3, and
+# both routes lose that many of 16 digits. Norms do not matter: each route normalises.
+GENERIC = 1e-12
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_dimension_and_projection_match_a_dense_svd(name):
+    check_subspace(regimes()[name], GENERIC)
+
+
+@given(any_problem() | any_problem(norms=6))
+def test_any_subspace_matches_a_dense_svd(data):
+    # nearly dependent draws do occur among random ones: three more digits
+    check_subspace(data, 1e3 * GENERIC)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_norms_over_eight_decades_cost_no_digits(seed):
+    K, d = [(6, 8), (8, 3), (5, 5), (7, 6)][seed % 4]
+    check_subspace(l24(seed, K=K, d=d, n=12, norms=8, cyclic=True), GENERIC)
+    check_subspace(t24(seed, m=K + 3, d=d, size=(2, 4), norms=8), GENERIC)
+
+
+def test_duplicated_tokens_and_contexts():
+    E = np.random.default_rng(4).standard_normal((5, 4))
+    E[3], E[4] = E[1], -2 * E[0]
+    cycle = [(0, 1, 2), (1, 3, 0, 2), (3, 0, 1, 2)]
+    data = NextTokenData.from_attention(E, cycle, [0, 1, 3])
+    check_subspace(data, GENERIC)
+    assert ntpnb.equal_subspace(data).dim == 1  # tokens 1 and 3 coincide
+    cycle = [(0, 4), (4, 0, 4), (1, 0), (0, 1, 3, 0), (3, 1, 0)]
+    check_subspace(NextTokenData.from_attention(E, cycle, [0, 4, 1, 0, 3]), GENERIC)
+    twice = NextTokenData([[1.0, 2.0]] * 3, [[0.5, 0.5, 0], [0.2, 0.8, 0], [0, 0.5, 0.5]])
+    check_subspace(twice, GENERIC)
+    assert ntpnb.equal_subspace(twice).dim == 2
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("written", [False, True])
+def test_nearly_parallel_contexts_are_independent(gap, written):
+    H = [[1.0, 0, 0], [1.0, gap, 0]]
+    P = [[0.5, 0.5, 0], [0.3, 0.3, 0.4]]
+    data = NextTokenData(H, P, token_embeddings=np.eye(3) if written else None)
+    F = ntpnb.equal_subspace(data)
+    assert F.dim == 3
+    # e1−e2 with both contexts spans two coordinates; e1+e2−2e3 goes with the second one only
+    W = np.random.default_rng(2).standard_normal(data.shape)
+    a, b = np.array([1, -1, 0]) / np.sqrt(2), np.array([1, 1, -2]) / np.sqrt(6)
+    h = np.array([1.0, gap, 0]) / np.hypot(1, gap)
+    expected = np.outer(a, a @ W * [1, 1, 0]) + np.outer(b, b @ W @ h * h)
+    # a gap of that size costs its share of the digits, and not its square
+    assert np.abs(F.project(W) - expected).max() <= 1e-14 / gap
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_nearly_parallel_contexts_in_too_few_dimensions(gap):
+    """Four contexts in the plane, so that common scores are bound, two of them nearly parallel."""
+    P = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5]]
+    data = NextTokenData([[1, 0], [1, gap], [0, 1], [1, 2]], P)
+    F = ntpnb.equal_subspace(data)
+    assert F.dim == 4
+    W = np.random.default_rng(0).standard_normal(data.shape)
+    with mpmath.workdps(60):
+        M = mpmath.matrix(slow.pair_matrices(data, slow.equal_pairs(data)[::2]).tolist())
+        # all ties are pairs here, so every second of them is a basis
+        coefficients = mpmath.lu_solve(M * M.T, M * mpmath.matrix(W.ravel().tolist()))
+        expected = np.array([float(x) for x in M.T * coefficients]).reshape(data.shape)
+    assert np.abs(F.project(W) - expected).max() <= 1e-14 / gap  # as above
+
+
+def test_parallel_contexts_are_one_direction():
+    data = NextTokenData([[1.0, 2.0], [-3.0, -6.0]], [[0.5, 0.5, 0], [0.2, 0.8, 0]])
+    assert ntpnb.equal_subspace(data).dim == 1
+
+
+@given(any_problem(norms=2), st.integers(0, 99))
+def test_projection_is_one(data, seed):
+    F = ntpnb.equal_subspace(data)
+    rng = np.random.default_rng(seed)
+    W, U = rng.standard_normal((2, *data.shape))
+    inside = F.project(W)
+    size = np.linalg.norm(W)
+    assert np.linalg.norm(F.project(inside) - inside) <= 1e-12 * size  # project twice
+    assert abs(np.vdot(inside, F.reject(W))) <= 1e-12 * size**2
+    assert abs(np.vdot(inside, U) - np.vdot(W, F.project(U))) <= 1e-10 * size * np.linalg.norm(U)
+    pairs = slow.pair_matrices(data, slow.equal_pairs(data), unit=True)
+    missed = pairs @ F.reject(W).ravel()
+    # every generator is orthogonal to what is left; ill-conditioned draws lose some digits
+    assert np.abs(missed).max(initial=0) <= 1e-9 * size
+
+
+@given(any_problem(), st.integers(0, 99))
+def test_rotation_permutation_scaling_and_splitting(data, seed):
+    rng = np.random.default_rng(seed)
+    V, q = data.vocab_size, data.shape[1]
+    H, P, pi = data.context_embeddings, data.target_probs, data.context_probs
+    T, C, g = data.token_embeddings, data.candidate_counts, data.context_groups
+    W = rng.standard_normal(data.shape)
+    F = ntpnb.equal_subspace(data)
+    expected = F.project(W)
+    close = {"rtol": 0, "atol": 1e-9}  # ill-conditioned draws differ in their last digits
+
+    Q = np.linalg.qr(rng.standard_normal((q, q)))[0]
+    rotated = NextTokenData((data.group_embeddings @ Q)[data.group_index], P, pi, T, C, g)
+    G = ntpnb.equal_subspace(rotated)
+    assert G.dim == F.dim
+    np.testing.assert_allclose(G.project(W @ Q), expected @ Q, **close)
+
+    tokens = rng.permutation(V)
+    moved = NextTokenData(
+        H,
+        P[:, tokens],
+        pi,
+        None if T is None else T[tokens],
+        None if C is None else C[:, tokens],
+        g,
+    )
+    G = ntpnb.equal_subspace(moved)
+    assert G.dim == F.dim
+    if T is None:
+        np.testing.assert_allclose(G.project(W[tokens]), expected[tokens], **close)
+    else:
+        np.testing.assert_allclose(G.project(W), expected, **close)
+
+    # a scale for each group, and a negative one too: the span stays
+    scale = rng.uniform(0.01, 100, len(data.group_names)) * rng.choice(
+        [-1, 1], len(data.group_names)
+    )
+    scaled = NextTokenData(scale[data.group_index, None] * H, P, pi, T, C, g)
+    np.testing.assert_allclose(ntpnb.equal_subspace(scaled).project(W), expected, **close)
+
+    if C is not None:
+        C = np.repeat(C, 2, axis=0)
+    split = NextTokenData(
+        np.repeat(H, 2, 0), np.repeat(P, 2, 0), np.repeat(pi / 2, 2), T, C, np.repeat(g, 2)
+    )
+    np.testing.assert_allclose(ntpnb.equal_subspace(split).project(W), expected, **close)
+
+
+def test_identity_tokens_written_out_give_the_same_subspace():
+    """Two implementations, one for one-hot tokens and one for any, on the same problems."""
+    for seed, (m, d) in enumerate([(6, 8), (9, 4), (12, 3), (7, 7)]):
+        one_hot = t24(seed, V=6, m=m, d=d, size=(1, 4), rows=1 + seed % 2, norms=3)
+        written = NextTokenData(
+            one_hot.context_embeddings,
+            one_hot.target_probs,
+            one_hot.context_probs,
+            np.eye(6),
+            None,
+            one_hot.context_groups,
+        )
+        W = np.random.default_rng(seed).standard_normal(one_hot.shape)
+        a, b = ntpnb.equal_subspace(one_hot), ntpnb.equal_subspace(written)
+        assert a.dim == b.dim
+        assert np.abs(a.project(W) - b.project(W)).max() <= GENERIC
+        targets = np.random.default_rng(seed).standard_normal((len(one_hot.group_names), 6))
+        if a.dim == len(token_priority(one_hot).equal):  # otherwise nothing meets all targets
+            assert (
+                np.abs(a.fit(targets) - b.fit(targets)).max() <= 1e-9 * np.abs(a.fit(targets)).max()
+            )
+
+
+@pytest.mark.parametrize("name", ["d > m", "d = m", "token embeddings, p > V", "attention, cyclic"])
+def test_fit_meets_differences_with_the_smallest_matrix(name):
+    data = regimes()[name]
+    F, pairs = ntpnb.equal_subspace(data), slow.equal_pairs(data)
+    order = token_priority(data)
+    assert F.dim == len(order.equal)  # independent generators: any targets can be met
+    targets = np.random.default_rng(3).standard_normal((len(data.group_names), data.vocab_size))
+    W = F.fit(targets)
+    at = {g: k for k, g in enumerate(data.group_names.tolist())}
+    wanted = np.array([targets[at[g], i] - targets[at[g], j] for g, i, j in pairs])
+    dense = np.linalg.lstsq(slow.pair_matrices(data, pairs), wanted)[0].reshape(data.shape)
+    assert (
+        np.abs(W - dense).max() <= 1e-12 * np.abs(dense).max()
+    )  # both to a small condition number
+    assert np.abs(F.reject(W)).max() <= 1e-13 * np.abs(dense).max()
+
+
+@pytest.mark.parametrize("make", [t24, l24])
+@pytest.mark.parametrize("norms", [0, 6])
+def test_whitening_gives_curvature_of_size_one(make, norms):
+    """At W = 0 the restricted Hessian has eigenvalues of size one on F, at any scale."""
+    for seed in range(10):
+        data = make(seed, norms=norms, **({"size": (2, 3)} if make is t24 else {"cyclic": True}))
+        F = ntpnb.equal_subspace(data)
+        tied = ntpnb.finite.restrict(data)
+        whiten = F.whitening()
+        size = int(np.prod(data.shape))
+        A = np.array([whiten(e.reshape(data.shape)).ravel() for e in np.eye(size)])
+        assert (
+            np.abs(A - A.T).max() <= 1e-9 * np.abs(A).max()
+        )  # symmetric, up to the spread's digits
+        values = np.linalg.eigvalsh(A @ slow.hessian(np.zeros(data.shape), tied) @ A.T)[::-1]
+        assert values[0] <= data.vocab_size
+        assert values[F.dim - 1] >= 0.1 / data.vocab_size**2 / len(data.context_probs)
+        # off F only rounding, which the spread of the norms magnifies by its square
+        assert np.abs(values[F.dim :]).max(initial=0) <= 1e-3 * values[F.dim - 1]
+
+
+def test_a_huge_basis_is_refused_and_never_needed():
+    P = np.zeros((2, 3000))
+    P[:, :1500] = 1 / 1500
+    data = NextTokenData(np.random.default_rng(0).standard_normal((2, 8)), P)
+    F = ntpnb.equal_subspace(data)
+    assert F.dim == 2 * 1499
+    with pytest.raises(
+        ValueError, match=r"a basis of 2998 matrices of shape \(3000, 8\) has 71952000"
+    ):
+        _ = F.basis
+    W = np.random.default_rng(1).standard_normal(data.shape)
+    # the complement, seen by the contexts: one common score for the tied tokens
+    kept = F.reject(W) @ data.context_embeddings.T
+    assert np.ptp(kept[:1500], axis=0).max() <= 1e-12
+    np.testing.assert_allclose(F.reject(W)[1500:], W[1500:], atol=1e-14)
+
+
+def test_too_many_dense_generators_are_refused():
+    rng = np.random.default_rng(0)
+    P = np.full((100, 1000), 1 / 1000)
+    H, T = rng.standard_normal((100, 100)), rng.standard_normal((1000, 50))
+    with pytest.raises(ValueError, match=r"99900 ties .* 50 × 100 dimensions need 499500000 num"):
+        ntpnb.equal_subspace(NextTokenData(H, P, token_embeddings=T))
+    # the same sizes in one direction each need little
+    flat = NextTokenData(H[:, :1] * H[:1], P, token_embeddings=T[:, :1] * T[:1])
+    assert ntpnb.equal_subspace(flat).dim == 1
+
+
+@pytest.mark.parametrize(
+    ("W", "message"),
+    [
+        (np.zeros((3, 3)), r"W has shape \(3, 3\); its last two axes must be \(5, 2\)"),
+        (np.full((5, 2), np.inf), r"W has entries that are not finite"),
+    ],
+)
+def test_a_wrong_matrix_is_named(W, message):
+    F = ntpnb.equal_subspace(ntpnb.datasets.toy())
+    for f in (F.project, F.reject):
+        with pytest.raises(ValueError, match=message):
+            f(W)
+
+
+def test_an_order_at_hand_is_used():
+    data = t24(1, size=3)
+    order = token_priority(data)
+    assert equal_subspace(data, order).dim == equal_subspace(data).dim == 12
