@@ -85,12 +85,13 @@ bench: $(VENV)/.ready ## timings against what one would otherwise write (install
 stress: $(VENV)/.ready ## the property tests with many more examples, new ones on every run
 	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m hypothesis -n 2 --dist loadfile
 
+# Without annotations the lock, and with it the key of every notebook, changes only if a pin does.
 lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay (UPGRADE=--upgrade moves all)
 	$(PY) -m venv _build/uv
 	_build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	_build/uv/bin/uv pip compile pyproject.toml requirements.in \
 	  --extra reference --extra book --extra test \
-	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate \
 	  --custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 
 clean: ## remove everything generated except .venv and the committed notebooks
