@@ -1,15 +1,15 @@
 """Methods for a max-margin program, each a generator of iterates that someone else judges.
 
 An iterate is ``(A, W, slack, D)``: multipliers ``−A``, ``W = weights(A)``, the slack, and where
-the method has settled a direction ``D`` of growth (a certificate if there is no solution), else
-None.
+the method has settled the direction ``D`` in which ``A`` grows (a certificate if there is no
+solution), else None.
 """
 
 import numpy as np
 from scipy.linalg import eigvalsh
 
 
-def active_set(P, A=None, T=None, patience=3, eps=1e-8):
+def active_set(P, A=None, T=None, patience=3, eps=1e-10):
     """Primal-dual active set steps on the proximally regularised dual.
 
     Guess which ordered entries are tight, solve the equations exactly, exchange all entries of
@@ -18,11 +18,12 @@ def active_set(P, A=None, T=None, patience=3, eps=1e-8):
     """
     A = np.zeros(P.need.shape) if A is None else A
     T = P.active if T is None else T
-    centre, c, fewest, last, stalls = A, 0.0, np.inf, np.inf, 0
+    centre, c, fewest, last, stalls, system = A, 0.0, np.inf, np.inf, 0, None
     while stalls < patience:
-        A = np.where(T, A, 0.0)
+        if system is None:
+            system, A = P.system(T, eps), np.where(T, A, 0.0)
         r = P.slack(P.weights(A), c) - eps * (A - centre)
-        D, e = P.system(T, eps).solve(r, -P.imbalance(A))
+        D, e = system.solve(r, -P.imbalance(A))
         A, c = A + D, c + e
         W = P.weights(A)
         slack = P.slack(W, c)
@@ -33,7 +34,7 @@ def active_set(P, A=None, T=None, patience=3, eps=1e-8):
         if count:
             stalls = 0 if count < fewest else stalls + 1
             fewest = min(fewest, count)
-            T = T ^ wrong
+            T, system = T ^ wrong, None
         else:
             now = residual(P, A, W, slack)
             stalls = 0 if now < 0.5 * last else stalls + 1
@@ -45,10 +46,11 @@ def interior_point(P, steps=80, eps=1e-9):
     out, n = P.ordered, np.count_nonzero(P.ordered)
     s, lam = np.ones(out.shape), np.ones(out.shape)
     A, c, accuracy = np.where(out, -1.0, 0.0), 0.0, 1e-5
+    step = A
     for _ in range(steps):
         W = P.weights(A)
         slack = P.slack(W, c)
-        yield A, W, slack, A
+        yield A, W, slack, step
         mu = (s * lam)[out].sum() / n
         size = max(1.0, np.linalg.norm(W))
         r = slack - np.where(out, s, 0.0)
@@ -65,7 +67,8 @@ def interior_point(P, steps=80, eps=1e-9):
         D, e = system.solve(r + pull, q)
         ds = np.where(out, s / lam * D - pull, 0.0)
         t = min(1.0, 0.995 * min(_longest(s, ds), _longest(lam, -D * out)))
-        A, c, s = A + t * D, c + t * e, s + t * ds
+        step = t * D
+        A, c, s = A + step, c + t * e, s + t * ds
         lam = np.where(out, -A, 1.0)
 
 
@@ -75,34 +78,48 @@ def _longest(x, dx):
     return np.min(-x[shrinking] / dx[shrinking], initial=1.0)
 
 
-def fista(P, steps=6000):
+def fista(P, steps=None):
     """Accelerated projected gradient on the dual, restarted where momentum points uphill.
 
-    For supports only: needs no factorisation, and the memory of a few copies of ``A``. Each
-    column is projected by sorting. References: Beck & Teboulle (2009); O'Donoghue & Candès (2015).
+    For supports only. Needs no factorisation, and the memory of a few copies of ``A``; tries to
+    finish by ``active_set`` at growing intervals. References: Beck & Teboulle (2009); O'Donoghue
+    & Candès (2015).
     """
-    n = len(P.gram)
-    top = eigvalsh(P.gram, subset_by_index=[n - 1, n - 1])[0] or 1.0
-    A = Y = np.zeros(P.need.shape)
-    momentum, polish = 1.0, 500
-    for step in range(1, steps + 1):
-        W = P.weights(Y)
-        X = _project(P, Y + P.slack(W, 0.0) / top)
-        if step % 10 == 0:
-            W = P.weights(X)
+    m, d = P.U.shape
+    top = eigvalsh(P.gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
+    A = Y = unknown = np.zeros(P.need.shape)
+    momentum, polish = 1.0, max(40, m // 3)
+    for step in range(1, (steps or 4 * m) + 1):
+        scores = Y @ P.gram if m < 2 * d else P.weights(Y) @ P.U.T
+        X = _project(P, Y - (scores + P.need) / top)
+        if step % 20 == 0 or step == polish:
+            W, tight = P.weights(X), P.tied | (X < 0)
             free = P.slack(W, 0.0)
-            tight = P.tied | P.ordered & (X < 0)
             c = -np.where(tight, free, 0.0).sum(0) / tight.sum(0)
-            yield X, W, np.where(P.active, free + c, 0.0), X - A
+            yield X, W, P.slack(W, c), unknown
         if step == polish:
-            polish *= 2
-            yield from active_set(P, X, P.tied | P.ordered & (X < 0), patience=1)
+            polish *= 4
+            yield from active_set(P, X, tight, patience=2)
         if np.vdot(Y - X, X - A) > 0:
             momentum, Y = 1.0, X
         else:
             follow = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
             Y, momentum = X + (momentum - 1) / follow * (X - A), follow
         A = X
+
+
+def _project(P, Y):
+    """Nearest columns with zero sums and nonpositive ordered entries.
+
+    Column ``j`` shifts by the mean of its tied entries and of the ordered ones below the shift:
+    Newton's method on a concave function, so it ends after a few passes.
+    """
+    below, changed = P.tied, True
+    while changed:
+        shift = np.where(below, Y, 0.0).sum(0) / below.sum(0)
+        previous, below = below, P.tied | (P.ordered & (Y < shift))
+        changed = (below != previous).any()
+    return np.where(below, Y - shift, 0.0)
 
 
 def residual(P, A, W, slack):
@@ -125,7 +142,7 @@ def certificate(P, D, trust=1e-3, tolerance=1e-12):
     """
     lam = np.where(P.ordered, np.maximum(-D, 0.0), 0.0)
     error = np.linalg.norm(P.weights(D))
-    if error > trust * (lam * P.need).sum():
+    if not error < trust * (lam * P.need).sum():
         return None
     kept = lam > 10 * error
     D, lam = np.where(P.tied | kept, D, 0.0) / lam.max(), lam / lam.max()
@@ -154,14 +171,3 @@ def separates(P, W, slack, tolerance=1e-9):
     margin = P.slack(W, c) + P.need
     met = np.abs(margin[P.tied]).max(initial=0.0) <= 1e-3 * tolerance * size
     return bool(met and margin[P.ordered].min() > tolerance * size)
-
-
-def _project(P, Y):
-    """Nearest columns with zero sums and nonpositive ordered entries, by sorting these."""
-    tied = np.where(P.tied, Y, 0.0).sum(0)
-    rising = np.sort(np.where(P.ordered, Y, np.inf), axis=0)
-    counts = P.tied.sum(0) + np.arange(len(Y) + 1)[:, None]
-    sums = tied + np.cumsum(np.vstack([np.zeros(len(tied)), rising]), axis=0)
-    shift = (sums / counts).min(0)  # entries below their common shift join the sum
-    X = Y - shift
-    return np.where(P.ordered, np.minimum(X, 0.0), np.where(P.tied, X, 0.0))

@@ -7,9 +7,9 @@ Multipliers are ``−A``: ``W = Σ A_k φ_k`` with ``A ≤ 0`` on ordered entrie
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
-CACHE_LIMIT = 2**22  # entries of kept factors (32 MiB); beyond it they are computed again
+KEEP = 2**22  # entries of kept factors (32 MiB); beyond it they are computed again
 
 
 def program(data, order, dense=False):
@@ -44,7 +44,7 @@ class SupportProgram:
         self.ordered[pairs[n_equal:, 2], column[n_equal:]] = True
         self.norm = self.reach = np.broadcast_to(norm, self.tied.shape)
         _scale(self)
-        self._cache = {}
+        self.inverses = {}
 
     def weights(self, A):
         """``W = Σ A_k φ_k``."""
@@ -62,48 +62,75 @@ class SupportProgram:
         """Prepare ``D G + θ D − 1 eᵀ = r on T, 1ᵀD = q, D = 0 off T`` for ``solve(r, q)``."""
         return _RowSystem(self, T, theta)
 
+    def inverse(self, theta):
+        """``(G + θ)⁻¹``, or None where it would lose more than half of the digits."""
+        if theta not in self.inverses:
+            K = self.gram + theta * np.eye(len(self.gram))
+            half = lapack.dpotri(_cholesky(K), lower=1)[0]
+            Q = half + np.tril(half, -1).T
+            stable = np.linalg.norm(K, 1) * np.linalg.norm(Q, 1) < 1e8
+            self.inverses[theta] = Q if stable else None
+        return self.inverses[theta]
+
 
 class _RowSystem:
+    """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
+
+    Where θ is a number and G is well conditioned, most rows are tight almost everywhere: there
+    ``K_v⁻¹ = Q − Zᵀ Z`` with ``Q = (G + θ)⁻¹`` and Z as small as the complement of J.
+    """
+
     def __init__(self, owner, T, theta):
         m = T.shape[1]
-        self.shape, self.gram = T.shape, owner.gram
+        self.T, self.gram = T, owner.gram
+        self.Q = owner.inverse(theta) if np.ndim(theta) == 0 else None
         theta = np.broadcast_to(theta, T.shape)
         alike = {}  # rows with one pattern share one factor
-        for v in np.flatnonzero(T.any(1)):
-            alike.setdefault((T[v].tobytes(), theta[v].tobytes()), []).append(v)
-        keep = T.size * m <= CACHE_LIMIT
-        known, owner._cache = owner._cache, {}
-        common = np.zeros((m, m))  # Σ_v (G_JJ + θ)⁻¹, lower triangle
-        self.blocks = []
-        for key, rows in alike.items():
-            J = np.flatnonzero(T[rows[0]])
-            at = J[:, None], J
-            factor, inverse = known.get(key) or (self._factor(at, theta[rows[0], J]), None)
-            if inverse is None:
-                inverse = lapack.dpotri(factor, lower=1)[0]
-            common[at] += inverse if len(rows) == 1 else len(rows) * inverse
-            if keep:
-                owner._cache[key] = factor, inverse
-            self.blocks.append((np.array(rows)[:, None], at, theta[rows[0], J], factor if keep else None))
+        for v, row in enumerate(T):
+            key = row.tobytes() if self.Q is not None else (row.tobytes(), theta[v].tobytes())
+            alike.setdefault(key, []).append(v)
+        common = np.zeros((m, m), order="F")  # Σ_v K_v⁻¹, lower triangle
+        flat = common.T.reshape(-1)  # flat indices are much faster than pairs of arrays
+        self.near, self.far, nearly = [], [], 0
+        for rows in alike.values():
+            copies, v = len(rows), rows[0]
+            rows = v if copies == 1 else np.array(rows)
+            J, I = T[v].nonzero()[0], (~T[v]).nonzero()[0]
+            if self.Q is not None and len(J) > len(I):
+                nearly += copies
+                if len(I):
+                    L = _cholesky(self.Q.take(I[:, None] * m + I))
+                    Z = lapack.dtrtrs(L, self.Q[I], lower=1)[0]
+                    blas.dsyrk(-copies, Z, beta=1, c=common, trans=1, lower=1, overwrite_c=1)
+                    self.near.append((rows, I, Z))
+            elif len(J):
+                L = self._factor(J, theta[v, J])
+                flat[J[:, None] + J * m] += copies * lapack.dpotri(L, lower=1)[0]
+                self.far.append((rows, J, theta[v, J], L if T.size * m <= KEEP else None))
+        if nearly:
+            common += nearly * self.Q
         self.common = _cholesky(common)
 
-    def _factor(self, at, theta):
-        K = self.gram[at]
-        K.flat[:: len(K) + 1] += theta
+    def _factor(self, J, diagonal):
+        K = self.gram.take(J[:, None] * len(self.gram) + J)
+        K.flat[:: len(K) + 1] += diagonal
         return _cholesky(K)
 
+    def _rowwise(self, r):
+        r = np.where(self.T, r, 0.0)
+        D = np.zeros(r.shape) if self.Q is None else r @ self.Q
+        for rows, _, Z in self.near:
+            D[rows] -= (Z @ r[rows].T).T @ Z
+        for rows, J, diagonal, L in self.far:
+            L = self._factor(J, diagonal) if L is None else L
+            at = rows if np.ndim(rows) == 0 else rows[:, None]
+            D[at, J] = lapack.dpotrs(L, r[at, J].T, lower=1)[0].T
+        return np.where(self.T, D, 0.0)
+
     def solve(self, r, q):
-        D, e = np.zeros(self.shape), q.copy()
-        for rows, at, theta, factor in self.blocks:
-            L = self._factor(at, theta) if factor is None else factor
-            x = lapack.dpotrs(L, r[rows, at[1]].T, lower=1)[0]
-            D[rows, at[1]] = x.T
-            e[at[1]] -= x.sum(1)
-        e = lapack.dpotrs(self.common, e, lower=1)[0]
-        for rows, at, theta, factor in self.blocks:
-            L = self._factor(at, theta) if factor is None else factor
-            D[rows, at[1]] += lapack.dpotrs(L, e[at[1]].ravel(), lower=1)[0]
-        return D, e
+        D = self._rowwise(r)
+        e = lapack.dpotrs(self.common, q - D.sum(0), lower=1)[0]
+        return D + self._rowwise(e), e
 
 
 class PairProgram:
@@ -116,7 +143,9 @@ class PairProgram:
         a, b = _norms(left), _norms(right)
         self.left, self.right = sp.diags_array(1 / a) @ left, right / b[:, None]
         tokens = self.left @ self.left.T
-        self.gram = (tokens.toarray() if sp.issparse(tokens) else tokens) * (self.right @ self.right.T)
+        self.gram = (tokens.toarray() if sp.issparse(tokens) else tokens) * (
+            self.right @ self.right.T
+        )
         self.entries = np.arange(len(pairs))
         self.tied = self.entries < n_equal
         self.ordered = ~self.tied
@@ -143,7 +172,7 @@ class PairProgram:
 class _PairSystem:
     def __init__(self, gram, T, theta):
         self.J = np.flatnonzero(T)
-        K = gram[self.J[:, None], self.J]
+        K = gram.take(self.J[:, None] * len(gram) + self.J)
         K.flat[:: len(K) + 1] += np.broadcast_to(theta, T.shape)[self.J]
         self.factor = _cholesky(K)
         self.shape = T.shape

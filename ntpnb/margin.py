@@ -20,7 +20,7 @@ from ntpnb.priority import token_priority
 TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
 ACCEPT = 1e-10  # what a method must reach to be believed
 ACCEPT_CVXPY = 1e-8  # Clarabel is not refined
-FACTORS = 2**24  # V m² above which FISTA comes before factorisations
+FISTA_FROM = 100  # contexts; with fewer, factorisations are cheaper than FISTA's first steps
 METHODS = {
     "active-set": active_set,
     "interior-point": interior_point,
@@ -143,7 +143,7 @@ def _solve(data, solver, progress, goal):
     by_support = isinstance(P, SupportProgram)
     if solver == "fista" and not by_support:
         raise ValueError("solver is 'fista', which needs one-hot tokens and two-level orders")
-    large = by_support and P.need.size * len(P.gram) > FACTORS
+    large = by_support and len(P.gram) >= FISTA_FROM
     auto = ("fista" if large else "active-set", "interior-point")
     name, A, refused = _search(P, auto if solver == "auto" else (solver,), goal, progress)
     multipliers = -A[P.entries] / (P.unit * P.norm[P.entries])
