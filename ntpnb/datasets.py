@@ -1,6 +1,8 @@
 """The papers' datasets."""
 
+import re
 from dataclasses import dataclass
+from importlib.resources import files
 
 import numpy as np
 
@@ -189,3 +191,69 @@ def _attention_draw(rng, K, dim, n, T, tokens, labels):
         rank = rng.permutation(K)
         y = X[np.arange(n), rank[X].argmin(1)]
     return NextTokenData.from_attention(E, X, y)
+
+
+@dataclass(frozen=True)
+class TextCorpus:
+    """A text in words.
+
+    Attributes
+    ----------
+    words : tuple of str
+        The vocabulary in alphabetical order; token ``v`` is ``words[v]``.
+    verses : tuple of tuple of int
+        The text in tokens, verse by verse.
+    """
+
+    words: tuple
+    verses: tuple
+
+    def windows(self, length):
+        """Every run of ``length`` words of the running text, its end wrapped around to its start.
+
+        One window starts at each word, across the borders of verses. Thanks to the wrapping any
+        ``k`` neighbouring positions of the windows see the same words equally often: the windows
+        are stationary.
+
+        Raises
+        ------
+        ValueError
+            A ``length`` outside 1 … number of words.
+        """
+        text = np.concatenate(self.verses)
+        if not 1 <= length <= len(text):
+            raise ValueError(f"length is {length}; it must lie between 1 and {len(text)} words")
+        return text[(np.arange(len(text))[:, None] + np.arange(length)) % len(text)]
+
+    def spell(self, tokens):
+        """Write tokens as words, separated by spaces."""
+        return " ".join(self.words[v] for v in tokens)
+
+
+def text_corpus(num_verses=31):
+    """Load the beginning of Genesis (King James Version), in lower case, without punctuation.
+
+    The file comes with the package and says where it is from: a text in the public domain.
+
+    Parameters
+    ----------
+    num_verses : int
+        The first 31 are chapter 1 (797 words, 150 of them distinct), all 106 are chapters 1 to 4.
+
+    Returns
+    -------
+    TextCorpus
+
+    Raises
+    ------
+    ValueError
+        More verses than there are, or none.
+    """
+    text = files("ntpnb").joinpath("data_files/genesis.txt").read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    if not 1 <= num_verses <= len(lines):
+        raise ValueError(f"num_verses is {num_verses}; it must lie between 1 and {len(lines)}")
+    verses = [re.findall(r"[a-z']+", line.lower()) for line in lines[:num_verses]]
+    words = tuple(sorted({word for verse in verses for word in verse}))
+    token = {word: v for v, word in enumerate(words)}
+    return TextCorpus(words, tuple(tuple(token[word] for word in verse) for verse in verses))
