@@ -1,4 +1,4 @@
-"""Sphinx extension of the book: buttons where the repository is known, and a repaired list.
+"""Sphinx extension of the book: buttons where the repository is known, accessibility repairs.
 
 A button that leads nowhere is worse than none, so nothing is assumed: the address comes from the
 build's environment, from the package's metadata or from the checkout, in this order.
@@ -57,14 +57,20 @@ def _add_buttons(app, config):
         }
 
 
-def _repair_lists(app, pagename, templatename, context, doctree):
-    # docutils nests entries in a list under a role that ARIA no longer lets a list contain.
-    if "body" in context:
-        context["body"] = context["body"].replace('role="doc-biblioentry"', 'role="listitem"')
+# Accessibility slips of the tools beneath: what they write, what it should be.
+REPAIRS = {
+    'role="doc-biblioentry"': 'role="listitem"',  # ARIA lists hold items only (docutils)
+    ' aria-label="Toggle hidden content"': "",  # contradicts the words shown (myst-nb)
+}
+
+
+def _repair(app, pagename, templatename, context, doctree):
+    for written, meant in REPAIRS.items() if "body" in context else ():
+        context["body"] = context["body"].replace(written, meant)
 
 
 def setup(app):
     """Register the extension; Sphinx calls this."""
     app.connect("config-inited", _add_buttons)
-    app.connect("html-page-context", _repair_lists)
+    app.connect("html-page-context", _repair)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""One Chromium and two tabs, light and dark, for all browser tests."""
+"""One Chromium and one visitor for all browser tests."""
 
 import shutil
 
@@ -36,10 +36,5 @@ def address():
 
 
 @pytest.fixture(scope="session")
-def light(browser, address):
-    return Visitor(browser, address, "light")
-
-
-@pytest.fixture(scope="session")
-def dark(browser, address):
-    return Visitor(browser, address, "dark")
+def visitor(browser, address):
+    return Visitor(browser, address)
