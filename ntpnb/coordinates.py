@@ -40,7 +40,7 @@ class Coordinates:
         self.basis = F.basis
         along = np.einsum("kpq,mq->mpk", self.basis, H)[self.row]
         self.slopes = np.einsum("npk,np->nk", along, relative)  # of the logits along u
-        flat = self.strict.reshape(len(self.strict), -1)
+        flat = self.strict.reshape(-1, data.shape[0] * data.shape[1])
         self.gram = flat @ flat.T  # minus the slopes of the dominated candidates' logits along a
         self.p = data.target_probs[self.row, self.token]
         self.pi = data.context_probs[self.row]

@@ -91,7 +91,7 @@ def gradient_flow(data, log_times, init=None):
     n, N = len(at.u_limit), len(at.gram)
     u, a = np.empty((len(log_times), n)), np.empty((len(log_times), N))
     early = log_times <= SLAVED
-    last = SLAVED if not early.all() else log_times[-1]
+    last = min(SLAVED, log_times[-1])
     times = np.append(log_times[early], last)
     start = np.concatenate([at.u_start, np.zeros(N)])
     states = _integrate(lambda s, z: _early(at, s, z), 0.0, start, np.logaddexp(0.0, times))
@@ -134,7 +134,10 @@ def _late(at, s, a):
 
 
 def _integrate(system, start, state, times):
-    """States at ``times``, shape (len(times), size)."""
+    """States at ``times``, repeated ones included, shape (len(times), size)."""
+    times, repeat = np.unique(times, return_inverse=True)
+    if not state.size or times[-1] == start:  # nothing can move
+        return np.tile(state, (len(repeat), 1))
     solution = solve_ivp(
         lambda s, z: system(s, z)[0],
         (start, times[-1]),
@@ -147,7 +150,7 @@ def _integrate(system, start, state, times):
     )
     if not solution.success:
         raise ConvergenceError(f"the flow stopped at log t = {solution.t[-1]:g}", np.inf)
-    return solution.y.T
+    return solution.y.T[repeat]
 
 
 def next_order_term(data):
@@ -176,7 +179,7 @@ def next_order_term(data):
         Newton's method kept a gradient above its rounding level.
     """
     at = Coordinates(data)
-    flat = at.strict.reshape(len(at.strict), -1)
+    flat = at.strict.reshape(-1, at.svm.W.size)
     direction = at.svm.W.ravel()
     tight = flat @ direction < 1 + TIGHT
     logits = at.base_limit

@@ -140,11 +140,15 @@ class _Path:
         slope = at.slope_u(np.exp(log_q))
         y = self.log_pi + log_q[at.out]
         # In a tiny ball W = −∇CE(0)/λ to first order, and log ‖W‖ moves with R.
-        R = np.log(1e-3) - np.log(self._norm(-slope, np.exp(y)))
+        tiny = 1e-3 / np.sqrt(at.data.smoothness or 1.0)
+        if not len(y):
+            tiny = min(tiny, 0.1 * np.linalg.norm(at.u_limit))
+        size = self._norm(-slope, np.exp(y))
+        R = np.log(tiny / size) if tiny and size else 0.0  # W = 0 solves for every λ
         self.z = np.concatenate([-slope * np.exp(R), y + R, [R]])
         self.tangent = np.concatenate([self.z[: self.n], np.ones(len(y) + 1)])
-        self.position = np.log(1e-3) if by == "radius" else R
-        self.step = 0.5
+        self.position = np.log(tiny) if by == "radius" and tiny else R
+        self.step, self.residual = 0.5, np.inf
 
     def trace(self, positions, radii=None):
         """Visit increasing positions and record them."""
@@ -162,7 +166,7 @@ class _Path:
         bounded = self.by == "radius" and not len(self.log_pi)
         if bounded and np.linalg.norm(at.u_limit) <= np.exp(target):  # the ball is not active
             return at.u_limit, none, np.inf, 0.0, at.excess(at.logits(None, none))
-        while self.position != target:
+        while self.position != target or self.residual > TOLERANCE:
             move = np.clip(target - self.position, -self.step, self.step)
             goal = target if abs(move) < self.step else self.position + move
             found = self._correct(self.z + move * self.tangent, goal)
