@@ -51,7 +51,6 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 	$(PY) -m ntpnb.book run
 	$(PY) -m ntpnb.book collect
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going --all
-	@echo "open _build/html/index.html (or: make serve)"
 
 test: _chromium lint book ## every check: lint, unit, property, notebook outputs, book, browser
 	$(PY) -m pytest -n 2 --dist loadfile
