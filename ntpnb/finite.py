@@ -103,10 +103,7 @@ def finite_part(data):
     W = np.zeros(data.shape)
     possible = not (tied.candidates & ~data.support).any()
     if F.dim:
-        targets = _log_odds(tied)
-        W = F.fit(targets)
-        first = np.unique(tied.group_index, return_index=True)[1]
-        W = W + F.fit(targets - scores(W, tied)[first])  # what rounding left
+        W = F.fit(_log_odds(tied))
         if not possible or _residual(W, tied) > COMPATIBLE:
             W = _minimise(tied, F, W)
     slope = float(np.linalg.norm(gradient(W, tied)))

@@ -51,10 +51,7 @@ class EqualSubspace:
 
     def project(self, W):
         """Orthogonal projection onto the subspace, shape (..., p, q)."""
-        W = as_weights("W", W, self._data)
-        inside = self._project(W)
-        # What is left of the rest is rounding of the first pass; a second pass removes it.
-        return inside + self._project(W - inside)
+        return self._project(as_weights("W", W, self._data))
 
     def reject(self, W):
         """Orthogonal projection onto the complement, shape (..., p, q)."""

@@ -209,6 +209,24 @@ def test_fit_meets_differences_with_the_smallest_matrix(name):
     assert np.abs(F.reject(W)).max() <= 1e-13 * np.abs(dense).max()
 
 
+@pytest.mark.parametrize("name", regimes())
+def test_fit_returns_the_projection_of_what_made_the_targets(name):
+    """Attainable targets, shifted by a common score of each component, which must not count."""
+    data = regimes()[name]
+    rng = np.random.default_rng(4)
+    W = rng.standard_normal(data.shape)
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    targets = data.group_embeddings @ W.T @ T.T
+    order = token_priority(data)
+    shifts = rng.standard_normal(order.components.max() + 1)
+    targets = targets + np.where(order.components >= 0, shifts[order.components], np.nan)
+    F = ntpnb.equal_subspace(data)
+    # shifts of size one, divided by the shortest embedding, are what the differences must cancel
+    h = np.linalg.norm(data.group_embeddings, axis=1)
+    reach = 1 / h[h > 0].min(initial=1)
+    assert np.abs(F.fit(targets) - F.project(W)).max() <= GENERIC * reach
+
+
 @pytest.mark.parametrize("make", [t24, l24])
 @pytest.mark.parametrize("norms", [0, 6])
 def test_whitening_gives_curvature_of_size_one(make, norms):
