@@ -11,7 +11,7 @@ from ntpnb.coordinates import Coordinates
 from ntpnb.errors import ConvergenceError
 from ntpnb.loss import as_weights
 
-SLAVED = np.log(1e13)  # from here on the tied coordinates lag behind their limit by rounding only
+SLAVED = np.log(1e13)  # settling times after which the tied coordinates lag by rounding only
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 NEWTON_STEPS = 200
@@ -90,8 +90,9 @@ def gradient_flow(data, log_times, init=None):
     at = Coordinates(data, init)
     n, N = len(at.u_limit), len(at.gram)
     u, a = np.empty((len(log_times), n)), np.empty((len(log_times), N))
-    early = log_times <= SLAVED
-    last = min(SLAVED, log_times[-1])
+    slaved = SLAVED - np.log(_slowest_rate(at))
+    early = log_times <= slaved
+    last = min(slaved, log_times[-1])
     times = np.append(log_times[early], last)
     start = np.concatenate([at.u_start, np.zeros(N)])
     states = _integrate(lambda s, z: _early(at, s, z), 0.0, start, np.logaddexp(0.0, times))
@@ -109,6 +110,13 @@ def gradient_flow(data, log_times, init=None):
     W = at.weights(u, a)
     norm = np.linalg.norm(W, axis=(-2, -1))
     return FlowTrace(log_times, W, data.entropy + excess, excess, norm, at.tied_weights(u))
+
+
+def _slowest_rate(at):
+    """Rate, at most one, at which the slowest tied coordinate settles at the limit."""
+    q = np.where(at.out, 0.0, np.exp(at.log_probs(np.where(at.out, -np.inf, at.base_limit))))
+    curvature = ((at.pi * q)[:, None] * at.slopes).T @ at.centred(q, at.slopes)
+    return sla.eigvalsh(curvature).min(initial=1.0)
 
 
 def _early(at, s, z):
