@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ntpnb.data import NextTokenData
-from ntpnb.descent import Stack, iterate, log_grid, start_at
+from ntpnb.descent import Stack, iterate, record_grid, start_at
 from ntpnb.loss import as_weights, logits
 
 
@@ -91,7 +91,7 @@ def descend_head(data, loss, method, steps, init=None, record=None, head=None):
         if d.token_embeddings is None or not (d.support.sum(1) == 1).all():
             raise ValueError(f"data[{i}] needs token_embeddings and one label per row")
     problem = _HeadStack(problems, loss, head)
-    record = log_grid(steps) if record is None else np.asarray(record)
+    record = record_grid(steps, record)
     kept = iterate(problem, method, record, start_at(problems, init, single))
     losses = np.stack([problem.risk(kept[:, r]) for r in range(len(record))], axis=1)
     norm = np.linalg.norm(kept, axis=(-2, -1))
@@ -105,10 +105,13 @@ class _HeadStack(Stack):
         super().__init__(problems)
         self.loss = loss
         head = self.T if head is None else np.asarray(head, dtype=np.float64)
-        if head.shape[-2:] != self.T.shape[-2:]:
+        if head.shape not in (self.T.shape, self.T.shape[1:]):
             raise ValueError(
-                f"head has shape {head.shape}; its last two axes must be {self.T.shape[-2:]}"
+                f"head has shape {head.shape}; it needs {self.T.shape[1:]}, or {self.T.shape} for "
+                "one head per problem"
             )
+        if not np.isfinite(head).all():
+            raise ValueError("head has entries that are not finite")
         self.mix = head @ self.Tt  # c_k · e_v
         self.label = self.P.argmax(1)[:, None, :]
 

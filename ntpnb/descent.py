@@ -198,10 +198,7 @@ def descend(data, method, steps, init=None, record=None):
     single = not isinstance(data, list | tuple)
     problems = [data] if single else list(data)
     problem = Stack(problems)
-    if steps != int(steps) or steps < 0:
-        raise ValueError(f"steps is {steps}; it must be a nonnegative integer")
-    steps = int(steps)
-    record = log_grid(steps) if record is None else _checked_record(record, steps)
+    record = record_grid(steps, record)
     kept = iterate(problem, method, record, start_at(problems, init, single))
     loss, excess = (
         np.stack([f(w, d) for w, d in zip(kept, problems, strict=True)])
@@ -310,7 +307,12 @@ class Stack:
         return R @ self.H
 
 
-def _checked_record(record, steps):
+def record_grid(steps, record=None):
+    """Return the steps to record, shape (r,), or explain what is wrong with the two arguments."""
+    if steps != int(steps) or steps < 0:
+        raise ValueError(f"steps is {steps}; it must be a nonnegative integer")
+    if record is None:
+        return log_grid(int(steps))
     record = np.array(record)
     good = record.ndim == 1 and record.size and np.issubdtype(record.dtype, np.integer)
     if not (good and (np.diff(record) > 0).all() and record[0] >= 0 and record[-1] <= steps):
