@@ -9,6 +9,8 @@ import numpy as np
 from ntpnb.data import NextTokenData
 from ntpnb.priority import token_priority
 
+DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused
+
 
 def toy():
     """T24's problem in the plane: 5 tokens, 3 contexts A, B, C, each followed by 3 tokens.
@@ -143,7 +145,8 @@ def attention_trials(
     Raises
     ------
     ValueError
-        An unknown law, or distinct tokens longer than the vocabulary.
+        An unknown law, distinct tokens longer than the vocabulary, or sizes with which 10 000 draws
+        for one trial give nothing of the kind.
 
     References
     ----------
@@ -165,7 +168,7 @@ def attention_trials(
     kept, drawn, rejected, degenerate = [], 0, 0, 0
     for i in range(num_trials):
         rng = np.random.default_rng([seed, i])
-        while len(kept) == i:
+        for _ in range(DRAWS):
             drawn += 1
             data = _attention_draw(rng, K, dim, n, T, tokens, labels)
             order = token_priority(data)
@@ -175,6 +178,12 @@ def attention_trials(
                 degenerate += 1
             else:
                 kept.append(data)
+                break
+        else:
+            raise ValueError(
+                f"{DRAWS} draws gave no {kind!r} dataset with a strict pair; vocab_size = {K}, "
+                f"num_sequences = {n} and length = {T} need other values"
+            )
     return TrialSet(tuple(kept), drawn, rejected, degenerate)
 
 
