@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg as sla
 
 from ntpnb.comparison import Comparison, compare
 from ntpnb.coordinates import Coordinates
@@ -196,13 +195,14 @@ class _Path:
                 residual = np.abs(f / scale).max()
             if not np.isfinite(residual) or residual > 1e3 * best:
                 return None
-            lu = sla.lu_factor(J, check_finite=False)
+            right = np.stack([f, np.eye(len(z))[-1]], axis=1)
+            try:
+                step, tangent = np.linalg.solve(J, right).T
+            except np.linalg.LinAlgError:  # the last step was too wild
+                return None
             if residual < TOLERANCE or max(residual, best) < ACCEPT:
-                right = np.zeros(len(z))
-                right[-1] = 1.0
-                return z, sla.lu_solve(lu, right), residual
+                return z, tangent, residual
             best = min(best, residual)
-            step = sla.lu_solve(lu, f)
             z = z - step
         return None
 
