@@ -10,7 +10,7 @@ from problems import any_problem, l24, regimes, t24
 
 import ntpnb
 from ntpnb import NextTokenData
-from ntpnb.loss import logits
+from ntpnb.loss import _phi, logits
 
 EPS = np.finfo(float).eps
 
@@ -222,6 +222,15 @@ def test_excess_with_wide_supports_stops_at_the_rounding_of_the_scores(margin):
         # what is left is δ² of the rounded W and scores: near 1e-28, not the e^{-100} of the gaps
         assert 1e-34 < expected < 1e-25
         assert value < 1e-25
+
+
+@pytest.mark.parametrize("x", [1e-150, 1e-12, 1e-6, 0.01, 0.299, 0.301, 3.0, 300.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_phi_keeps_its_digits(x, sign):
+    with mpmath.workdps(400):
+        expected = mpmath.exp(mpmath.mpf(sign * x)) - 1 - mpmath.mpf(sign * x)
+    # the series to its last bits; from 0.3 on the difference loses a factor below ten
+    assert abs(_phi(sign * x) - expected) <= 10 * EPS * expected
 
 
 def test_tiny_excess_at_a_subnormal_and_beyond():
