@@ -1,101 +1,91 @@
 """Methods for a max-margin program, each a generator of iterates that someone else judges.
 
-An iterate is ``(A, W, slack, D)``: multipliers ``−A``, ``W = weights(A)``, the slack, and where
-the method has settled the direction ``D`` in which ``A`` grows (a certificate if there is no
-solution), else None.
+An iterate is ``(A, W, slack, D)``: multipliers ``−A``, ``W = weights(A)``, its slack, and where
+the method has settled the direction ``D`` in which ``A`` grows, a certificate if there is no
+solution; else None.
 """
 
 import numpy as np
 from scipy.linalg import eigvalsh
+from scipy.optimize import nnls
+
+from ntpnb._margin_programs import PROX
 
 
-def active_set(P, A=None, T=None, patience=3, eps=1e-10):
-    """Primal-dual active set steps on the proximally regularised dual.
+def active_set(P, A=None, T=None, patience=3):
+    """Primal-dual active set steps, until the number of wrong guesses stalls.
 
-    Guess which ordered entries are tight, solve the equations exactly, exchange all entries of
-    the wrong sign; once none is left move the proximal centre, which also refines the solution.
-    Ends when the number of exchanges stalls.
+    Guess which ordered entries are tight, solve the equations with a proximal term, exchange all
+    entries of the wrong sign. Once none is left, move the proximal centre, which also refines.
     """
     A = np.zeros(P.need.shape) if A is None else A
     T = P.active if T is None else T
     centre, c, fewest, last, stalls, system = A, 0.0, np.inf, np.inf, 0, None
     while stalls < patience:
         if system is None:
-            system, A = P.system(T, eps), np.where(T, A, 0.0)
-        r = P.slack(P.weights(A), c) - eps * (A - centre)
-        D, e = system.solve(r, -P.imbalance(A))
+            system, A = P.system(T, PROX), np.where(T, A, 0.0)
+        D, e = system(P.slack(P.weights(A), c) - PROX * (A - centre), -P.imbalance(A))
         A, c = A + D, c + e
         W = P.weights(A)
         slack = P.slack(W, c)
         noise = 1e-14 * max(1.0, np.abs(A).max())
-        wrong = P.ordered & np.where(T, A > noise, slack + eps * centre < -noise)
+        wrong = P.ordered & np.where(T, A > noise, slack + PROX * centre < -noise)
         count = np.count_nonzero(wrong)
         yield A, W, slack, None if count else A - centre
         if count:
             stalls = 0 if count < fewest else stalls + 1
-            fewest = min(fewest, count)
-            T, system = T ^ wrong, None
+            fewest, T, system = min(fewest, count), T ^ wrong, None
         else:
             now = residual(P, A, W, slack)
             stalls = 0 if now < 0.5 * last else stalls + 1
             centre, last, fewest = A, now, np.inf
 
 
-def interior_point(P, steps=80, eps=1e-9):
-    """Predictor-corrector steps (Mehrotra) with a proximal term, finished by ``active_set``."""
+def interior_point(P, steps=80):
+    """Predictor-corrector steps (Mehrotra 1992) with a proximal term, finished by an active set."""
     out, n = P.ordered, np.count_nonzero(P.ordered)
     s, lam = np.ones(out.shape), np.ones(out.shape)
-    A, c, accuracy = np.where(out, -1.0, 0.0), 0.0, 1e-5
-    step = A
+    A = step = np.where(out, -1.0, 0.0)
+    c, accuracy = 0.0, 1e-5
     for _ in range(steps):
         W = P.weights(A)
         slack = P.slack(W, c)
         yield A, W, slack, step
-        mu = (s * lam)[out].sum() / n
-        size = max(1.0, np.linalg.norm(W))
-        r = slack - np.where(out, s, 0.0)
+        mu, size = (s * lam)[out].sum() / n, max(1.0, np.linalg.norm(W))
+        r, q = slack - np.where(out, s, 0.0), -P.imbalance(A)
         if max(np.abs(r).max() / size, mu / size**2) < accuracy:
             accuracy *= 1e-2
             yield from active_set(P, A, P.tied | out & (lam > s), patience=2)
-        system = P.system(P.active, np.where(out, s / lam, 0.0) + eps)
-        pull, q = np.where(out, s, 0.0), -P.imbalance(A)
-        D, _ = system.solve(r + pull, q)
+        system = P.system(P.active, np.where(out, s / lam, 0.0) + 10 * PROX)
+        pull = np.where(out, s, 0.0)
+        D, _ = system(r + pull, q)
         ds = np.where(out, s / lam * D - s, 0.0)
-        t = min(_longest(s, ds), _longest(lam, -D * out))
+        t = 1 / max(1.0, (-ds / s).max(), (D / lam)[out].max())  # as far as s and λ stay positive
         ahead = ((s + t * ds) * (lam - t * D))[out].sum() / n
         pull -= np.where(out, (mu * (ahead / mu) ** 3 + ds * D) / lam, 0.0)
-        D, e = system.solve(r + pull, q)
+        D, e = system(r + pull, q)
         ds = np.where(out, s / lam * D - pull, 0.0)
-        t = min(1.0, 0.995 * min(_longest(s, ds), _longest(lam, -D * out)))
-        step = t * D
-        A, c, s = A + step, c + t * e, s + t * ds
+        t = 0.995 / max(1.0, (-ds / s).max(), (D / lam)[out].max())
+        A, c, s, step = A + t * D, c + t * e, s + t * ds, t * D
         lam = np.where(out, -A, 1.0)
 
 
-def _longest(x, dx):
-    # step to the boundary of x > 0
-    shrinking = dx < 0
-    return np.min(-x[shrinking] / dx[shrinking], initial=1.0)
+def fista(P):
+    """Accelerated projected gradient on the dual (Beck & Teboulle 2009), for supports only.
 
-
-def fista(P, steps=None):
-    """Accelerated projected gradient on the dual, restarted where momentum points uphill.
-
-    For supports only. Needs no factorisation, and the memory of a few copies of ``A``; tries to
-    finish by ``active_set`` at growing intervals. References: Beck & Teboulle (2009); O'Donoghue
-    & Candès (2015).
+    Momentum restarts where it points uphill (O'Donoghue & Candès 2015); a few copies of ``A`` is
+    all the memory it needs. Tries to finish by an active set, ever more rarely.
     """
     m, d = P.U.shape
     top = eigvalsh(P.gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
     A = Y = unknown = np.zeros(P.need.shape)
     momentum, polish = 1.0, max(40, m // 3)
-    for step in range(1, (steps or 4 * m) + 1):
+    for step in range(1, 4 * m + 1):
         scores = Y @ P.gram if m < 2 * d else P.weights(Y) @ P.U.T
         X = _project(P, Y - (scores + P.need) / top)
         if step % 20 == 0 or step == polish:
             W, tight = P.weights(X), P.tied | (X < 0)
-            free = P.slack(W, 0.0)
-            c = -np.where(tight, free, 0.0).sum(0) / tight.sum(0)
+            c = -np.where(tight, P.slack(W, 0.0), 0.0).sum(0) / tight.sum(0)
             yield X, W, P.slack(W, c), unknown
         if step == polish:
             polish *= 4
@@ -114,27 +104,76 @@ def _project(P, Y):
     Column ``j`` shifts by the mean of its tied entries and of the ordered ones below the shift:
     Newton's method on a concave function, so it ends after a few passes.
     """
-    below, changed = P.tied, True
-    while changed:
+    below, previous = P.tied, None
+    while previous is None or (below != previous).any():
         shift = np.where(below, Y, 0.0).sum(0) / below.sum(0)
         previous, below = below, P.tied | (P.ordered & (Y < shift))
-        changed = (below != previous).any()
     return np.where(below, Y - shift, 0.0)
+
+
+def least_distance(P):
+    """Nonnegative least squares (Lawson & Hanson 1974, Ch. 23), refined by an active set.
+
+    ``min ‖W‖`` with ``R W ≥ b`` follows from ``min ‖[Rᵀ; bᵀ] y − e‖`` over ``y ≥ 0``, ties
+    entering with both signs; a residual of zero makes ``y`` a certificate.
+    """
+    R, b, n = _generators(P), P.need[P.ordered], np.count_nonzero(P.tied)
+    ties = R[P.tied]
+    rows = np.column_stack([np.vstack([R[P.ordered], ties, -ties]), np.append(b, np.zeros(2 * n))])
+    y = nnls(rows.T, np.append(np.zeros(R.shape[1]), 1.0))[0]
+    y, z = np.split(y / max(1 - b @ y[: len(b)], 1e-8), [len(b)])  # bounded for a certificate
+    yield (start := _iterate(P, y, z[:n] - z[n:]))
+    yield from active_set(P, start[0], P.tied | (start[0] < 0))
+
+
+def clarabel(P):
+    """Run cvxpy with Clarabel, one constraint per pair; it refuses by ``least_distance``."""
+    import cvxpy as cp
+
+    R = _generators(P)
+    x = cp.Variable(R.shape[1])
+    constraints = [R[P.ordered] @ x >= P.need[P.ordered], R[P.tied] @ x == 0]
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(x) / 2), constraints)
+    tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-13)
+    problem.solve(solver=cp.CLARABEL, **tolerances)
+    if problem.status in cp.settings.SOLUTION_PRESENT:
+        yield _iterate(P, constraints[0].dual_value, -constraints[1].dual_value)
+    else:
+        yield next(least_distance(P))
+
+
+def _generators(P):
+    return -np.stack([P.weights(e).ravel() for e in np.eye(len(P.need))])
+
+
+def _iterate(P, y, z):
+    A = np.zeros(len(P.need))
+    A[P.ordered], A[P.tied] = -np.maximum(y, 0.0), -z
+    W = P.weights(A)
+    return A, W, P.slack(W, 0.0), A
+
+
+METHODS = {"active-set": active_set, "interior-point": interior_point, "fista": fista}
+METHODS |= {"nnls": least_distance, "cvxpy": clarabel}
 
 
 def residual(P, A, W, slack):
     """Violation of the optimality conditions, in the units of ``MarginSolution.kkt_residual``."""
-    off = slack * P.norm / np.maximum(P.unit, np.linalg.norm(W) * P.reach)
-    lam, off_out = -A[P.ordered], off[P.ordered]
-    return max(
-        np.abs(off[P.tied]).max(initial=0.0),
-        -off_out.min(),
-        np.abs(lam * off_out).sum() / np.abs(lam).sum(),
-        max(-lam.min(), np.abs(P.imbalance(A)).max(initial=0.0)) / np.abs(lam).max(),
-    )
+    miss = slack * P.norm / np.maximum(P.unit, np.linalg.norm(W) * P.reach)
+    ties, room, lam = np.abs(miss[P.tied]), miss[P.ordered], -A[P.ordered]
+    signs = max(-lam.min(), np.abs(P.imbalance(A)).max(initial=0.0)) / np.abs(A).max()
+    complementarity = np.abs(lam * room).sum() / np.abs(lam).sum()
+    return max(ties.max(initial=0.0), -room.min(), complementarity, signs)
 
 
-def certificate(P, D, trust=1e-3, tolerance=1e-12):
+def separates(P, W, slack):
+    """Whether W, up to rounding, meets all ties and has a clearly positive margin everywhere."""
+    margin, size = slack + P.need, np.linalg.norm(W)
+    ties = np.abs(margin[P.tied]).max(initial=0.0)
+    return ties <= 1e-9 * size and margin[P.ordered].min() >= 1e-6 * size
+
+
+def certificate(P, D):
     """Refine ``D`` to nonnegative multipliers whose ``W`` vanishes, or return None.
 
     Newton steps towards ``weights(D) = 0`` in a metric that keeps small multipliers positive;
@@ -142,32 +181,17 @@ def certificate(P, D, trust=1e-3, tolerance=1e-12):
     """
     lam = np.where(P.ordered, np.maximum(-D, 0.0), 0.0)
     error = np.linalg.norm(P.weights(D))
-    if not error < trust * (lam * P.need).sum():
+    if not error < 1e-3 * (lam * P.need).sum():
         return None
     kept = lam > 10 * error
     D, lam = np.where(P.tied | kept, D, 0.0) / lam.max(), lam / lam.max()
     metric = np.divide(1e-8, lam**2, out=np.full(lam.shape, 1e-8), where=kept)
-    system = P.system(P.tied | kept, metric)
+    system, W = P.system(P.tied | kept, metric), P.weights(D)
     for _ in range(4):
-        D = D + system.solve(P.slack(P.weights(D), 0.0) + P.need, -P.imbalance(D))[0]
+        D = D + system(P.slack(W, 0.0) + P.need, -P.imbalance(D))[0]
         D = np.where(P.ordered, np.minimum(D, 0.0), D)
-        rest = np.linalg.norm(P.weights(D)) + np.linalg.norm(P.imbalance(D))
-        if rest <= tolerance * np.abs(D[P.ordered]).sum():
+        W = P.weights(D)
+        rest = np.linalg.norm(W) + np.linalg.norm(P.imbalance(D))
+        if rest <= 1e-12 * np.abs(D[P.ordered]).sum():
             return D
     return None
-
-
-def separates(P, W, slack, tolerance=1e-9):
-    """Whether the least change of W that meets all ties leaves a positive margin everywhere."""
-    size = np.linalg.norm(W)
-    if (slack + P.need)[P.ordered].min() <= tolerance * size:
-        return False
-    c, still = 0.0, 0.0 * P.imbalance(slack)
-    if P.tied.any():
-        system = P.system(P.tied, 1e-10)
-        for _ in range(3):
-            D, e = system.solve(P.slack(W, c) + P.need, still)
-            W, c = W + P.weights(D), c + e
-    margin = P.slack(W, c) + P.need
-    met = np.abs(margin[P.tied]).max(initial=0.0) <= 1e-3 * tolerance * size
-    return bool(met and margin[P.ordered].min() > tolerance * size)

@@ -1,14 +1,20 @@
 """The max-margin problem in normal form, and the linear systems of its Newton steps.
 
-Minimise ``½‖W‖²`` with ``φ_k(W) − c_k = 0`` on ties and ``≤ −b_k`` on ordered entries. Each
+Minimise ``½‖W‖²`` with ``φ_k(W) = c_k`` on ties and ``≤ c_k − b_k`` on ordered entries. Each
 ``φ_k`` has norm one and ``max b = 1``, so that embeddings of any length are treated alike.
-Multipliers are ``−A``: ``W = Σ A_k φ_k`` with ``A ≤ 0`` on ordered entries.
+Multipliers are ``−A``: ``W = weights(A) = Σ A_k φ_k`` with ``A ≤ 0`` on ordered entries and
+``imbalance(A) = 0``. ``slack(W, c) = c − φ(W) − b``. ``system(T, θ)(r, q)`` returns ``D``, zero
+off the mask ``T``, and ``e`` with ``φ(weights(D)) + θ D − e = r`` on ``T``, ``imbalance(D) = q``.
 """
+
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import blas, lapack
 
+PROX = 1e-10  # proximal term that makes every system definite; the methods refine it away
 KEEP = 2**22  # entries of kept factors (32 MiB); beyond it they are computed again
 
 
@@ -18,182 +24,140 @@ def program(data, order, dense=False):
     group = order.positions(pairs)
     anchor = np.full(len(order.groups), -1)
     anchor[group] = pairs[:, 1]
-    one_hot = data.token_embeddings is None
-    two_level = one_hot and (anchor[group] == pairs[:, 1]).all() and not dense
-    return (SupportProgram if two_level else PairProgram)(data, pairs, group, len(order.equal))
+    two_level = data.token_embeddings is None and (anchor[group] == pairs[:, 1]).all()
+    P = (_by_support if two_level and not dense else _by_pair)(data, pairs, group)
+    strict = np.zeros(P.norm.shape, dtype=bool)
+    strict[tuple(index[len(order.equal) :] for index in P.entries)] = True
+    P.ordered, P.tied = strict, P.active & ~strict
+    P.unit = P.norm[strict].min()  # of W: what makes the largest b one
+    P.need = np.where(strict, P.unit / P.norm, 0.0)
+    return P
 
 
-class SupportProgram:
+def _by_support(data, pairs, group):
     """Two-level orders on one-hot tokens, in memory O(V m + m²) for m groups.
 
-    ``A`` is (V, m) with zero column sums, ``φ_vj = w_v · h_j / ‖h_j‖``, and ``c_j`` is the common
-    score of the tied tokens. Given ``c``, the rows of W decouple.
+    ``A`` is (V, m), its columns sum to zero, ``φ_vj = w_v · h_j / ‖h_j‖``, and ``c_j`` is the
+    common score of the tied tokens. Given ``c``, the rows of W decouple.
     """
+    columns, column = np.unique(group, return_inverse=True)
+    norm = _norms(data.group_embeddings[columns])
+    U = data.group_embeddings[columns] / norm[:, None]
+    gram = U @ U.T
+    inverse = cache(lambda: _inverse(gram))
+    active = np.zeros((data.vocab_size, len(columns)), dtype=bool)
+    active[pairs[:, 1], column] = active[pairs[:, 2], column] = True
+    P = SimpleNamespace(
+        U=U,
+        gram=gram,
+        active=active,
+        norm=np.broadcast_to(norm, active.shape),
+        reach=norm,
+        entries=(pairs[:, 2], column),
+        weights=lambda A: A @ U,
+        slack=lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0),
+        imbalance=lambda A: A.sum(0),
+        system=lambda T, theta: _RowSystem(gram, inverse, T, theta),
+    )
+    return P
 
-    def __init__(self, data, pairs, group, n_equal):
-        columns, column = np.unique(group, return_inverse=True)
-        H = data.group_embeddings[columns]
-        norm = _norms(H)
-        self.U = H / norm[:, None]
-        self.gram = self.U @ self.U.T
-        self.entries = pairs[:, 2], column
-        self.tied = np.zeros((data.vocab_size, len(columns)), dtype=bool)
-        self.ordered = self.tied.copy()
-        self.tied[pairs[:, 1], column] = True
-        self.tied[pairs[:n_equal, 2], column[:n_equal]] = True
-        self.ordered[pairs[n_equal:, 2], column[n_equal:]] = True
-        self.norm = self.reach = np.broadcast_to(norm, self.tied.shape)
-        _scale(self)
-        self.inverses = {}
 
-    def weights(self, A):
-        """``W = Σ A_k φ_k``."""
-        return A @ self.U
+def _by_pair(data, pairs, group):
+    """Any order on any token embeddings; ``A`` has one entry per pair, memory O(pairs²)."""
+    T = data.token_embeddings
+    T = sp.eye_array(data.vocab_size, format="csr") if T is None else T
+    left, right = T[pairs[:, 2]] - T[pairs[:, 1]], data.group_embeddings[group]
+    a, b = _norms(left), _norms(right)
+    left, right = sp.diags_array(1 / a) @ left, right / b[:, None]
+    tokens = left @ left.T
+    gram = (tokens.toarray() if sp.issparse(tokens) else tokens) * (right @ right.T)
+    P = SimpleNamespace(
+        U=None,
+        active=np.ones(len(pairs), dtype=bool),
+        norm=a * b,
+        reach=b,
+        entries=(np.arange(len(pairs)),),
+        weights=lambda A: left.T @ (A[:, None] * right),
+        slack=lambda W, c: -((left @ W) * right).sum(1) - P.need,
+        imbalance=lambda A: np.zeros(0),
+        system=lambda T, theta: _pair_system(gram, T, theta),
+    )
+    return P
 
-    def slack(self, W, c):
-        """``c − φ(W) − b``: zero on ties, at least zero on ordered entries when feasible."""
-        return np.where(self.active, c - W @ self.U.T - self.need, 0.0)
 
-    def imbalance(self, A):
-        """What the multipliers of the common scores must bring to zero, shape (m,)."""
-        return A.sum(0)
+def _pair_system(gram, T, theta):
+    L = _factor(gram, T.nonzero()[0], np.broadcast_to(theta, T.shape)[T])
 
-    def system(self, T, theta):
-        """Prepare ``D G + θ D − 1 eᵀ = r on T, 1ᵀD = q, D = 0 off T`` for ``solve(r, q)``."""
-        return _RowSystem(self, T, theta)
+    def solve(r, q):
+        D = np.zeros(T.shape)
+        D[T] = lapack.dpotrs(L, r[T], lower=1)[0]
+        return D, q
 
-    def inverse(self, theta):
-        """``(G + θ)⁻¹``, or None where it would lose more than half of the digits."""
-        if theta not in self.inverses:
-            K = self.gram + theta * np.eye(len(self.gram))
-            half = lapack.dpotri(_cholesky(K), lower=1)[0]
-            Q = half + np.tril(half, -1).T
-            stable = np.linalg.norm(K, 1) * np.linalg.norm(Q, 1) < 1e8
-            self.inverses[theta] = Q if stable else None
-        return self.inverses[theta]
+    return solve
 
 
 class _RowSystem:
     """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
 
-    Where θ is a number and G is well conditioned, most rows are tight almost everywhere: there
+    With ``θ = PROX`` and a well conditioned G, a row that is tight almost everywhere has
     ``K_v⁻¹ = Q − Zᵀ Z`` with ``Q = (G + θ)⁻¹`` and Z as small as the complement of J.
     """
 
-    def __init__(self, owner, T, theta):
+    def __init__(self, gram, inverse, T, theta):
         m = T.shape[1]
-        self.T, self.gram = T, owner.gram
-        self.Q = owner.inverse(theta) if np.ndim(theta) == 0 else None
-        theta = np.broadcast_to(theta, T.shape)
-        alike = {}  # rows with one pattern share one factor
-        for v, row in enumerate(T):
-            key = row.tobytes() if self.Q is not None else (row.tobytes(), theta[v].tobytes())
-            alike.setdefault(key, []).append(v)
-        common = np.zeros((m, m), order="F")  # Σ_v K_v⁻¹, lower triangle
+        self.T, self.gram, self.theta = T, gram, np.broadcast_to(theta, T.shape)
+        self.Q = inverse() if np.ndim(theta) == 0 else None
+        self.rows, self.kept = T.any(1).nonzero()[0], {}
+        common, near = np.zeros((m, m), order="F"), 0  # Σ_v K_v⁻¹, lower triangle
         flat = common.T.reshape(-1)  # flat indices are much faster than pairs of arrays
-        self.near, self.far, nearly = [], [], 0
-        for rows in alike.values():
-            copies, v = len(rows), rows[0]
-            rows = v if copies == 1 else np.array(rows)
-            J, I = T[v].nonzero()[0], (~T[v]).nonzero()[0]
-            if self.Q is not None and len(J) > len(I):
-                nearly += copies
-                if len(I):
-                    L = _cholesky(self.Q.take(I[:, None] * m + I))
-                    Z = lapack.dtrtrs(L, self.Q[I], lower=1)[0]
-                    blas.dsyrk(-copies, Z, beta=1, c=common, trans=1, lower=1, overwrite_c=1)
-                    self.near.append((rows, I, Z))
-            elif len(J):
-                L = self._factor(J, theta[v, J])
-                flat[J[:, None] + J * m] += copies * lapack.dpotri(L, lower=1)[0]
-                self.far.append((rows, J, theta[v, J], L if T.size * m <= KEEP else None))
-        if nearly:
-            common += nearly * self.Q
-        self.common = _cholesky(common)
+        for v in self.rows:
+            J, F = block = self._block(v)
+            if J is not None:
+                flat[J[:, None] + J * m] += lapack.dpotri(F, lower=1)[0]
+            elif len(F):
+                blas.dsyrk(-1.0, F, beta=1, c=common, trans=1, lower=1, overwrite_c=1)
+            near += J is None
+            if T.size * m <= KEEP:
+                self.kept[v] = block
+        self.common = _cholesky(common + near * self.Q if near else common)
 
-    def _factor(self, J, diagonal):
-        K = self.gram.take(J[:, None] * len(self.gram) + J)
-        K.flat[:: len(K) + 1] += diagonal
-        return _cholesky(K)
+    def _block(self, v):
+        """``(None, Z)``, or the pattern and the Cholesky factor of ``K_v``."""
+        J, I = self.T[v].nonzero()[0], (~self.T[v]).nonzero()[0]
+        if self.Q is None or len(J) <= len(I):
+            return J, _factor(self.gram, J, self.theta[v, J])
+        if not len(I):
+            return None, np.zeros((0, len(J)))
+        return None, lapack.dtrtrs(_factor(self.Q, I, 0.0), self.Q[I], lower=1)[0]
 
     def _rowwise(self, r):
         r = np.where(self.T, r, 0.0)
         D = np.zeros(r.shape) if self.Q is None else r @ self.Q
-        for rows, _, Z in self.near:
-            D[rows] -= (Z @ r[rows].T).T @ Z
-        for rows, J, diagonal, L in self.far:
-            L = self._factor(J, diagonal) if L is None else L
-            at = rows if np.ndim(rows) == 0 else rows[:, None]
-            D[at, J] = lapack.dpotrs(L, r[at, J].T, lower=1)[0].T
+        for v in self.rows:
+            J, F = self.kept.get(v) or self._block(v)
+            if J is None:
+                D[v] -= (F @ r[v]) @ F
+            else:
+                D[v, J] = lapack.dpotrs(F, r[v, J], lower=1)[0]
         return np.where(self.T, D, 0.0)
 
-    def solve(self, r, q):
+    def __call__(self, r, q):
         D = self._rowwise(r)
         e = lapack.dpotrs(self.common, q - D.sum(0), lower=1)[0]
         return D + self._rowwise(e), e
 
 
-class PairProgram:
-    """Any order on any token embeddings; ``A`` has one entry per pair, memory O(pairs²)."""
-
-    def __init__(self, data, pairs, group, n_equal):
-        T = data.token_embeddings
-        T = sp.eye_array(data.vocab_size, format="csr") if T is None else T
-        left, right = T[pairs[:, 2]] - T[pairs[:, 1]], data.group_embeddings[group]
-        a, b = _norms(left), _norms(right)
-        self.left, self.right = sp.diags_array(1 / a) @ left, right / b[:, None]
-        tokens = self.left @ self.left.T
-        self.gram = (tokens.toarray() if sp.issparse(tokens) else tokens) * (
-            self.right @ self.right.T
-        )
-        self.entries = np.arange(len(pairs))
-        self.tied = self.entries < n_equal
-        self.ordered = ~self.tied
-        self.norm, self.reach = a * b, b
-        _scale(self)
-
-    def weights(self, A):
-        """``W = Σ A_k φ_k``."""
-        return self.left.T @ (A[:, None] * self.right)
-
-    def slack(self, W, c):
-        """``−φ(W) − b``: zero on ties, at least zero on ordered entries when feasible."""
-        return -((self.left @ W) * self.right).sum(1) - self.need
-
-    def imbalance(self, A):
-        """Nothing to balance: no common scores."""
-        return np.zeros(0)
-
-    def system(self, T, theta):
-        """Prepare ``(K + θ) D = r on T, D = 0 off T`` for ``solve(r, q)``."""
-        return _PairSystem(self.gram, T, theta)
+def _inverse(gram):
+    """``(G + PROX)⁻¹``, or None where it would lose half of the digits."""
+    K = gram + PROX * np.eye(len(gram))
+    Q = np.linalg.inv(K)
+    return Q if np.linalg.norm(K, 1) * np.linalg.norm(Q, 1) < 1e8 else None
 
 
-class _PairSystem:
-    def __init__(self, gram, T, theta):
-        self.J = np.flatnonzero(T)
-        K = gram.take(self.J[:, None] * len(gram) + self.J)
-        K.flat[:: len(K) + 1] += np.broadcast_to(theta, T.shape)[self.J]
-        self.factor = _cholesky(K)
-        self.shape = T.shape
-
-    def solve(self, r, q):
-        D = np.zeros(self.shape)
-        D[self.J] = lapack.dpotrs(self.factor, r[self.J], lower=1)[0]
-        return D, q
-
-
-def _scale(P):
-    # W is computed in units that make the largest b one
-    P.active = P.tied | P.ordered
-    P.unit = P.norm[P.ordered].min()
-    P.need = np.where(P.ordered, P.unit / P.norm, 0.0)
-
-
-def _norms(X):
-    """Row norms, one for zero rows: those stay zero and make their constraint plain."""
-    square = X.multiply(X).sum(1) if sp.issparse(X) else (X * X).sum(1)
-    return np.where(square > 0, np.sqrt(square), 1.0)
+def _factor(gram, J, diagonal):
+    K = gram.take(J[:, None] * len(gram) + J)
+    K.flat[:: len(J) + 1] += diagonal
+    return _cholesky(K)
 
 
 def _cholesky(K):
@@ -201,3 +165,9 @@ def _cholesky(K):
     if failed:
         raise np.linalg.LinAlgError("a Newton system is not positive definite")
     return factor
+
+
+def _norms(X):
+    """Row norms, one for zero rows: those stay zero and make their constraint plain."""
+    square = X.multiply(X).sum(1) if sp.issparse(X) else (X * X).sum(1)
+    return np.where(square > 0, np.sqrt(square), 1.0)
