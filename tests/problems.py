@@ -155,3 +155,54 @@ def any_problem(norms=0):
         norms=st.just(norms),
     )
     return decoder | attention
+
+
+# -- the same problem in other words --------------------------------------------------------------
+
+
+def changed(data, **arguments):
+    """``data`` built again with some of its constructor's arguments replaced."""
+    names = (
+        "context_embeddings",
+        "target_probs",
+        "context_probs",
+        "token_embeddings",
+        "candidate_counts",
+        "context_groups",
+    )
+    return NextTokenData(**{name: getattr(data, name) for name in names} | arguments)
+
+
+def rotated(data, Q):
+    """Embeddings ``h Q``; W becomes ``W Q``."""
+    # one product for each group, so that its rows stay equal to the last bit
+    return changed(data, context_embeddings=(data.group_embeddings @ Q)[data.group_index])
+
+
+def renamed(data, tokens):
+    """Tokens in another order; the rows of W too, where there are no token embeddings."""
+    T, C = data.token_embeddings, data.candidate_counts
+    return changed(
+        data,
+        target_probs=data.target_probs[:, tokens],
+        token_embeddings=None if T is None else T[tokens],
+        candidate_counts=None if C is None else C[:, tokens],
+    )
+
+
+def rearranged(data, rows):
+    """Contexts in another order, or some of them several times at their share of probability."""
+    C, share = data.candidate_counts, np.bincount(rows)[rows]
+    return changed(
+        data,
+        context_embeddings=data.context_embeddings[rows],
+        target_probs=data.target_probs[rows],
+        context_probs=data.context_probs[rows] / share,
+        candidate_counts=None if C is None else C[rows],
+        context_groups=data.context_groups[rows],
+    )
+
+
+def doubled(data):
+    """Each context as two rows of one group with half its probability each."""
+    return rearranged(data, np.repeat(np.arange(len(data.context_probs)), 2))

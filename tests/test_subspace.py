@@ -6,7 +6,7 @@ import pytest
 import slow
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import any_problem, l24, regimes, t24
+from problems import any_problem, changed, doubled, l24, regimes, renamed, rotated, t24
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -124,49 +124,25 @@ def test_projection_is_one(data, seed):
 @given(any_problem(), st.integers(0, 99))
 def test_rotation_permutation_scaling_and_splitting(data, seed):
     rng = np.random.default_rng(seed)
-    V, q = data.vocab_size, data.shape[1]
-    H, P, pi = data.context_embeddings, data.target_probs, data.context_probs
-    T, C, g = data.token_embeddings, data.candidate_counts, data.context_groups
     W = rng.standard_normal(data.shape)
-    F = ntpnb.equal_subspace(data)
-    expected = F.project(W)
-    close = {"rtol": 0, "atol": 1e-9}  # ill-conditioned draws differ in their last digits
-
-    Q = np.linalg.qr(rng.standard_normal((q, q)))[0]
-    rotated = NextTokenData((data.group_embeddings @ Q)[data.group_index], P, pi, T, C, g)
-    G = ntpnb.equal_subspace(rotated)
-    assert G.dim == F.dim
-    np.testing.assert_allclose(G.project(W @ Q), expected @ Q, **close)
-
-    tokens = rng.permutation(V)
-    moved = NextTokenData(
-        H,
-        P[:, tokens],
-        pi,
-        None if T is None else T[tokens],
-        None if C is None else C[:, tokens],
-        g,
-    )
-    G = ntpnb.equal_subspace(moved)
-    assert G.dim == F.dim
-    if T is None:
-        np.testing.assert_allclose(G.project(W[tokens]), expected[tokens], **close)
-    else:
-        np.testing.assert_allclose(G.project(W), expected, **close)
-
+    Q = np.linalg.qr(rng.standard_normal((data.shape[1], data.shape[1])))[0]
+    tokens, groups = rng.permutation(data.vocab_size), len(data.group_names)
+    order = tokens if data.token_embeddings is None else np.arange(data.shape[0])
     # a scale for each group, and a negative one too: the span stays
-    scale = rng.uniform(0.01, 100, len(data.group_names)) * rng.choice(
-        [-1, 1], len(data.group_names)
-    )
-    scaled = NextTokenData(scale[data.group_index, None] * H, P, pi, T, C, g)
-    np.testing.assert_allclose(ntpnb.equal_subspace(scaled).project(W), expected, **close)
-
-    if C is not None:
-        C = np.repeat(C, 2, axis=0)
-    split = NextTokenData(
-        np.repeat(H, 2, 0), np.repeat(P, 2, 0), np.repeat(pi / 2, 2), T, C, np.repeat(g, 2)
-    )
-    np.testing.assert_allclose(ntpnb.equal_subspace(split).project(W), expected, **close)
+    scale = (rng.uniform(0.01, 100, groups) * rng.choice([-1, 1], groups))[data.group_index]
+    scaled = changed(data, context_embeddings=scale[:, None] * data.context_embeddings)
+    F = ntpnb.equal_subspace(data)
+    inside = F.project(W)
+    for same, moved, expected in [
+        (rotated(data, Q), W @ Q, inside @ Q),
+        (renamed(data, tokens), W[order], inside[order]),
+        (scaled, W, inside),
+        (doubled(data), W, inside),
+    ]:
+        G = ntpnb.equal_subspace(same)
+        assert G.dim == F.dim
+        # ill-conditioned draws differ in their last digits
+        np.testing.assert_allclose(G.project(moved), expected, rtol=0, atol=1e-9)
 
 
 def test_identity_tokens_written_out_give_the_same_subspace():
