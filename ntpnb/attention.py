@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from ntpnb.data import NextTokenData
 from ntpnb.descent import Stack, iterate, record_grid, start_at
@@ -28,11 +29,11 @@ def softmax_squared(outputs, label):
 
 def cross_entropy(outputs, label):
     """``−log softmax(o)_y``, the loss of L24's Fig. 6."""
-    q = _softmax(outputs)
-    slope = q.copy()
-    hit = np.take_along_axis(q, label, axis=-2)
+    slope = _softmax(outputs)
+    hit = np.take_along_axis(slope, label, axis=-2)
     np.put_along_axis(slope, label, hit - 1, axis=-2)
-    return -np.log(hit[..., 0, :]), slope
+    own = np.take_along_axis(outputs, label, axis=-2)
+    return logsumexp(outputs - own, axis=-2), slope
 
 
 @dataclass(frozen=True, eq=False)
