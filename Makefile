@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help book test figures serve pdf bench stress lint lock clean _chromium
+.PHONY: help book test figures serve pdf bench stress lint format lock clean _chromium
 
 help: ## list the targets (what a bare `make` does)
 	@echo "The executable companion to two papers on next-token prediction. Targets:"
@@ -92,6 +92,10 @@ lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay
 	  --extra reference --extra book --extra test \
 	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate \
 	  --custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
+
+format: $(VENV)/.ready ## write the code as ruff, and the notebooks' text as jupytext, would
+	$(VENV)/bin/ruff format
+	$(VENV)/bin/jupytext --quiet --to md:myst --pipe '$(VENV)/bin/ruff format --line-length 79 -' notebooks/*.md
 
 clean: ## remove everything generated except .venv and the committed notebooks
 	rm -rf $(GENERATED)
