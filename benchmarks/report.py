@@ -1,0 +1,131 @@
+"""The results as files: everything in ``results.json``, tables for the book, the scaling plot."""
+
+import csv
+import io
+import json
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+
+PACKAGES = (
+    *("numpy", "scipy", "cvxpy", "clarabel", "osqp", "scs"),
+    *("qpsolvers", "daqp", "piqp", "sklearn", "torch"),
+)
+
+SIZE = {"V": "V", "m": "m", "d": "d", "S": "S"}
+ACCURACY = {"difference": "difference in W"}
+TABLES = {
+    "margin": SIZE
+    | {"contender": "against", "ours_cpu": "ours, ms", "theirs_cpu": "theirs, ms"}
+    | {"ratio_cpu": "ratio", "solver_cpu": "solver only, ms", "ratio_solver": "solver ratio"}
+    | {"ratio_wall": "ratio of wall times"}
+    | ACCURACY
+    | {"kkt_ours": "our KKT residual", "kkt_theirs": "their KKT residual"}
+    | {"peak_mb": "peak memory of both, MiB", "repeats": "rounds"},
+    "alone": SIZE
+    | {"method": "method", "ours_cpu": "CPU, ms", "ours_wall": "wall, ms"}
+    | {"kkt_ours": "KKT residual", "peak_mb": "peak memory, MiB", "repeats": "rounds"},
+    "descent": SIZE
+    | {"contender": "against", "ours_cpu": "ours, µs a step", "theirs_cpu": "theirs, µs a step"}
+    | {"ratio_cpu": "ratio", "ratio_wall": "ratio of wall times"}
+    | ACCURACY
+    | {"repeats": "rounds"},
+    "trials": {"kind": "trials", "contender": "against", "steps": "steps"}
+    | {"ours_rate": "ours, trial steps a second", "theirs_rate": "theirs"}
+    | {"ratio_cpu": "ratio", "ratio_wall": "ratio of wall times"}
+    | ACCURACY
+    | {"repeats": "rounds"},
+    "path and flow": SIZE
+    | {"path_cpu": "path, CPU s", "path_wall": "path, wall s", "path_residual": "its residual"}
+    | {"flow_cpu": "flow, CPU s", "flow_wall": "flow, wall s", "repeats": "rounds"},
+}
+"""Columns of each table: field of the record, heading."""
+
+UNITS = {"margin": 1e3, "alone": 1e3, "descent": 1e6}  # milli- and microseconds
+
+
+def machine(found):
+    """Describe the machine without naming it."""
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "architecture": f"{platform.system()}, {platform.machine()}",
+        "cores": os.cpu_count(),
+        "memory": f"{memory:.0f} GiB",
+        "load average": f"{os.getloadavg()[0]:.1f}",
+        "Python": platform.python_version(),
+        "BLAS": f"{blas['name']} {blas['version']}, one thread",
+    } | {name: found[name] or "not installed" for name in PACKAGES}
+
+
+def save(results, tables):
+    """Write ``results.json``."""
+    tables.mkdir(parents=True, exist_ok=True)
+    _replace(tables / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
+def show(results, tables, images):
+    """Write what the book shows: tables, and the plot where both of its parts are known."""
+    _table(tables / "machine.csv", [("", "here"), *results["machine"].items()])
+    for part in TABLES.keys() & results.keys():
+        columns, unit = TABLES[part], UNITS.get(part, 1.0)
+        rows = [[_cell(_field(r, name), name, unit) for name in columns] for r in results[part]]
+        _table(tables / f"{part.replace(' ', '_')}.csv", [columns.values(), *rows])
+    if {"margin", "alone"} <= results.keys():
+        _replace(images / "scaling.svg", scaling(results))
+
+
+def scaling(results):
+    """Draw time and memory over the number of unknowns; the SVG as text."""
+    import matplotlib.pyplot as plt
+
+    from ntpnb.book import figures
+
+    figures.use_style()
+    plt.rcParams["svg.hashsalt"] = "ntpnb"  # or every drawing has other bytes
+    fig, axes = plt.subplots(1, 2, figsize=(7.6, 3.6))
+    lines = {"max_margin": results["alone"]}
+    for record in results["margin"]:
+        if "SVC" not in record["contender"]:
+            lines.setdefault(record["contender"], []).append(record)
+    for (name, records), marker in zip(lines.items(), figures.MARKERS, strict=False):
+        unknowns = [r["V"] * r["d"] for r in records]
+        seconds = [r["ours_cpu"] if name == "max_margin" else r["theirs_cpu"] for r in records]
+        axes[0].loglog(unknowns, seconds, marker=marker, label=name)
+        axes[1].loglog(unknowns, [r["peak_mb"] for r in records], marker=marker)
+    axes[0].set(xlabel="unknowns $V d$", ylabel="CPU seconds")
+    axes[1].set(xlabel="unknowns $V d$", ylabel="peak memory of the process, MiB")
+    fig.legend(loc="outside lower center", ncols=3)
+    text = io.StringIO()
+    fig.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(fig)
+    return text.getvalue()
+
+
+def _field(record, name):
+    if name.endswith("_rate"):
+        return 1 / record[name.replace("_rate", "_cpu")]
+    return record.get(name)
+
+
+def _cell(value, name, unit):
+    if value is None:
+        return "–"
+    if not isinstance(value, float):
+        return str(value)
+    value *= unit if name.endswith(("_cpu", "_wall")) and not name.startswith("ratio") else 1
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}"
+
+
+def _table(path, rows):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    _replace(path, text.getvalue())
+
+
+def _replace(path: Path, text):
+    draft = path.with_suffix(".tmp")
+    draft.write_text(text, "utf-8")
+    draft.replace(path)
