@@ -29,9 +29,10 @@ class PathTrace:
     multiplier : ndarray, shape (r,)
         ``λ``, which underflows where its logarithm does not.
     residual : ndarray, shape (r,)
-        Of the optimality conditions: the larger of ``‖P_F(∇CE + λ W)‖`` and the largest error of a
-        strict candidate's ``log(a_k λ) = log(π_j q_jk)``, where ``P_⊥ W = Σ_k a_k P_⊥ D_k``,
-        relative to its largest term. ``λ W = −∇CE`` is these two together.
+        Of the optimality conditions: the larger of the largest coordinate of ``P_F(∇CE + λ W)``
+        and the largest error of a strict candidate's ``log(a_k λ) = log(π_j q_jk)``, where
+        ``P_⊥ W = Σ_k a_k P_⊥ D_k``; each is relative to the size of its own terms. ``λ W = −∇CE``
+        is these two together.
     """
 
     radii: np.ndarray
