@@ -209,8 +209,10 @@ def test_actions_are_pinned_and_permissions_least(path):
 # -- Makefile -------------------------------------------------------------------------------------
 
 
-def make(*arguments, **options):
-    return run(shutil.which("make"), "--no-print-directory", *arguments, **options)
+def make(*arguments, **variables):
+    """Run make as from a shell, though these tests run under `make test` and inherit its flags."""
+    shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return run(shutil.which("make"), *arguments, env=shell | variables)
 
 
 def test_bare_make_explains_every_target():
@@ -240,7 +242,7 @@ def test_make_says_in_one_line_that_python_is_missing(tmp_path):
 
 
 def test_make_says_in_one_line_that_chromium_is_missing(tmp_path):
-    done = make("_chromium", env={"PATH": str(tmp_path)})
+    done = make("_chromium", PATH=str(tmp_path))
     assert done.returncode
     message, *rest = done.stderr.splitlines()
     assert "apt install chromium" in message
