@@ -11,6 +11,7 @@ from ntpnb.priority import token_priority
 
 TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
 ACCEPT, ACCEPT_CVXPY = 1e-10, 1e-8  # what a method must reach; Clarabel is not refined
+DENSE = 2**22  # entries of the pairs' matrices that a dense last resort may form
 FISTA_FROM = 100  # contexts; with fewer, factorisations are cheaper than FISTA's first steps
 
 
@@ -59,7 +60,8 @@ def max_margin(data, solver="auto", *, progress=None):
         ``"active-set"``: a few exact Newton steps, where they settle (so far always for d ≥ m).
         ``"interior-point"``: about ten steps, twenty at the edge of separability.
         ``"fista"``: many cheap steps, for one-hot tokens and two-level orders (T24's).
-        ``"auto"`` (default): FISTA or an active set by size, the interior point where it stalls.
+        ``"auto"`` (default): FISTA or an active set by size, then the interior point, then
+        for small problems the first of the dense references.
         ``"nnls"``, ``"cvxpy"``: dense references for small problems.
     progress : callable, optional
         Called with a line of text per step.
@@ -112,7 +114,13 @@ def _solve(data, solver, progress, separation):
     m, d = (0, 0) if P.U is None else P.U.shape
     large = m > d if separation else m  # for m ≤ d the first step of an active set separates
     auto = "fista" if large >= FISTA_FROM else "active-set", "interior-point"
-    name, A, refused = _search(P, auto if solver == "auto" else (solver,), progress, separation)
+    try:
+        name, A, refused = _search(P, auto if solver == "auto" else (solver,), progress, separation)
+    except ConvergenceError:
+        pairs = len(order.equal) + len(order.strict)
+        if solver != "auto" or pairs * np.prod(data.shape) > DENSE:
+            raise
+        return _solve(data, "nnls", progress, separation)  # slow, and decides the closest calls
     y = -A[P.entries] / (P.unit * P.norm[P.entries])
     if not refused:
         return _proven(data, order, y, name)
