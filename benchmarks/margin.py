@@ -1,7 +1,7 @@
 """The max-margin problem: ``max_margin`` against general solvers on the same constraints.
 
 All get the anchor form: in every context one supported token stands for the others, which has far
-fewer constraints than all pairs and the same solution. Their settings are the defaults.
+fewer constraints than all pairs and the same solution. Solvers of programs keep their defaults.
 """
 
 from dataclasses import dataclass

@@ -9,41 +9,48 @@ from pathlib import Path
 
 import numpy as np
 
-PACKAGES = (
-    *("numpy", "scipy", "cvxpy", "clarabel", "osqp", "scs"),
-    *("qpsolvers", "daqp", "piqp", "sklearn", "torch"),
-)
+from benchmarks import margin, training
 
-SIZE = {"V": "V", "m": "m", "d": "d", "S": "S"}
-ACCURACY = {"difference": "difference in W"}
+_NEEDS = (margin.CONTENDERS | training.CONTENDERS).values()
+PACKAGES = list(dict.fromkeys(["numpy", "scipy", *(name for names in _NEEDS for name in names)]))
+
+SIZE = {"size": "(V, m, d), S"}
+RACE = {"ratio_cpu": "ratio", "ratio_wall": "ratio of wall times"}
 TABLES = {
     "margin": SIZE
-    | {"contender": "against", "ours_cpu": "ours, ms", "theirs_cpu": "theirs, ms"}
-    | {"ratio_cpu": "ratio", "solver_cpu": "solver only, ms", "ratio_solver": "solver ratio"}
-    | {"ratio_wall": "ratio of wall times"}
-    | ACCURACY
-    | {"kkt_ours": "our KKT residual", "kkt_theirs": "their KKT residual"}
-    | {"peak_mb": "peak memory of both, MiB", "repeats": "rounds"},
+    | {"contender": "against", "ours_cpu": "ours, ms", "theirs_cpu": "theirs, ms", **RACE}
+    | {"solver_cpu": "solver only, ms", "ratio_solver": "solver ratio", "repeats": "rounds"},
+    "accuracy": SIZE
+    | {"contender": "against", "difference": "difference in W", "angle": "angle"}
+    | {"norm_excess": "excess norm", "kkt_ours": "KKT, ours", "kkt_theirs": "KKT, theirs"}
+    | {"peak_mb": "MiB"},
     "alone": SIZE
     | {"method": "method", "ours_cpu": "CPU, ms", "ours_wall": "wall, ms"}
-    | {"kkt_ours": "KKT residual", "peak_mb": "peak memory, MiB", "repeats": "rounds"},
+    | {"kkt_ours": "KKT residual", "peak_mb": "MiB", "repeats": "rounds"},
     "descent": SIZE
     | {"contender": "against", "ours_cpu": "ours, µs a step", "theirs_cpu": "theirs, µs a step"}
-    | {"ratio_cpu": "ratio", "ratio_wall": "ratio of wall times"}
-    | ACCURACY
-    | {"repeats": "rounds"},
+    | {**RACE, "difference": "difference in W", "repeats": "rounds"},
     "trials": {"kind": "trials", "contender": "against", "steps": "steps"}
     | {"ours_rate": "ours, trial steps a second", "theirs_rate": "theirs"}
-    | {"ratio_cpu": "ratio", "ratio_wall": "ratio of wall times"}
-    | ACCURACY
-    | {"repeats": "rounds"},
+    | {**RACE, "difference": "difference in W", "repeats": "rounds"},
     "path and flow": SIZE
     | {"path_cpu": "path, CPU s", "path_wall": "path, wall s", "path_residual": "its residual"}
     | {"flow_cpu": "flow, CPU s", "flow_wall": "flow, wall s", "repeats": "rounds"},
 }
 """Columns of each table: field of the record, heading."""
 
+PART = {"accuracy": "margin"}  # two tables show the same records
 UNITS = {"margin": 1e3, "alone": 1e3, "descent": 1e6}  # milli- and microseconds
+
+AIMS = {
+    ("margin", "cvxpy + Clarabel", "ratio_cpu"): (200, 600, 2500),
+    ("margin", "cvxpy + Clarabel", "ratio_solver"): (75, 150, 300),
+    ("descent", "PyTorch loop", "ratio_cpu"): (15,),
+    ("descent", "matrix products", "ratio_cpu"): (0.77,),  # 1/1.3
+    ("trials", "PyTorch loop", "ratio_cpu"): (300, 300),
+    ("trials", "numpy loop", "ratio_cpu"): (80, 80),
+}
+"""What the project set out to reach: part, contender, ratio; at least how much, race by race."""
 
 
 def machine(found):
@@ -69,12 +76,24 @@ def save(results, tables):
 def show(results, tables, images):
     """Write what the book shows: tables, and the plot where both of its parts are known."""
     _table(tables / "machine.csv", [("", "here"), *results["machine"].items()])
-    for part in TABLES.keys() & results.keys():
-        columns, unit = TABLES[part], UNITS.get(part, 1.0)
-        rows = [[_cell(_field(r, name), name, unit) for name in columns] for r in results[part]]
-        _table(tables / f"{part.replace(' ', '_')}.csv", [columns.values(), *rows])
+    for name, columns in TABLES.items():
+        records, unit = results.get(PART.get(name, name), ()), UNITS.get(name, 1.0)
+        rows = [[_cell(_field(r, column), column, unit) for column in columns] for r in records]
+        _table(tables / f"{name.replace(' ', '_')}.csv", [columns.values(), *rows])
+    heading = ("part", "against", "race", "of what", "aim", "measured", "reached")
+    _table(tables / "aims.csv", [heading, *_aims(results)])
     if {"margin", "alone"} <= results.keys():
         _replace(images / "scaling.svg", scaling(results))
+
+
+def _aims(results):
+    for (part, contender, ratio), aims in AIMS.items():
+        records = [r for r in results.get(part, ()) if r["contender"] == contender]
+        for aim, record in zip(aims, records, strict=False):
+            race = record.get("kind") or _field(record, "size")
+            reached = "yes" if record[ratio] >= aim else "no"
+            measured = _cell(record[ratio], ratio, 1.0)
+            yield part, contender, race, TABLES[part][ratio], aim, measured, reached
 
 
 def scaling(results):
@@ -105,6 +124,10 @@ def scaling(results):
 
 
 def _field(record, name):
+    if name == "size":
+        return "({V}, {m}, {d}), {S}".format(**record)
+    if name == "norm_excess":
+        return record["norm_ratio"] - 1
     if name.endswith("_rate"):
         return 1 / record[name.replace("_rate", "_cpu")]
     return record.get(name)

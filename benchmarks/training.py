@@ -22,12 +22,7 @@ def descent(contender, size, steps, repeats):
 
     ours(2), theirs(2)
     a, b, record = duel(ours, theirs, repeats, lambda k: steps)
-    # What a run costs besides its steps, such as the losses it reports, is no part of a step.
-    start = float(np.median([clock(ours, 0)[1][1] for _ in range(repeats)]))
-    record["ratio_cpu"] = record["theirs_cpu"] / (record["ours_cpu"] - start)
-    record["ours_cpu"] -= start
-    for name in ("ours_cpu", "ours_wall", "theirs_cpu", "theirs_wall"):
-        record[name] /= steps
+    record = _per_step(record, ours, steps, steps)
     record |= dict(zip("VmdS", size, strict=True)) | {"contender": contender, "steps": steps}
     return record | {"difference": None if b is None else apart(a, b)}
 
@@ -49,10 +44,7 @@ def trials(name, kind, steps, number, looped, repeats):
 
     ours(2), theirs(2)
     a, b, record = duel(ours, theirs, repeats, lambda k: steps)
-    for unit in ("wall", "cpu"):
-        record[f"ours_{unit}"] /= number * steps
-        record[f"theirs_{unit}"] /= looped * steps
-        record[f"ratio_{unit}"] *= number / looped
+    record = _per_step(record, ours, number * steps, looped * steps)
     record |= {"contender": name, "kind": kind, "trials": number, "steps": steps}
     return record | {"difference": max(map(apart, a, b))}
 
@@ -134,6 +126,20 @@ def torch_attention(data, W, steps):
             W -= 0.01 * W.grad / W.grad.norm()
         W.grad = None
     return W.detach().numpy()
+
+
+def _per_step(record, ours, our_steps, their_steps):
+    """Divide by the numbers of steps.
+
+    What our run costs besides its steps, such as the losses it reports, is taken off CPU times.
+    """
+    start = float(np.median([clock(ours, 0)[1][1] for _ in range(record["repeats"])]))
+    record |= {"ours_cpu": record["ours_cpu"] - start, "start_cpu": start}
+    for unit in ("wall", "cpu"):
+        record[f"ours_{unit}"] /= our_steps
+        record[f"theirs_{unit}"] /= their_steps
+    record["ratio_wall"] *= our_steps / their_steps
+    return record | {"ratio_cpu": record["theirs_cpu"] / record["ours_cpu"]}
 
 
 def _sequences(data):
