@@ -51,13 +51,12 @@ def interior_point(P, steps=80):
         W = P.weights(A)
         slack = P.slack(W, c)
         yield A, W, slack, step
-        yield A, W, slack, A
         mu, size = (s * lam)[out].sum() / n, max(1.0, np.linalg.norm(W))
         r, q = slack - np.where(out, s, 0.0), -P.imbalance(A)
         if max(np.abs(r).max() / size, mu / size**2) < accuracy:
             accuracy *= 1e-2
             yield from active_set(P, A, P.tied | out & (lam > s), patience=2)
-        system = P.system(P.active, np.where(out, s / lam, 0.0) + PROX)
+        system = P.system(P.active, np.where(out, s / lam, 0.0) + 10 * PROX)
         pull = np.where(out, s, 0.0)
         D, _ = system(r + pull, q)
         ds = np.where(out, s / lam * D - s, 0.0)
@@ -184,7 +183,7 @@ def certificate(P, D):
     error = np.linalg.norm(P.weights(D))
     if not error < 1e-3 * (lam * P.need).sum():
         return None
-    kept = lam > error
+    kept = lam > 10 * error
     D, lam = np.where(P.tied | kept, D, 0.0) / lam.max(), lam / lam.max()
     metric = np.divide(1e-8, lam**2, out=np.full(lam.shape, 1e-8), where=kept)
     system, W = P.system(P.tied | kept, metric), P.weights(D)
@@ -193,6 +192,6 @@ def certificate(P, D):
         D = np.where(P.ordered, np.minimum(D, 0.0), D)
         W = P.weights(D)
         rest = np.linalg.norm(W) + np.linalg.norm(P.imbalance(D))
-        if rest < 1e-12 * np.abs(D[P.ordered]).sum():
+        if rest <= 1e-12 * np.abs(D[P.ordered]).sum():
             return D
     return None

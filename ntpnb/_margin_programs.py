@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import blas, lapack
 
-PROX = 1e-11  # proximal term that makes every system definite; the methods refine it away
+PROX = 1e-10  # proximal term that makes every system definite; the methods refine it away
 KEEP = 2**22  # entries of kept factors (32 MiB); beyond it they are computed again
 
 

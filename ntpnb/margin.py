@@ -11,6 +11,7 @@ from ntpnb.priority import token_priority
 
 TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
 ACCEPT, ACCEPT_CVXPY = 1e-10, 1e-8  # what a method must reach; Clarabel is not refined
+DENSE = 2**22  # entries of the pairs' matrices that a dense last resort may form
 FISTA_FROM = 100  # contexts; with fewer, factorisations are cheaper than FISTA's first steps
 
 
@@ -59,7 +60,8 @@ def max_margin(data, solver="auto", *, progress=None):
         ``"active-set"``: a few exact Newton steps, where they settle (so far always for d ≥ m).
         ``"interior-point"``: about ten steps, twenty at the edge of separability.
         ``"fista"``: many cheap steps, for one-hot tokens and two-level orders (T24's).
-        ``"auto"`` (default): FISTA or an active set by size, the interior point where it stalls.
+        ``"auto"`` (default): FISTA or an active set by size, then the interior point, then
+        for small problems the first of the dense references.
         ``"nnls"``, ``"cvxpy"``: dense references for small problems.
     progress : callable, optional
         Called with a line of text per step.
@@ -75,7 +77,7 @@ def max_margin(data, solver="auto", *, progress=None):
         An unknown ``solver``, or one that does not fit the data.
     NotSeparableError
         ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the sum in
-        :class:`MarginSolution` has a norm below ``1e-11 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``.
+        :class:`MarginSolution` has a norm below ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``.
     ConvergenceError
         Undecided: neither proof was reached; ``.residual`` is the best KKT residual.
 
@@ -112,19 +114,21 @@ def _solve(data, solver, progress, separation):
     m, d = (0, 0) if P.U is None else P.U.shape
     large = m > d if separation else m  # for m ≤ d the first step of an active set separates
     auto = "fista" if large >= FISTA_FROM else "active-set", "interior-point"
-    name, A, refused = _search(P, auto if solver == "auto" else (solver,), progress, separation)
+    try:
+        name, A, refused = _search(P, auto if solver == "auto" else (solver,), progress, separation)
+    except ConvergenceError:
+        pairs = len(order.equal) + len(order.strict)
+        if solver != "auto" or pairs * np.prod(data.shape) > DENSE:
+            raise
+        return _solve(data, "nnls", progress, separation)  # slow, and decides the closest calls
     y = -A[P.entries] / (P.unit * P.norm[P.entries])
     if not refused:
         return _proven(data, order, y, name)
-    lam, terms = y[len(order.equal) :], P.norm[P.entries][len(order.equal) :]
-    y /= lam.sum()
-    rest = np.linalg.norm(_combination(data, order, y)) / (lam @ terms)
-    if lam.min() < 0 or not rest <= 1e-11:
-        raise ConvergenceError("undecided: a certificate does not stand verification", rest)
+    lam = np.maximum(y[len(order.equal) :], 0.0)
     raise NotSeparableError(
         f"no W keeps all {len(lam)} strict pairs at a positive margin: {np.count_nonzero(lam)} of "
         "them contradict each other, weighted as .certificate says",
-        lam,
+        lam / lam.sum(),
     )
 
 
@@ -156,29 +160,23 @@ def _search(P, names, progress, separation):
     )
 
 
-def _combination(data, order, y):
-    """``Σ y_k (t_i − t_j) h_gᵀ`` over the equal pairs, then the strict ones."""
-    pairs, A = np.concatenate([order.equal, order.strict]), np.zeros(order.components.shape)
-    g = order.positions(pairs)
-    np.add.at(A, (g, pairs[:, 1]), y)
-    np.add.at(A, (g, pairs[:, 2]), -y)
-    W, T = A.T @ data.group_embeddings, data.token_embeddings
-    return W if T is None else T.T @ W
-
-
 def _proven(data, order, y, solver):
     """The solution with its residuals, from the data and the multipliers of all pairs alone."""
-    n, T, H = len(order.equal), data.token_embeddings, data.group_embeddings
+    pairs, n = np.concatenate([order.equal, order.strict]), len(order.equal)
+    g, i, j = order.positions(pairs), pairs[:, 1], pairs[:, 2]
+    H, T, shape = data.group_embeddings, data.token_embeddings, order.components.shape
     y[n:] = np.maximum(y[n:], 0.0)
-    W, lam = _combination(data, order, y), y[n:]
-    pairs, norm = np.concatenate([order.equal, order.strict]), np.linalg.norm(W)
-    g, scores = order.positions(pairs), H @ W.T if T is None else H @ W.T @ T.T
-    margin = scores[g, pairs[:, 1]] - scores[g, pairs[:, 2]]
+    A = np.zeros(shape)
+    np.add.at(A, (g, i), y)
+    np.add.at(A, (g, j), -y)
+    W = A.T @ H if T is None else T.T @ (A.T @ H)
+    scores = H @ W.T if T is None else H @ W.T @ T.T
+    margin, norm, lam = scores[g, i] - scores[g, j], np.linalg.norm(W), y[n:]
     sigma = np.maximum(1.0, norm * np.linalg.norm(H, axis=1))[g]
     ties, room = np.abs(margin / sigma)[:n], ((margin - 1) / sigma)[n:]
-    kkt, gap, least = 0.0, 0.0, margin[n:].min(initial=np.inf)
+    kkt, gap = ties.max(initial=0.0), 0.0
     if len(lam):
-        tight = lam @ np.abs(room) / lam.sum()
-        kkt = max(ties.max(initial=0.0), -room.min(), tight)
+        kkt = max(kkt, -room.min(), lam @ np.abs(room) / lam.sum())
         gap = abs(norm**2 - lam.sum()) / (norm**2 / 2)
+    least = margin[n:].min(initial=np.inf)
     return MarginSolution(W, *map(float, (norm, least, kkt, gap)), solver, lam, y[:n])

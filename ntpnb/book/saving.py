@@ -30,7 +30,7 @@ _METADATA = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-_DPI = 150
+_DPI = 140
 
 
 def _columns(data, prefix=""):
@@ -99,7 +99,8 @@ def save(fig, name, data, seed):
     with mpl.rc_context(_OUTPUT):
         for suffix, metadata in _METADATA.items():
             buffer = io.BytesIO()
-            fig.savefig(buffer, format=suffix, dpi=_DPI, metadata=metadata)
+            options = {"pil_kwargs": {"optimize": True}} if suffix == "png" else {}
+            fig.savefig(buffer, format=suffix, dpi=_DPI, metadata=metadata, **options)
             files[suffix] = buffer.getvalue()
             fig.set_layout_engine("none")  # the first file's layout serves all, at half the time
     plt.close(fig)
