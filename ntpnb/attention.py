@@ -6,8 +6,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ntpnb.data import NextTokenData
-from ntpnb.descent import Stack, iterate, record_grid, start_at
+from ntpnb.descent import iterate, record_grid, start_at
 from ntpnb.loss import as_weights, logits
+from ntpnb.stack import Stack
 
 
 def squared(outputs, label):
@@ -120,10 +121,16 @@ class _HeadStack(Stack):
         values, _ = self.loss(self.mix @ self.probabilities(W), self.label)
         return (values * self.pi[:, 0]).sum(1)
 
-    def gradient(self, W):
-        Q = self.probabilities(W)
+    def residuals(self, S, out):
+        Q = self.softmax(S, out)
         slope = np.swapaxes(self.mix, 1, 2) @ self.loss(self.mix @ Q, self.label)[1]
-        return self.pull_back(self.pi * Q * (slope - (Q * slope).sum(1, keepdims=True)))
+        R = self.pi * Q * (slope - (Q * slope).sum(1, keepdims=True))
+        # As in the log-loss: over a row's tokens R sums to zero, and the likeliest token's entry
+        # loses its digits where attention saturates.
+        top = Q.argmax(1)[:, None]
+        np.put_along_axis(R, top, 0.0, axis=1)
+        np.put_along_axis(R, top, -(self._ones[:1] @ R), axis=1)
+        return R
 
 
 def attention_mass(W, data):

@@ -7,9 +7,10 @@ import numpy as np
 from ntpnb.comparison import Comparison, compare
 from ntpnb.finite import FinitePart
 from ntpnb.loss import as_weights, cross_entropy, excess_loss
+from ntpnb.stack import Stack
 
 RECORDS_PER_RUN = 200
-SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
+SAFE_SQUARE = 1e-280  # a sum of squares above it has lost nothing to underflow
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,19 @@ class GD:
         _require_positive_step(self.step)
 
     def _start(self, problem, W):
-        return lambda k: self.step * problem.gradient(W)
+        if problem.gram is None:
+            return _each(W, lambda k: self.step * problem.gradient(W))
+        # The scores move by R G: one product a step instead of two, and W can wait for a record.
+        gram, start, scores = self.step * problem.gram, W.copy(), problem.scores(W)
+        R, total = np.empty_like(scores), np.zeros_like(scores)
+
+        def advance(done, until):
+            for _ in range(done, until):
+                np.add(total, problem.residuals(scores, R), out=total)
+                np.subtract(scores, R @ gram, out=scores)
+            np.subtract(start, self.step * problem.pull_back(total), out=W)
+
+        return advance
 
 
 @dataclass(frozen=True)
@@ -37,12 +50,16 @@ class NGD:
     def _start(self, problem, W):
         def move(k):
             gradient = problem.gradient(W)
-            largest = np.abs(gradient).max(axis=(1, 2), keepdims=True)
-            gradient /= np.where(largest > 0, largest, 1.0)  # or the squares may underflow
-            size = np.sqrt(np.einsum("npq,npq->n", gradient, gradient))[:, None, None]
-            return gradient * (self.step / np.where(size > 0, size, np.inf))
+            square = np.einsum("npq,npq->n", gradient, gradient)
+            if square.min() < SAFE_SQUARE:
+                largest = np.abs(gradient).max(axis=(1, 2), keepdims=True)
+                gradient /= np.where(largest > 0, largest, np.inf)
+                square = np.einsum("npq,npq->n", gradient, gradient)
+                square[square == 0] = np.inf
+            gradient *= (self.step / np.sqrt(square))[:, None, None]
+            return gradient
 
-        return move
+        return _each(W, move)
 
 
 @dataclass(frozen=True)
@@ -70,7 +87,7 @@ class Adam:
             rate = self.step / (1 - self.beta1**k)
             return rate * first / (np.sqrt(second / (1 - self.beta2**k)) + self.epsilon)
 
-        return move
+        return _each(W, move)
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,7 @@ class SGD:
             pi, target = (np.stack(x) for x in zip(*map(next, draws), strict=True))
             return self.step * problem.gradient(W, pi, target)
 
-        return move
+        return _each(W, move)
 
     def _draws(self, i, pi, P, block=256):
         """Yield the batch's context frequencies, shape (1, m), and targets, shape (V, m)."""
@@ -225,86 +242,27 @@ def start_at(problems, init, single):
 def iterate(problem, method, record, W):
     """Move ``W``, shape (n, p, q), in place; the recorded matrices, shape (n, r, p, q)."""
     kept = np.empty((len(record), *W.shape))
-    move = method._start(problem, W)
-    done = 0
+    advance, done = method._start(problem, W), 0
     for r, until in enumerate(record):
-        for k in range(done + 1, until + 1):
-            W -= move(k)
+        advance(done, until)
         kept[r], done = W, until
     return np.swapaxes(kept, 0, 1)
+
+
+def _each(W, move):
+    """From ``move(k)``, the decrement of step ``k``, a function that takes many steps."""
+
+    def advance(done, until):
+        for k in range(done + 1, until + 1):
+            np.subtract(W, move(k), out=W)
+
+    return advance
 
 
 def log_grid(steps):
     """Increasing integers from 0 to ``steps``, about 200 of them, evenly spaced in log(1 + k)."""
     grid = np.expm1(np.linspace(0, np.log1p(steps), RECORDS_PER_RUN))
     return np.unique(np.rint(grid).astype(np.int64))
-
-
-class Stack:
-    """Same-shaped problems as stacked arrays; the gradient of all of them at once."""
-
-    def __init__(self, problems):
-        first = problems[0] if problems else None
-        for i, d in enumerate(problems):
-            if (d.shape, d.target_probs.shape) != (first.shape, first.target_probs.shape):
-                raise ValueError(
-                    f"data[{i}] has W {d.shape} and target_probs {d.target_probs.shape}, data[0] "
-                    f"{first.shape} and {first.target_probs.shape}; a batch needs equal shapes"
-                )
-            if (d.token_embeddings is None) != (first.token_embeddings is None):
-                raise ValueError(f"data[{i}] and data[0] must both have token_embeddings, or none")
-        if first is None:
-            raise ValueError("data is an empty list; it needs at least one problem")
-        # Tokens lead and contexts trail, so that both products are plain matrix products.
-        self.H = np.stack([d.context_embeddings for d in problems])
-        self.Ht = np.ascontiguousarray(np.swapaxes(self.H, 1, 2))
-        self.pi = np.stack([d.context_probs for d in problems])[:, None, :]
-        self.P = P = np.stack([d.target_probs.T for d in problems])
-        self.target = self.pi * P
-        self.T = self.Tt = self.counts = None
-        if first.token_embeddings is not None:
-            self.T = np.stack([d.token_embeddings for d in problems])
-            self.Tt = np.ascontiguousarray(np.swapaxes(self.T, 1, 2))
-        if any(d.candidate_counts is not None for d in problems):
-            counts = (
-                d.candidates if d.candidate_counts is None else d.candidate_counts for d in problems
-            )
-            self.counts = np.stack([c.T for c in counts])
-        self._ones = np.ones((1, P.shape[1]))
-        self._likeliest = np.arange(len(P))[:, None], P.argmax(1), np.arange(P.shape[2])
-
-    def gradient(self, W, pi=None, target=None):
-        """Gradients of all problems, shape (n, p, q), or of samples with their own weights."""
-        pi, target = (self.pi, self.target) if pi is None else (pi, target)
-        R = self.probabilities(W)
-        R *= pi
-        R -= target
-        # Over a row's tokens R sums to zero. Taken so, the likeliest token's entry keeps its digits
-        # when the probability rounds to one: without them normalized GD drifts off direction.
-        R[self._likeliest] = 0.0
-        R[self._likeliest] = -(self._ones @ R)[:, 0]
-        return self.pull_back(R)
-
-    def probabilities(self, W):
-        """Next-token probabilities, shape (n, V, m)."""
-        S = W @ self.Ht
-        if self.T is not None:
-            S = self.T @ S
-        if max(S.max(), -S.min()) > SAFE_SCORE:
-            top = S if self.counts is None else np.where(self.counts > 0, S, -np.inf)
-            S -= top.max(axis=1, keepdims=True)
-            np.minimum(S, 0.0, out=S)  # tokens that are no candidates may score higher
-        np.exp(S, out=S)
-        if self.counts is not None:
-            S *= self.counts
-        S /= self._ones @ S  # a product is several times faster than a sum over a middle axis
-        return S
-
-    def pull_back(self, R):
-        """Turn derivatives along the scores, shape (n, V, m), into derivatives along W."""
-        if self.T is not None:
-            R = self.Tt @ R
-        return R @ self.H
 
 
 def record_grid(steps, record=None):

@@ -7,6 +7,7 @@ from problems import l24, regimes, t24
 
 import ntpnb
 from ntpnb import GD, NGD, SGD, Adam, NextTokenData, descend
+from ntpnb.stack import Stack
 
 EPS = np.finfo(float).eps
 SAMPLE = [
@@ -106,7 +107,7 @@ def test_sgd_matches_a_textbook_loop(over):
 def test_sgd_is_unbiased_and_repeats():
     data = t24(4, V=4, m=5, d=3)
     for over in ("contexts", "sequences"):
-        problem = ntpnb.descent.Stack([data])
+        problem = Stack([data])
         draws = SGD(step=1.0, batch_size=3, seed=5, over=over)._draws(
             0, problem.pi[0], problem.P[0]
         )

@@ -89,7 +89,8 @@ def test_one_context_with_one_next_token_leaves_nothing_to_chance():
     data = ntpnb.NextTokenData([[1.0, 2.0]], [[1.0, 0.0, 0.0]])
     for over in OVER:
         found = descend(data, SGD(0.3, seed=2, over=over), 50).W
-        np.testing.assert_array_equal(found, descend(data, GD(0.3), 50).W)
+        # fifty steps, which the two methods add up in different orders
+        np.testing.assert_allclose(found, descend(data, GD(0.3), 50).W, rtol=1e-13)
 
 
 def test_many_draws_are_nearly_gradient_descent():
