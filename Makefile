@@ -8,7 +8,7 @@ PORT ?= 8000
 UV_VERSION := 0.13.8
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
-GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md \
+GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt \
 	.pytest_cache .ruff_cache .hypothesis build *.egg-info
 
 # One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.

@@ -80,6 +80,8 @@ def test_outcome(kind, extra, value, expected):
         ({"expect": {"near": 3, "within": -1, "because": "x"}}, "within"),
         ({"printed": {"near": 3, "within": 1}}, "text"),
         ({"kind": "erratum"}, "erratum"),
+        ({"meant": "the sum"}, "belong together"),
+        ({"meant": "the sum", "affects": "everything"}, "affects"),
         ({"change": "a smaller step"}, "change"),
         ({"explained": "errata.md"}, "explained"),
     ],
@@ -237,6 +239,7 @@ def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     assert (entry["value"], entry["notebook"]) == (12.0, "01_tiny")
     pages = {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
     assert pages.keys() == {"scoreboard", "statements", "reproducibility"}
+    assert (root / "book/errata_l24.txt").exists()
     assert "12.0000" in pages["scoreboard"]
     assert r"$2 \cdot 6$" in pages["scoreboard"]
     assert r"a sum \| W\* and W\*" in pages["statements"]

@@ -47,6 +47,8 @@ _SCHEMA = {
         },
         "show": _TEXT,
         "change": _TEXT,
+        "meant": _TEXT,
+        "affects": {"enum": ["statement", "proof", "text"]},
         "explained": {"type": "string", "pattern": r"^nb/[0-9]{2}_\w+\.ipynb#[\w.-]+$"},
     },
 }
@@ -88,6 +90,7 @@ def _validate(claim, where):
             "expect needs `because`, the reason for its tolerance or bound",
         ),
         (claim["kind"] == "erratum" and not printed, "an erratum needs a comparison in printed"),
+        (("meant" in claim) != ("affects" in claim), "`meant` and `affects` belong together"),
         ("change" in claim and not printed, "a stated change needs a comparison in printed"),
         ("where" not in claim and claim["kind"] != "beyond", "`where` is missing"),
     ):

@@ -109,6 +109,11 @@ def problems(root=project.ROOT):
         yield from _of_claim(claim, root)
         if id not in values:
             yield f"{id}: listed in {claim['notebook']}.yml, but no notebook measures it"
+    errata = [claim for claim in claims.values() if claim["kind"] == "erratum"]
+    told = {claim.get("explained") for claim in errata if "meant" in claim}
+    for claim in errata:
+        if claim.get("explained") not in told:
+            yield f"{claim['id']}: an erratum needs `meant` and `affects`, here or beside it"
     saved = [row["figure"] for row in figures(root)]
     for name in sorted({name for name in saved if saved.count(name) > 1}):
         yield f"{name}: a figure saved more than once"
@@ -143,5 +148,5 @@ def collect(root=project.ROOT):
         Path(root) / "_build/claims.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
     )
     for name, text in pages.generate(entries, statements(root), figures(root), root).items():
-        project.write(Path(root) / "book" / f"{name}.md", text)
+        project.write(Path(root) / "book" / name, text)
     return entries

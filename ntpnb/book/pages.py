@@ -1,4 +1,4 @@
-"""The generated pages, as MyST Markdown: scoreboard, statement index, reproducibility."""
+"""The generated pages, as MyST Markdown: scoreboard, statements, errata, reproducibility."""
 
 import re
 import tomllib
@@ -18,6 +18,12 @@ _OUTCOMES = {
     "reproduced with a stated change": "it agrees after the change that is named with the claim",
     "does not reproduce": "the value differs from what the paper prints",
     "wrong as printed": "the print itself is shown to be wrong",
+}
+_KINDS = ("theorem", "figure", "number", "erratum", "beyond")
+_AFFECTS = {
+    "statement": "a theorem or lemma as stated",
+    "proof": "proof text; the theorem stands",
+    "text": "a sentence; no theorem",
 }
 _PAPERS = {
     "t24": "Thrampoulidis (T24): the linear decoder",
@@ -66,14 +72,17 @@ def _claim(entry):
 
 def _scoreboard(entries, root):
     """Every claim with its printed, expected and measured value, and the outcome that follows."""
-    counts = Counter(entry["outcome"] for entry in entries)
+    counts = Counter((entry["outcome"], entry["kind"]) for entry in entries)
     text = "# Scoreboard\n\n" + (
         f"{len(entries)} claims are measured. Each outcome is computed from the executed "
         "notebooks; a value outside its expectation stops the build. Where the outcome is a link, "
         "it leads to the explanation.\n\n"
     )
-    rows = [(outcome, counts[outcome], meaning) for outcome, meaning in _OUTCOMES.items()]
-    text += table(("Outcome", "Claims", "Meaning"), rows, (30, 10, 60))
+    rows = [
+        (outcome, *(counts[outcome, kind] or "–" for kind in _KINDS), meaning)
+        for outcome, meaning in _OUTCOMES.items()
+    ]
+    text += table(("Outcome", *_KINDS, "Meaning"), rows, (20, *[9] * len(_KINDS), 35))
     header = ("Claim", "Printed", "Expected", "Measured", "Outcome")
     for name in dict.fromkeys(entry["notebook"] for entry in entries):
         rows = [
@@ -91,6 +100,28 @@ def _scoreboard(entries, root):
             header, rows, (40, 15, 17, 13, 15)
         )
     return text
+
+
+def _errata(entries, paper):
+    """One row for each erratum of a paper: claims that one place of the book explains."""
+    rows = []
+    errata = [entry for entry in entries if entry["id"].startswith(f"erratum.{paper}-")]
+    for place in dict.fromkeys(entry["explained"] for entry in errata):
+        of = [entry for entry in errata if entry["explained"] == place]
+        printed = dict.fromkeys(plain(entry["printed"]["text"]) for entry in of)
+        meant = [entry for entry in of if "meant" in entry]
+        rows.append(
+            (
+                plain(of[0]["where"]),
+                "; ".join(printed),
+                "; ".join(plain(entry["meant"]) for entry in meant),
+                "; ".join(dict.fromkeys(_AFFECTS[entry["affects"]] for entry in meant)),
+                f"{{ref}}`executed <{place.split('#')[1]}>`",
+            )
+        )
+    return table(
+        ("Where", "Printed", "Meant", "Affects", "Counterexample"), rows, (22, 24, 30, 13, 11)
+    )
 
 
 def _statements(entries, statements):
@@ -171,7 +202,7 @@ Every figure is written to `figures/` as PNG, SVG and PDF, with the plotted arra
 
 
 def generate(entries, statements, figures, root=ROOT):
-    """Return the text of each generated page by its name.
+    """Return the text of each generated file of `book/` by its name.
 
     Parameters
     ----------
@@ -183,7 +214,7 @@ def generate(entries, statements, figures, root=ROOT):
         What `ntpnb.book.collect.figures` returns.
     """
     return {
-        "scoreboard": _HEADER + _scoreboard(entries, root),
-        "statements": _HEADER + _statements(entries, statements),
-        "reproducibility": _HEADER + _reproducibility(figures, root),
-    }
+        "scoreboard.md": _HEADER + _scoreboard(entries, root),
+        "statements.md": _HEADER + _statements(entries, statements),
+        "reproducibility.md": _HEADER + _reproducibility(figures, root),
+    } | {f"errata_{paper}.txt": _errata(entries, paper) for paper in _PAPERS}
