@@ -27,6 +27,9 @@ help: ## list the targets (what a bare `make` does)
 	@echo
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{ printf "%-15s %s\n", $$1, $$2 }'
 	@echo
+	@echo "Names for FIG:"
+	@sed -n 's/.*"figure": "\([a-z0-9_]*\)".*/\1/p' book/nb/*.ipynb | tr _ - | sort -u | fmt -w 96 | sed 's/^/  /'
+	@echo
 	@echo "The first run creates $(VENV) from requirements.lock; PYTHON=... chooses the Python for it."
 
 $(VENV)/.locked: requirements.lock
@@ -64,9 +67,13 @@ lint: $(VENV)/.ready ## ruff: the code as it is, changing nothing
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 
-figures: $(VENV)/.ready ## draw every figure anew, which executes every notebook
+figures: $(VENV)/.ready ## draw every figure anew (FIG=t24-fig4: only that one), executing the notebooks
+ifdef FIG
+	$(PY) -m ntpnb.book run --figure $(FIG)
+else
 	rm -rf figures
 	$(PY) -m ntpnb.book run
+endif
 
 serve: book ## show the book at http://localhost:8000 (PORT=... for another)
 	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 
 import ntpnb
 from ntpnb.book.project import ROOT, names
-from ntpnb.book.sphinx_ext import repository_url
+from ntpnb.book.sphinx_ext import pages_url, repository_url
 
 SITE = ROOT / "_build" / "html"
 
@@ -35,7 +35,9 @@ def broken_links(site):
             url = urlsplit(target)
             if url.scheme or url.netloc:
                 continue
-            file = (path.parent / unquote(url.path)).resolve() if url.path else path
+            # the page for missing addresses is shown in any folder, so its links begin at the root
+            folder = site if url.path.startswith("/") else path.parent
+            file = (folder / unquote(url.path).lstrip("/")).resolve() if url.path else path
             missing = unquote(url.fragment) not in anchors.get(file, ()) and file in anchors
             if not file.exists() or (url.fragment and missing):
                 broken.append(f"{path.relative_to(site.resolve())}: {target}")
@@ -59,6 +61,17 @@ def test_every_page_of_the_contents_is_built(site):
 
 def test_no_link_is_broken(site):
     assert broken_links(site) == []
+
+
+def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
+    for name in names():
+        page = BeautifulSoup((site / f"nb/{name}.html").read_text(encoding="utf-8"), "html.parser")
+        captions = [c for c in page.select("figcaption") if c.select('a[href$=".csv"]')]
+        assert captions
+        for caption in captions:
+            links = [link["href"].rsplit("/")[-1] for link in caption.select("a.download")]
+            figure = links[0].removesuffix(".csv")
+            assert links == [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
 
 
 @pytest.mark.parametrize(
@@ -123,3 +136,15 @@ GITHUB = "https://github.com/owner/name"
 )
 def test_repository_address(environ, declared, remote, expected):
     assert repository_url(environ, declared, remote) == expected
+
+
+@pytest.mark.parametrize(
+    ("repository", "expected"),
+    [
+        (GITHUB, "https://owner.github.io/name/"),
+        ("https://github.com/Owner/Name", "https://owner.github.io/Name/"),
+        ("https://gitlab.com/group/name", "https://group.gitlab.io/name/"),
+    ],
+)
+def test_address_of_the_pages(repository, expected):
+    assert pages_url(repository) == expected

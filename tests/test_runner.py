@@ -131,6 +131,20 @@ def test_running_for_figures_alone_keeps_the_executed_notebook(book, capfd):
     assert runner.stale("01_tiny", book) == ""
 
 
+def test_one_figure_is_drawn_anew_by_name_or_beginning(book):
+    tiny_project.write(book / "figures/tinyother.png", "not that one")
+    for typed in ("tiny", "tin-y", "tiny-x"):
+        if typed == "tiny":
+            assert runner.redraw(typed, book) == ["01_tiny"]
+            assert [path.name for path in book.glob("figures/tiny.*")] == []
+        else:
+            with pytest.raises(ValueError, match=f"no figure '{typed}'; there are: tiny"):
+                runner.redraw(typed, book)
+    assert (book / "figures/tinyother.png").exists()
+    assert runner.run(["01_tiny"], root=book) == []
+    assert len(list(book.glob("figures/tiny.*"))) == 4
+
+
 def test_parameters_are_part_of_the_key(book):
     keys = {execute.key("01_tiny", p, book) for p in (None, {"scale": 3.0}, {"scale": 4.0})}
     assert len(keys) == 3

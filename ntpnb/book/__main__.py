@@ -14,6 +14,7 @@ def _parser():
     run = commands.add_parser("run", help="execute the stale notebooks")
     run.add_argument("names", nargs="*", metavar="NAME", help="01_toy or 01; default: all")
     run.add_argument("--force", action="store_true", help="execute them even if they are not stale")
+    run.add_argument("--figure", metavar="NAME", help="draw one figure anew, such as t24-fig4")
     run.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
     run.add_argument(
         "-p",
@@ -57,7 +58,8 @@ def main(arguments=None):
         elif options.parameters:
             _experiment(options.names, options.parameters)
         else:
-            return int(bool(runner.run(options.names, force=options.force, jobs=options.jobs)))
+            names = runner.redraw(options.figure) if options.figure else options.names
+            return int(bool(runner.run(names, force=options.force, jobs=options.jobs)))
     except (ValueError, execute.NotebookError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -50,6 +50,35 @@ def select(names, root=project.ROOT):
     return sorted(set(chosen)) if names else known
 
 
+def redraw(typed, root=project.ROOT):
+    """Remove the files of the figures that a reader named, so that their notebooks run again.
+
+    Parameters
+    ----------
+    typed : str
+        A figure's name or its beginning, with dashes or underscores: ``t24-fig4``.
+
+    Returns
+    -------
+    list of str
+        The notebooks that draw them.
+
+    Raises
+    ------
+    ValueError
+        Where no figure has that name.
+    """
+    wanted, known = typed.replace("-", "_"), collect.figures(root)
+    rows = [row for row in known if f"{row['figure']}_".startswith(f"{wanted}_")]
+    if not rows:
+        names = ", ".join(sorted(row["figure"] for row in known)) or "none"
+        raise ValueError(f"no figure {typed!r}; there are: {names}")
+    for row in rows:
+        for suffix in _SUFFIXES:
+            (Path(root) / "figures" / f"{row['figure']}.{suffix}").unlink(missing_ok=True)
+    return sorted({row["notebook"] for row in rows})
+
+
 def _note(text):
     print(text, file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Sphinx extension of the book: buttons where the repository is known, accessibility repairs.
+"""Sphinx extension of the book: links beside figures, and what needs the book's public address.
 
 A button that leads nowhere is worse than none, so nothing is assumed: the address comes from the
 build's environment, from the package's metadata or from the checkout, in this order.
@@ -9,6 +9,10 @@ import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.transforms import SphinxTransform
 
 HOSTED = re.compile(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?")
 
@@ -36,25 +40,63 @@ def repository_url(environ, declared, remote):
     return None
 
 
-def _add_buttons(app, config):
-    git = ["git", "-C", str(Path(app.srcdir)), "remote", "get-url", "origin"]
+def _repository(folder):
+    git = ["git", "-C", str(folder), "remote", "get-url", "origin"]
     try:
         remote = subprocess.run(git, capture_output=True, text=True, check=False).stdout
     except FileNotFoundError:  # an unpacked archive on a machine without git
         remote = ""
     declared = metadata.metadata("ntpnb").get_all("Project-URL") or []
-    url = repository_url(os.environ, declared, remote)
-    if url is not None:
-        config.html_theme_options |= {
-            "repository_url": url,
-            "repository_branch": os.environ.get("GITHUB_REF_NAME", "main"),
-            "path_to_docs": "book",
-            "use_repository_button": True,
-            "launch_buttons": {
-                "binderhub_url": "https://mybinder.org",
-                "notebook_interface": "jupyterlab",
-            },
-        }
+    return repository_url(os.environ, declared, remote)
+
+
+def pages_url(repository):
+    """Return the address at which GitHub or GitLab publishes a repository's pages."""
+    host, owner, name = re.fullmatch(r"https://(\w+)\.com/(.+)/([^/]+)", repository).groups()
+    return f"https://{owner.lower().replace('/', '.')}.{host}.io/{name}/"
+
+
+def _use_address(app, config, repository):
+    """Fill in what a public address makes possible: buttons, sitemap, social card, 404 links."""
+    config.html_baseurl = config.ogp_site_url = address = pages_url(repository)
+    config.sitemap_url_scheme = "{link}"
+    config.ogp_site_name = config.html_title
+    config.ogp_image = "_images/toy.png"
+    config.ogp_image_alt = "Arrows, one for each token, and the curves that approach them."
+    config.ogp_social_cards = {"enable": False}
+    config.notfound_urls_prefix = "/" + address.split("/", 3)[3]
+    config.html_theme_options |= {
+        "repository_url": repository,
+        "repository_branch": os.environ.get("GITHUB_REF_NAME", "main"),
+        "path_to_docs": "book",
+        "use_repository_button": True,
+        "use_issues_button": True,
+        "launch_buttons": {
+            "binderhub_url": "https://mybinder.org",
+            "notebook_interface": "jupyterlab",
+        },
+    }
+
+
+class FigureLinks(SphinxTransform):
+    """Add to a caption that offers a figure's data its vector files and its notebook."""
+
+    default_priority = 250  # before Sphinx collects what a page lets one download
+
+    def apply(self):
+        """Complete every caption of the page."""
+        text = f"../../notebooks/{Path(self.env.docname).name}.md"
+        for data in list(self.document.findall(addnodes.download_reference)):
+            figure, csv, _ = data["reftarget"].rpartition(".csv")
+            if not csv or not isinstance(data.parent, nodes.caption):
+                continue
+            links = [("SVG", f"{figure}.svg"), ("PDF", f"{figure}.pdf"), ("code", text)]
+            place = data.parent.index(data) + 1
+            for label, target in reversed(links):
+                link = data.deepcopy()
+                link["reftarget"], link.children = target, []
+                link += nodes.literal("", label, classes=["xref", "download"])
+                data.parent.insert(place, [nodes.Text(" · "), link])
 
 
 # Accessibility slips of the tools beneath: what they write, what it should be.
@@ -71,6 +113,12 @@ def _repair(app, pagename, templatename, context, doctree):
 
 def setup(app):
     """Register the extension; Sphinx calls this."""
-    app.connect("config-inited", _add_buttons)
+    repository = _repository(app.srcdir)
+    app.setup_extension("notfound.extension")
+    if repository is not None:
+        app.setup_extension("sphinx_sitemap")
+        app.setup_extension("sphinxext.opengraph")
+        app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
+    app.add_transform(FigureLinks)
     app.connect("html-page-context", _repair)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
