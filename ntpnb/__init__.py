@@ -12,6 +12,7 @@ from ntpnb.loss import cross_entropy, excess_loss, gradient
 from ntpnb.margin import is_separable, max_margin
 from ntpnb.path import regularization_path, ridge_path
 from ntpnb.priority import token_priority
+from ntpnb.report import report
 from ntpnb.subspace import equal_subspace
 
 __version__ = version("ntpnb")
@@ -37,6 +38,7 @@ __all__ = [
     "max_margin",
     "next_order_term",
     "regularization_path",
+    "report",
     "ridge_path",
     "token_priority",
 ]
