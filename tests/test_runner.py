@@ -10,6 +10,7 @@ import time
 
 import pytest
 import tiny_project
+from tiny_project import contents
 
 from ntpnb.book import collect, execute, project, runner
 from ntpnb.book.__main__ import main
@@ -27,12 +28,6 @@ def template(tmp_path_factory):
 def book(template, tmp_path):
     shutil.copytree(template, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def contents(root, *places):
-    """Bytes of every file under the given places."""
-    paths = [p for place in places for p in sorted((root / place).rglob("*")) if p.is_file()]
-    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 def edit(path, old, new):

@@ -1,35 +1,24 @@
-"""A notebook's kernel: IPython's own, in a process that cannot reach the network.
+"""A notebook's kernel: IPython's own, in a process that opens no socket and looks up no name.
 
-`execute` starts this file as a script. A guard against mistakes, not against malice: the hook sees
-what Python's sockets do, not other programs or libraries with sockets of their own.
+`execute` starts this file as a script. A guard against mistakes, not against malice: it sees what
+Python does, not other programs or libraries with sockets of their own (as the kernel's messages
+have, and they stay on this machine).
 """
 
+import socket
 import sys
-
-_REACHING = {
-    "socket.connect",
-    "socket.getaddrinfo",
-    "socket.gethostbyname",
-    "socket.sendto",
-    "socket.sendmsg",
-}
 
 
 def _refuse(event, arguments):
-    """Raise where a socket would look up or reach another machine; no code can remove the hook."""
-    if event not in _REACHING:
-        return
-    # Either a host, or a socket and its address; a local socket's address is a path or nothing.
-    target = arguments[0] if event.startswith("socket.get") else arguments[1]
-    host = target[0] if isinstance(target, tuple) else target if target is arguments[0] else None
-    if host in (None, "", "localhost", "::1") or str(host).startswith("127."):
-        return
-    # No OSError, which a library might take for a bad connection and carry on.
-    raise RuntimeError(f"a notebook runs without the network, and wanted {host}")
+    """Raise where Python opens a socket that could leave this machine, or looks up a name."""
+    opens = event == "socket.__new__" and arguments[1] != socket.AF_UNIX
+    if opens or event.startswith(("socket.getaddrinfo", "socket.gethostby")):
+        # No OSError, which a library might take for a bad connection and carry on.
+        raise RuntimeError("a notebook runs without the network")
 
 
 if __name__ == "__main__":
-    sys.addaudithook(_refuse)
+    sys.addaudithook(_refuse)  # nothing can remove it again
 
     from ipykernel import kernelapp
 
