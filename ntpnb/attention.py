@@ -123,7 +123,15 @@ class _HeadStack(Stack):
     def gradient(self, W):
         Q = self.probabilities(W)
         slope = np.swapaxes(self.mix, 1, 2) @ self.loss(self.mix @ Q, self.label)[1]
-        return self.pull_back(self.pi * Q * (slope - (Q * slope).sum(1, keepdims=True)))
+        R = Q * slope
+        R -= Q * (self._ones @ R)
+        R *= self.pi
+        # As in Stack.gradient, for the token that attention favours: its entry from the others,
+        # which keep their digits when its mass rounds to one.
+        favoured = self._likeliest[0], Q.argmax(1), self._likeliest[2]
+        R[favoured] = 0.0
+        R[favoured] = -(self._ones @ R)[:, 0]
+        return self.pull_back(R)
 
 
 def attention_mass(W, data):
