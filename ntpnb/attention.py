@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ntpnb.data import NextTokenData
 from ntpnb.descent import Stack, iterate, record_grid, start_at
@@ -29,11 +28,13 @@ def softmax_squared(outputs, label):
 
 def cross_entropy(outputs, label):
     """``−log softmax(o)_y``, the loss of L24's Fig. 6."""
-    slope = _softmax(outputs)
-    hit = np.take_along_axis(slope, label, axis=-2)
-    np.put_along_axis(slope, label, hit - 1, axis=-2)
+    top = outputs.max(-2, keepdims=True)
+    slope = np.exp(outputs - top)
+    total = slope.sum(-2, keepdims=True)
     own = np.take_along_axis(outputs, label, axis=-2)
-    return logsumexp(outputs - own, axis=-2), slope
+    slope /= total
+    np.put_along_axis(slope, label, np.exp(own - top) / total - 1, axis=-2)
+    return (np.log(total) + top - own)[..., 0, :], slope
 
 
 @dataclass(frozen=True, eq=False)
