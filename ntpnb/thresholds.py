@@ -43,14 +43,15 @@ def pooled_law(outside, support_size):
     """
     if not 0 <= outside <= LARGEST:
         raise ValueError(f"{outside} tokens are out of support; there may be 0 to {LARGEST}")
-    u = STEP * np.arange(-REACH, REACH + 1)
+    step = STEP / np.sqrt(support_size)
+    u = step * np.arange(-REACH, REACH + 1)
     k = np.arange(outside + 1)
     w = support_size + k
     # Φ(iu) exp(−u²/2) stays below one half, so that nothing overflows or cancels.
     tame = (np.exp(-(u**2) / 2) + 2j / np.sqrt(np.pi) * dawsn(u / np.sqrt(2))) / 2
     pooled = (np.exp(-support_size * u**2 / 2) * tame ** k[:, None]).real.sum(1)
     below = (np.exp(-w[:, None] * u**2 / 2) * ndtr(u) ** (outside - k)[:, None]).sum(1)
-    law = comb(outside, k) * pooled * below * w * STEP**2 / (2 * np.pi)
+    law = comb(outside, k) * pooled * below * w * step**2 / (2 * np.pi)
     law.flags.writeable = False
     return law
 

@@ -19,7 +19,10 @@ def test_law_of_pooled_tokens_is_a_law(outside, support_size):
 
 
 def test_law_keeps_nine_digits_for_a_hundred_tokens():
-    assert thresholds.pooled_law(100, 1).sum() == pytest.approx(1, abs=1e-9)
+    for support_size in (1, 100, 10**6):
+        law = thresholds.pooled_law(100, support_size)
+        assert law.sum() == pytest.approx(1, abs=1e-9)
+    assert law @ np.arange(101) == pytest.approx(50, abs=0.1)  # each is above the mean, or not
 
 
 @pytest.mark.parametrize(("V", "S"), PAIRS)
