@@ -1,0 +1,67 @@
+"""Figures that move: by keyboard, from a file as well as from a server, and without a script."""
+
+import pytest
+from checks import SITE
+
+PAGES = [
+    path.relative_to(SITE).as_posix()
+    for path in sorted(SITE.rglob("*.html"))
+    if 'class="frames"' in path.read_text(encoding="utf-8")
+] or ["nb/01_toy.html"]
+
+SHOWN = "image => image.decode().then(() => image.currentSrc)"
+
+
+@pytest.fixture(params=["server", "file"])
+def site(request):
+    return request.getfixturevalue("address") if request.param == "server" else f"{SITE.as_uri()}/"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_arrow_keys_move_the_picture(page, browser, site):
+    tab = browser.new_page()
+    tab.goto(site + page)
+    for control in tab.locator(".frames").all():
+        figure = tab.locator("figure").filter(has=control)
+        image, output = figure.locator("img"), control.locator("output")
+        slider = control.get_by_role("slider", name=control.locator("label").inner_text())
+        still, words, number = image.bounding_box(), output.inner_text(), slider.input_value()
+        assert image.evaluate(SHOWN).endswith(".png")
+
+        # The next stop of the Tab key before the caption's first link.
+        figure.locator("figcaption a").first.focus()
+        tab.keyboard.press("Shift+Tab")
+        assert slider.evaluate("slider => slider === document.activeElement")
+
+        seen = []
+        for key in ("ArrowRight", "ArrowLeft", "Home", "End"):
+            tab.keyboard.press(key)
+            assert image.evaluate(SHOWN).endswith("_frames.svg")
+            assert slider.get_attribute("aria-valuetext") == output.inner_text()
+            seen.append((slider.input_value(), output.inner_text(), image.screenshot()))
+        assert all(len(set(column)) == 4 for column in zip(*seen, strict=True))
+        assert seen[1][:2] == (number, words)
+        assert (seen[2][0], seen[3][0]) == (
+            slider.get_attribute("min"),
+            slider.get_attribute("max"),
+        )
+
+        moved = image.bounding_box()
+        assert moved["width"] == pytest.approx(still["width"], abs=1)
+        assert moved["height"] == pytest.approx(still["height"], abs=1)
+    tab.close()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_without_a_script_the_figure_is_there_and_no_dead_slider(page, browser, site):
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(site + page)
+    controls = tab.locator(".frames").all()
+    assert controls
+    for control in controls:
+        figure = tab.locator("figure").filter(has=control)
+        assert not control.is_visible()
+        assert figure.locator("img").bounding_box()["height"] > 100
+        assert figure.locator('a[href$="_frames.svg"]').is_visible()
+    context.close()
