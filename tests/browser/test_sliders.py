@@ -56,6 +56,8 @@ def test_arrow_keys_move_the_picture(page, browser, site):
         moved = image.bounding_box()
         assert moved["width"] == pytest.approx(still["width"], abs=1)
         assert moved["height"] == pytest.approx(still["height"], abs=1)
+    tab.emulate_media(media="print")
+    assert not any(figure.locator(".frames").is_visible() for figure in figures)
     tab.close()
 
 
