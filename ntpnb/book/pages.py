@@ -181,7 +181,8 @@ All packages are pinned with their hashes in `requirements.lock`.
 ## Figures
 
 Every figure is written to `figures/` as PNG, SVG and PDF, with the plotted arrays as CSV: columns
-`array`, `i`, `j` and `value`, where `i` and `j` index an array's entries.
+`array`, `i`, `j` and `value`, where `i` and `j` index an array's entries. A figure with a slider
+has all its frames, one below the other, in `NAME_frames.svg` besides.
 
 """
     rows = [
