@@ -78,37 +78,40 @@ def fista(P):
     """
     m, d = P.U.shape
     top = eigvalsh(P.gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
+    step, lift, below = np.eye(m) - P.gram / top, P.need / top, P.active
     A = Y = unknown = np.zeros(P.need.shape)
     momentum, polish = 1.0, max(40, m // 3)
-    for step in range(1, max(500, 4 * m) + 1):
-        scores = Y @ P.gram if m < 2 * d else P.weights(Y) @ P.U.T
-        X = _project(P, Y - (scores + P.need) / top)
-        if step % 20 == 0 or step == polish:
-            W, tight = P.weights(X), P.tied | (X < 0)
-            c = -np.where(tight, P.slack(W, 0.0), 0.0).sum(0) / tight.sum(0)
+    for k in range(1, max(500, 4 * m) + 1):
+        Z = Y @ step if m < 2 * d else Y - P.weights(Y) @ (P.U.T / top)
+        X, below = _project(P, Z - lift, below)
+        if k % 20 == 0 or k == polish:
+            W = P.weights(X)
+            c = -np.where(below, P.slack(W, 0.0), 0.0).sum(0) / below.sum(0)
             yield X, W, P.slack(W, c), unknown
-        if step == polish:
+        if k == polish:
             polish *= 4
-            yield from active_set(P, X, tight, patience=2)
-        if np.vdot(Y - X, X - A) > 0:
+            yield from active_set(P, X, below, patience=2)
+        move = X - A
+        if np.vdot(Y - X, move) > 0:
             momentum, Y = 1.0, X
         else:
             follow = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-            Y, momentum = X + (momentum - 1) / follow * (X - A), follow
+            Y, momentum = X + (momentum - 1) / follow * move, follow
         A = X
 
 
-def _project(P, Y):
-    """Nearest columns with zero sums and nonpositive ordered entries.
+def _project(P, Y, below):
+    """Nearest columns with zero sums and nonpositive ordered entries, and the entries below these bounds.
 
-    Column ``j`` shifts by the mean of its tied entries and of the ordered ones below the shift:
-    Newton's method on a concave function, so it ends after a few passes.
+    Column ``j`` shifts by the mean of its entries below their bounds: Newton's method on a concave
+    function, so it ends after a few passes from any guess.
     """
-    below, previous = P.tied, None
+    previous = None
     while previous is None or (below != previous).any():
-        shift = np.where(below, Y, 0.0).sum(0) / below.sum(0)
-        previous, below = below, P.tied | (P.ordered & (Y < shift))
-    return np.where(below, Y - shift, 0.0)
+        shift = np.einsum("vj,vj->j", below, Y) / below.sum(0)
+        X = np.minimum(Y - shift, P.bound) * P.active
+        previous, below = below, X < P.bound
+    return X, below
 
 
 def least_distance(P):

@@ -29,6 +29,7 @@ def program(data, order, dense=False):
     strict = np.zeros(P.norm.shape, dtype=bool)
     strict[tuple(index[len(order.equal) :] for index in P.entries)] = True
     P.ordered, P.tied = strict, P.active & ~strict
+    P.bound = np.where(P.tied, np.inf, 0.0)  # of A from above; zero off the program, too
     P.unit = P.norm[strict].min()  # of W: what makes the largest b one
     P.need = np.where(strict, P.unit / P.norm, 0.0)
     return P
@@ -155,7 +156,7 @@ def _inverse(gram):
 
 
 def _factor(gram, J, diagonal):
-    K = gram.take(J[:, None] * len(gram) + J)
+    K = gram.take(J, 0).take(J, 1)  # much faster than both indices at once
     K.flat[:: len(J) + 1] += diagonal
     return _cholesky(K)
 
