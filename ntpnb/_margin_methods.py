@@ -21,9 +21,10 @@ def active_set(P, A=None, T=None, patience=3):
     A = np.zeros(P.need.shape) if A is None else A
     T = P.active if T is None else T
     centre, c, fewest, last, stalls, system = A, 0.0, np.inf, np.inf, 0, None
+    changed = True
     while stalls < patience:
-        if system is None:
-            system, A = P.system(T, PROX), np.where(T, A, 0.0)
+        if changed:
+            system, changed, A = P.system(T, PROX, system), False, np.where(T, A, 0.0)
         D, e = system(P.slack(P.weights(A), c) - PROX * (A - centre), -P.imbalance(A))
         A, c = A + D, c + e
         W = P.weights(A)
@@ -34,7 +35,7 @@ def active_set(P, A=None, T=None, patience=3):
         yield A, W, slack, None if count else A - centre
         if count:
             stalls = 0 if count < fewest else stalls + 1
-            fewest, T, system = min(fewest, count), T ^ wrong, None
+            fewest, T, changed = min(fewest, count), T ^ wrong, True
         else:
             now = residual(P, A, W, slack)
             stalls = 0 if now < 0.5 * last else stalls + 1
@@ -78,13 +79,14 @@ def fista(P):
     """
     m, d = P.U.shape
     top = eigvalsh(P.gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
-    step, lift, below = np.eye(m) - P.gram / top, P.need / top, P.active
-    A = Y = unknown = np.zeros(P.need.shape)
-    momentum, polish = 1.0, max(40, m // 3)
+    step, lift, unknown = np.eye(m) - P.gram / top, P.need / top, np.zeros(P.need.shape)
+    A, below = _project(P, -P.need, P.active)
+    Y = A
+    momentum, polish = 1.0, max(40, m // 5)
     for k in range(1, max(500, 4 * m) + 1):
         Z = Y @ step if m < 2 * d else Y - P.weights(Y) @ (P.U.T / top)
         X, below = _project(P, Z - lift, below)
-        if k % 20 == 0 or k == polish:
+        if k % 50 == 0 or k == polish:
             W = P.weights(X)
             c = -np.where(below, P.slack(W, 0.0), 0.0).sum(0) / below.sum(0)
             yield X, W, P.slack(W, c), unknown

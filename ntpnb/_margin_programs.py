@@ -58,7 +58,7 @@ def _by_support(data, pairs, group):
         weights=lambda A: A @ U,
         slack=lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0),
         imbalance=lambda A: A.sum(0),
-        system=lambda T, theta: _RowSystem(gram, inverse, T, theta),
+        system=lambda T, theta, old=None: _RowSystem(gram, inverse, T, theta, old),
     )
     return P
 
@@ -81,7 +81,7 @@ def _by_pair(data, pairs, group):
         weights=lambda A: left.T @ (A[:, None] * right),
         slack=lambda W, c: -((left @ W) * right).sum(1) - P.need,
         imbalance=lambda A: np.zeros(0),
-        system=lambda T, theta: _pair_system(gram, T, theta),
+        system=lambda T, theta, old=None: _pair_system(gram, T, theta),
     )
     return P
 
@@ -100,46 +100,58 @@ def _pair_system(gram, T, theta):
 class _RowSystem:
     """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
 
-    With ``θ = PROX`` and a well conditioned G, a row that is tight almost everywhere has
-    ``K_v⁻¹ = Q − Zᵀ Z`` with ``Q = (G + θ)⁻¹`` and Z as small as the complement of J.
+    ``K_v⁻¹ = Fᵀ F``, or where ``θ = PROX``, G is well conditioned and J is most of the row,
+    ``K_v⁻¹ = Q − Fᵀ F`` with ``Q = (G + θ)⁻¹`` and F as small as the complement of J. ``old`` is a
+    system that may share rows with this one.
     """
 
-    def __init__(self, gram, inverse, T, theta):
-        m = T.shape[1]
+    def __init__(self, gram, inverse, T, theta, old):
         self.T, self.gram, self.theta = T, gram, np.broadcast_to(theta, T.shape)
-        self.Q = inverse() if np.ndim(theta) == 0 else None
-        self.rows, self.kept = T.any(1).nonzero()[0], {}
-        common, near = np.zeros((m, m), order="F"), 0  # Σ_v K_v⁻¹, lower triangle
-        flat = common.T.reshape(-1)  # flat indices are much faster than pairs of arrays
-        for v in self.rows:
-            J, F = block = self._block(v)
-            if J is not None:
-                flat[J[:, None] + J * m] += lapack.dpotri(F, lower=1)[0]
-            elif len(F):
-                blas.dsyrk(-1.0, F, beta=1, c=common, trans=1, lower=1, overwrite_c=1)
-            near += J is None
-            if T.size * m <= KEEP:
+        self.Q = inverse() if np.ndim(theta) == 0 and T.mean() > 2 / 3 else None
+        keep, rows, self.kept = T.size * len(gram) <= KEEP, range(len(T)), {}
+        self.sum, self.near = np.zeros(gram.shape, order="F"), 0  # of Σ_v K_v⁻¹: triangle, and Qs
+        if old is not None and old.reusable and (old.Q is None) == (self.Q is None):
+            changed = (T != old.T).any(1).nonzero()[0]
+            if len(changed) < len(T) / 2:
+                rows, self.kept, self.sum, self.near = changed, old.kept, old.sum, old.near
+        for v in rows:
+            if v in self.kept:
+                self._add(self.kept[v], -1)
+            block = self._block(v)
+            self._add(block, 1)
+            if keep:
                 self.kept[v] = block
-        self.common = _cholesky(common + near * self.Q if near else common)
+        total = self.sum + self.near * self.Q if self.near else self.sum
+        self.common = _cholesky(total)
+        # where the sum is huge, taking rows out of it would lose digits
+        self.reusable = keep and np.ndim(theta) == 0 and total.diagonal().max() < 1e6 * len(T)
 
     def _block(self, v):
-        """``(None, Z)``, or the pattern and the Cholesky factor of ``K_v``."""
+        """J and F, or None and F."""
         J, I = self.T[v].nonzero()[0], (~self.T[v]).nonzero()[0]
-        if self.Q is None or len(J) <= len(I):
-            return J, _factor(self.gram, J, self.theta[v, J])
-        if not len(I):
-            return None, np.zeros((0, len(J)))
-        return None, lapack.dtrtrs(_factor(self.Q, I, 0.0), self.Q[I], lower=1)[0]
+        if self.Q is None or len(J) <= 2 * len(I):
+            return J, _inverse_factor(self.gram, J, self.theta[v, J])
+        return None, _inverse_factor(self.Q, I, 0.0) @ self.Q[I]
+
+    def _add(self, block, sign):
+        J, F = block
+        if J is None:
+            self.near += sign
+            blas.dsyrk(-sign, F.T, beta=1, c=self.sum, lower=1, overwrite_c=1)
+        elif len(J):
+            inverse = np.zeros((len(J), len(self.sum)))
+            inverse[:, J] = lapack.dlauum(F, lower=1)[0].T
+            self.sum.T[J] += sign * inverse
 
     def _rowwise(self, r):
         r = np.where(self.T, r, 0.0)
         D = np.zeros(r.shape) if self.Q is None else r @ self.Q
-        for v in self.rows:
+        for v in range(len(r)):
             J, F = self.kept.get(v) or self._block(v)
             if J is None:
                 D[v] -= (F @ r[v]) @ F
             else:
-                D[v, J] = lapack.dpotrs(F, r[v, J], lower=1)[0]
+                D[v, J] = (F @ r[v, J]) @ F
         return np.where(self.T, D, 0.0)
 
     def __call__(self, r, q):
@@ -156,9 +168,15 @@ def _inverse(gram):
 
 
 def _factor(gram, J, diagonal):
+    """Cholesky factor of ``G_JJ + diagonal``."""
     K = gram.take(J, 0).take(J, 1)  # much faster than both indices at once
     K.flat[:: len(J) + 1] += diagonal
-    return _cholesky(K)
+    return _cholesky(K) if len(J) else K
+
+
+def _inverse_factor(gram, J, diagonal):
+    L = _factor(gram, J, diagonal)
+    return lapack.dtrtri(L, lower=1)[0] if len(J) else L
 
 
 def _cholesky(K):

@@ -59,13 +59,17 @@ def token_priority(data):
     rows, tokens = np.nonzero(data.candidates)
     heads = row_start[rows, 0] + tokens
     anchors = (row_start + anchor)[rows, 0]
-    # A star around one in-support token, with edges back from the others, has the same closure
-    # as all |S_j| · V edges.
     back = data.support[rows, tokens]
-    tail = np.concatenate([anchors, heads[back]])
-    head = np.concatenate([heads, anchors[back]])
-    graph = coo_matrix((np.ones(len(tail), dtype=np.int8), (tail, head)), shape=(G * V, G * V))
-    labels = connected_components(graph, directed=True, connection="strong")[1]
+    if G == len(data.support):  # every row is its own group, so its support is one component
+        labels = np.arange(G * V)
+        labels[heads[back]] = anchors[back]
+    else:
+        # A star around one in-support token, with edges back from the others, has the same closure
+        # as all |S_j| · V edges.
+        tail = np.concatenate([anchors, heads[back]])
+        head = np.concatenate([heads, anchors[back]])
+        graph = coo_matrix((np.ones(len(tail), np.int8), (tail, head)), shape=(G * V, G * V))
+        labels = connected_components(graph, directed=True, connection="strong")[1]
 
     components = np.full(G * V, -1)
     components[heads] = labels[heads]
