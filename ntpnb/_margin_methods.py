@@ -172,10 +172,16 @@ def residual(P, A, W, slack):
 
 
 def separates(P, W, slack):
-    """Whether W, up to rounding, meets all ties and has a clearly positive margin everywhere."""
-    margin, size = slack + P.need, np.linalg.norm(W)
-    ties = np.abs(margin[P.tied]).max(initial=0.0)
-    return ties <= 1e-9 * size and margin[P.ordered].min() >= 1e-6 * size
+    """Whether W, moved to meet all ties up to rounding, has a clearly positive margin everywhere."""
+    c = slack - P.slack(W, 0.0)
+    for _ in range(3):
+        margin, size = slack + P.need, np.linalg.norm(W)
+        if np.abs(margin[P.tied]).max(initial=0.0) <= 1e-9 * size:
+            return margin[P.ordered].min() >= 1e-6 * size
+        D, e = P.ties()(np.where(P.tied, slack, 0.0), 0.0)
+        W, c = W + P.weights(D), c + e
+        slack = P.slack(W, c)
+    return False
 
 
 def certificate(P, D):
@@ -186,17 +192,17 @@ def certificate(P, D):
     """
     lam = np.where(P.ordered, np.maximum(-D, 0.0), 0.0)
     error = np.linalg.norm(P.weights(D))
-    if not error < 1e-3 * (lam * P.need).sum():
+    if not error < 1e-4 * (lam * P.need).sum():
         return None
     kept = lam > 10 * error
     D, lam = np.where(P.tied | kept, D, 0.0) / lam.max(), lam / lam.max()
-    metric = np.divide(1e-8, lam**2, out=np.full(lam.shape, 1e-8), where=kept)
-    system, W = P.system(P.tied | kept, metric), P.weights(D)
-    for _ in range(4):
-        D = D + system(P.slack(W, 0.0) + P.need, -P.imbalance(D))[0]
+    metric = np.divide(1e-12, lam**2, out=np.full(lam.shape, 1e-12), where=kept)
+    system = P.system(P.tied | kept, metric)
+    rest, last = np.linalg.norm(P.weights(D)), np.inf
+    while rest < 0.5 * last:
+        D = D + system(P.slack(P.weights(D), 0.0) + P.need, -P.imbalance(D))[0]
         D = np.where(P.ordered, np.minimum(D, 0.0), D)
-        W = P.weights(D)
-        rest = np.linalg.norm(W) + np.linalg.norm(P.imbalance(D))
-        if rest <= 1e-12 * np.abs(D[P.ordered]).sum():
+        rest, last = np.linalg.norm(P.weights(D)) + np.linalg.norm(P.imbalance(D)), rest
+        if rest < 1e-12 * np.abs(D[P.ordered]).sum():
             return D
     return None

@@ -29,6 +29,7 @@ def program(data, order, dense=False):
     strict = np.zeros(P.norm.shape, dtype=bool)
     strict[tuple(index[len(order.equal) :] for index in P.entries)] = True
     P.ordered, P.tied = strict, P.active & ~strict
+    P.ties = cache(lambda: P.system(P.tied, PROX))
     P.bound = np.where(P.tied, np.inf, 0.0)  # of A from above; zero off the program, too
     P.unit = P.norm[strict].min()  # of W: what makes the largest b one
     P.need = np.where(strict, P.unit / P.norm, 0.0)

@@ -112,8 +112,11 @@ def _solve(data, solver, progress, separation):
     if solver == "fista" and P.U is None:
         raise ValueError("solver is 'fista', which needs one-hot tokens and two-level orders")
     m, d = (0, 0) if P.U is None else P.U.shape
-    large = m > d if separation else m  # for m ≤ d the first step of an active set separates
-    auto = "fista" if large >= FISTA_FROM else "active-set", "interior-point"
+    if separation:
+        auto = ("active-set",) if m <= d else ()
+    else:
+        auto = ("fista" if m >= FISTA_FROM else "active-set",)
+    auto += ("interior-point",)
     try:
         name, A, refused = _search(P, auto if solver == "auto" else (solver,), progress, separation)
     except ConvergenceError:
