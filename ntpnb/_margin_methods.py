@@ -20,11 +20,10 @@ def active_set(P, A=None, T=None, patience=3):
     """
     A = np.zeros(P.need.shape) if A is None else A
     T = P.active if T is None else T
-    centre, c, fewest, last, stalls, system = A, 0.0, np.inf, np.inf, 0, None
-    changed = True
+    centre, c, fewest, last, stalls, system, solved = A, 0.0, np.inf, np.inf, 0, None, None
     while stalls < patience:
-        if changed:
-            system, changed, A = P.system(T, PROX, system), False, np.where(T, A, 0.0)
+        if T is not solved:
+            system, solved, A = P.system(T, PROX, system), T, np.where(T, A, 0.0)
         D, e = system(P.slack(P.weights(A), c) - PROX * (A - centre), -P.imbalance(A))
         A, c = A + D, c + e
         W = P.weights(A)
@@ -35,7 +34,7 @@ def active_set(P, A=None, T=None, patience=3):
         yield A, W, slack, None if count else A - centre
         if count:
             stalls = 0 if count < fewest else stalls + 1
-            fewest, T, changed = min(fewest, count), T ^ wrong, True
+            fewest, T = min(fewest, count), T ^ wrong
         else:
             now = residual(P, A, W, slack)
             stalls = 0 if now < 0.5 * last else stalls + 1
@@ -83,7 +82,7 @@ def fista(P):
     A, below = _project(P, -P.need, P.active)
     Y = A
     momentum, polish = 1.0, max(40, m // 5)
-    for k in range(1, max(500, 4 * m) + 1):
+    for k in range(1, max(200, 2 * m) + 1):
         Z = Y @ step if m < 2 * d else Y - P.weights(Y) @ (P.U.T / top)
         X, below = _project(P, Z - lift, below)
         if k % 50 == 0 or k == polish:

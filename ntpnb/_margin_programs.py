@@ -26,13 +26,13 @@ def program(data, order, dense=False):
     anchor[group] = pairs[:, 1]
     two_level = data.token_embeddings is None and (anchor[group] == pairs[:, 1]).all()
     P = (_by_support if two_level and not dense else _by_pair)(data, pairs, group)
-    strict = np.zeros(P.norm.shape, dtype=bool)
-    strict[tuple(index[len(order.equal) :] for index in P.entries)] = True
-    P.ordered, P.tied = strict, P.active & ~strict
+    P.ordered = np.zeros(P.norm.shape, dtype=bool)
+    P.ordered[tuple(index[len(order.equal) :] for index in P.entries)] = True
+    P.tied = P.active & ~P.ordered
     P.ties = cache(lambda: P.system(P.tied, PROX))
-    P.bound = np.where(P.tied, np.inf, 0.0)  # of A from above; zero off the program, too
-    P.unit = P.norm[strict].min()  # of W: what makes the largest b one
-    P.need = np.where(strict, P.unit / P.norm, 0.0)
+    P.bound = np.where(P.tied, np.inf, 0.0)  # of A; zero also off the program
+    P.unit = P.norm[P.ordered].min()  # of W: what makes the largest b one
+    P.need = np.where(P.ordered, P.unit / P.norm, 0.0)
     return P
 
 
@@ -73,6 +73,17 @@ def _by_pair(data, pairs, group):
     left, right = sp.diags_array(1 / a) @ left, right / b[:, None]
     tokens = left @ left.T
     gram = (tokens.toarray() if sp.issparse(tokens) else tokens) * (right @ right.T)
+
+    def system(T, theta, old=None):
+        L = _factor(gram, T.nonzero()[0], np.broadcast_to(theta, T.shape)[T])
+
+        def solve(r, q):
+            D = np.zeros(T.shape)
+            D[T] = lapack.dpotrs(L, r[T], lower=1)[0]
+            return D, q
+
+        return solve
+
     P = SimpleNamespace(
         U=None,
         active=np.ones(len(pairs), dtype=bool),
@@ -82,67 +93,46 @@ def _by_pair(data, pairs, group):
         weights=lambda A: left.T @ (A[:, None] * right),
         slack=lambda W, c: -((left @ W) * right).sum(1) - P.need,
         imbalance=lambda A: np.zeros(0),
-        system=lambda T, theta, old=None: _pair_system(gram, T, theta),
+        system=system,
     )
     return P
-
-
-def _pair_system(gram, T, theta):
-    L = _factor(gram, T.nonzero()[0], np.broadcast_to(theta, T.shape)[T])
-
-    def solve(r, q):
-        D = np.zeros(T.shape)
-        D[T] = lapack.dpotrs(L, r[T], lower=1)[0]
-        return D, q
-
-    return solve
 
 
 class _RowSystem:
     """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
 
-    ``K_v⁻¹ = Fᵀ F``, or where ``θ = PROX``, G is well conditioned and J is most of the row,
-    ``K_v⁻¹ = Q − Fᵀ F`` with ``Q = (G + θ)⁻¹`` and F as small as the complement of J. ``old`` is a
-    system that may share rows with this one.
+    ``K_v⁻¹ = Fᵀ F``; or, where ``θ = PROX``, G is well conditioned and J is most of the row,
+    ``K_v⁻¹ = Q − Fᵀ F`` with ``Q = (G + θ)⁻¹`` and F as small as the complement of J. Rows are
+    taken from ``old``, a system with the same ``θ``, where their patterns agree.
     """
 
     def __init__(self, gram, inverse, T, theta, old):
-        self.T, self.gram, self.theta = T, gram, np.broadcast_to(theta, T.shape)
-        self.Q = inverse() if np.ndim(theta) == 0 and T.mean() > 2 / 3 else None
-        keep, rows, self.kept = T.size * len(gram) <= KEEP, range(len(T)), {}
-        self.sum, self.near = np.zeros(gram.shape, order="F"), 0  # of Σ_v K_v⁻¹: triangle, and Qs
-        if old is not None and old.reusable and (old.Q is None) == (self.Q is None):
-            changed = (T != old.T).any(1).nonzero()[0]
-            if len(changed) < len(T) / 2:
-                rows, self.kept, self.sum, self.near = changed, old.kept, old.sum, old.near
-        for v in rows:
-            if v in self.kept:
-                self._add(self.kept[v], -1)
-            block = self._block(v)
-            self._add(block, 1)
-            if keep:
+        self.T, self.gram, self.theta, self.kept = T, gram, np.broadcast_to(theta, T.shape), {}
+        if old is not None:
+            self.Q, same = old.Q, (T == old.T).all(1)
+        else:
+            self.Q = inverse() if np.ndim(theta) == 0 and T.mean() > 2 / 3 else None
+        total, near = np.zeros(gram.shape, order="F"), 0  # Σ_v K_v⁻¹, lower triangle
+        for v in range(len(T)):
+            block = old.kept.get(v) if old is not None and same[v] else None
+            J, F = block = block or self._block(v)
+            if J is None:
+                near += 1
+                blas.dsyrk(-1.0, F.T, beta=1, c=total, lower=1, overwrite_c=1)
+            elif len(J):
+                inverse = np.zeros((len(J), len(gram)))
+                inverse[:, J] = lapack.dlauum(F, lower=1)[0].T
+                total.T[J] += inverse
+            if T.size * len(gram) <= KEEP:
                 self.kept[v] = block
-        total = self.sum + self.near * self.Q if self.near else self.sum
-        self.common = _cholesky(total)
-        # where the sum is huge, taking rows out of it would lose digits
-        self.reusable = keep and np.ndim(theta) == 0 and total.diagonal().max() < 1e6 * len(T)
+        self.common = _factor(total + near * self.Q if near else total, np.arange(len(gram)), 0.0)
 
     def _block(self, v):
-        """J and F, or None and F."""
+        """``(J, F)``, or ``(None, F)`` where the complement of J is used."""
         J, I = self.T[v].nonzero()[0], (~self.T[v]).nonzero()[0]
         if self.Q is None or len(J) <= 2 * len(I):
-            return J, _inverse_factor(self.gram, J, self.theta[v, J])
-        return None, _inverse_factor(self.Q, I, 0.0) @ self.Q[I]
-
-    def _add(self, block, sign):
-        J, F = block
-        if J is None:
-            self.near += sign
-            blas.dsyrk(-sign, F.T, beta=1, c=self.sum, lower=1, overwrite_c=1)
-        elif len(J):
-            inverse = np.zeros((len(J), len(self.sum)))
-            inverse[:, J] = lapack.dlauum(F, lower=1)[0].T
-            self.sum.T[J] += sign * inverse
+            return J, _inverted(_factor(self.gram, J, self.theta[v, J]))
+        return None, _inverted(_factor(self.Q, I, 0.0)) @ self.Q[I]
 
     def _rowwise(self, r):
         r = np.where(self.T, r, 0.0)
@@ -168,23 +158,18 @@ def _inverse(gram):
     return Q if np.linalg.norm(K, 1) * np.linalg.norm(Q, 1) < 1e8 else None
 
 
-def _factor(gram, J, diagonal):
-    """Cholesky factor of ``G_JJ + diagonal``."""
-    K = gram.take(J, 0).take(J, 1)  # much faster than both indices at once
+def _factor(K, J, diagonal):
+    """Cholesky factor of ``K_JJ + diagonal``, from its lower triangle."""
+    K = K.take(J, 0).take(J, 1)  # much faster than both indices at once
     K.flat[:: len(J) + 1] += diagonal
-    return _cholesky(K) if len(J) else K
-
-
-def _inverse_factor(gram, J, diagonal):
-    L = _factor(gram, J, diagonal)
-    return lapack.dtrtri(L, lower=1)[0] if len(J) else L
-
-
-def _cholesky(K):
-    factor, failed = lapack.dpotrf(K, lower=1)
+    factor, failed = lapack.dpotrf(K, lower=1) if len(J) else (K, 0)
     if failed:
         raise np.linalg.LinAlgError("a Newton system is not positive definite")
     return factor
+
+
+def _inverted(L):
+    return lapack.dtrtri(L, lower=1)[0] if len(L) else L
 
 
 def _norms(X):
