@@ -44,11 +44,10 @@ def active_set(P, A=None, T=None, patience=3):
 def interior_point(P, steps=80):
     """Predictor-corrector steps (Mehrotra 1992) with a proximal term, finished by an active set."""
     out, n = P.ordered, np.count_nonzero(P.ordered)
-    s, lam = np.ones(out.shape), np.ones(out.shape)
     A = step = np.where(out, -1.0, 0.0)
-    c, accuracy = 0.0, 1e-5
+    s, c, accuracy = np.ones(out.shape), 0.0, 1e-5
     for _ in range(steps):
-        W = P.weights(A)
+        W, lam = P.weights(A), np.where(out, -A, 1.0)
         slack = P.slack(W, c)
         yield A, W, slack, step
         mu, size = (s * lam)[out].sum() / n, max(1.0, np.linalg.norm(W))
@@ -67,7 +66,6 @@ def interior_point(P, steps=80):
         ds = np.where(out, s / lam * D - pull, 0.0)
         t = 0.995 / max(1.0, (-ds / s).max(), (D / lam)[out].max())
         A, c, s, step = A + t * D, c + t * e, s + t * ds, t * D
-        lam = np.where(out, -A, 1.0)
 
 
 def fista(P):
@@ -80,8 +78,7 @@ def fista(P):
     top = eigvalsh(P.gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
     step, lift, unknown = np.eye(m) - P.gram / top, P.need / top, np.zeros(P.need.shape)
     A, below = _project(P, -P.need, P.active)
-    Y = A
-    momentum, polish = 1.0, max(40, m // 5)
+    Y, momentum, polish = A, 1.0, max(40, m // 5)
     for k in range(1, max(200, 2 * m) + 1):
         Z = Y @ step if m < 2 * d else Y - P.weights(Y) @ (P.U.T / top)
         X, below = _project(P, Z - lift, below)
@@ -102,10 +99,10 @@ def fista(P):
 
 
 def _project(P, Y, below):
-    """Nearest columns with zero sums and nonpositive ordered entries, and the entries below these bounds.
+    """Nearest columns with zero sums and nonpositive ordered entries, and what is below its bound.
 
     Column ``j`` shifts by the mean of its entries below their bounds: Newton's method on a concave
-    function, so it ends after a few passes from any guess.
+    function, so it ends after a few passes from any guess ``below``.
     """
     previous = None
     while previous is None or (below != previous).any():
@@ -138,8 +135,7 @@ def clarabel(P):
     x = cp.Variable(R.shape[1])
     constraints = [R[P.ordered] @ x >= P.need[P.ordered], R[P.tied] @ x == 0]
     problem = cp.Problem(cp.Minimize(cp.sum_squares(x) / 2), constraints)
-    tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-13)
-    problem.solve(solver=cp.CLARABEL, **tolerances)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-13, tol_gap_rel=1e-13, tol_feas=1e-13)
     if problem.status in cp.settings.SOLUTION_PRESENT:
         yield _iterate(P, constraints[0].dual_value, -constraints[1].dual_value)
     else:
@@ -171,7 +167,7 @@ def residual(P, A, W, slack):
 
 
 def separates(P, W, slack):
-    """Whether W, moved to meet all ties up to rounding, has a clearly positive margin everywhere."""
+    """Whether W, moved until all ties are met, has a clearly positive margin everywhere."""
     c = slack - P.slack(W, 0.0)
     for _ in range(3):
         margin, size = slack + P.need, np.linalg.norm(W)

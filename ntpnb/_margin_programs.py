@@ -11,7 +11,6 @@ from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.linalg import blas, lapack
 
 PROX = 1e-10  # proximal term that makes every system definite; the methods refine it away
@@ -45,34 +44,25 @@ def _by_support(data, pairs, group):
     columns, column = np.unique(group, return_inverse=True)
     norm = _norms(data.group_embeddings[columns])
     U = data.group_embeddings[columns] / norm[:, None]
-    gram = U @ U.T
-    inverse = cache(lambda: _inverse(gram))
+    gram, inverse = U @ U.T, cache(lambda: _inverse(gram))
     active = np.zeros((data.vocab_size, len(columns)), dtype=bool)
     active[pairs[:, 1], column] = active[pairs[:, 2], column] = True
-    P = SimpleNamespace(
-        U=U,
-        gram=gram,
-        active=active,
-        norm=np.broadcast_to(norm, active.shape),
-        reach=norm,
-        entries=(pairs[:, 2], column),
-        weights=lambda A: A @ U,
-        slack=lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0),
-        imbalance=lambda A: A.sum(0),
-        system=lambda T, theta, old=None: _RowSystem(gram, inverse, T, theta, old),
-    )
+    P = SimpleNamespace(U=U, gram=gram, active=active, reach=norm, entries=(pairs[:, 2], column))
+    P.norm = np.broadcast_to(norm, active.shape)
+    P.weights = lambda A: A @ U
+    P.slack = lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0)
+    P.imbalance = lambda A: A.sum(0)
+    P.system = lambda T, theta, old=None: _RowSystem(gram, inverse, T, theta, old)
     return P
 
 
 def _by_pair(data, pairs, group):
     """Any order on any token embeddings; ``A`` has one entry per pair, memory O(pairs²)."""
-    T = data.token_embeddings
-    T = sp.eye_array(data.vocab_size, format="csr") if T is None else T
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
     left, right = T[pairs[:, 2]] - T[pairs[:, 1]], data.group_embeddings[group]
     a, b = _norms(left), _norms(right)
-    left, right = sp.diags_array(1 / a) @ left, right / b[:, None]
-    tokens = left @ left.T
-    gram = (tokens.toarray() if sp.issparse(tokens) else tokens) * (right @ right.T)
+    left, right = left * (1 / a)[:, None], right / b[:, None]
+    gram = (left @ left.T) * (right @ right.T)
 
     def system(T, theta, old=None):
         L = _factor(gram, T.nonzero()[0], np.broadcast_to(theta, T.shape)[T])
@@ -84,17 +74,12 @@ def _by_pair(data, pairs, group):
 
         return solve
 
-    P = SimpleNamespace(
-        U=None,
-        active=np.ones(len(pairs), dtype=bool),
-        norm=a * b,
-        reach=b,
-        entries=(np.arange(len(pairs)),),
-        weights=lambda A: left.T @ (A[:, None] * right),
-        slack=lambda W, c: -((left @ W) * right).sum(1) - P.need,
-        imbalance=lambda A: np.zeros(0),
-        system=system,
-    )
+    P = SimpleNamespace(U=np.zeros((0, 0)), norm=a * b, reach=b, entries=(np.arange(len(pairs)),))
+    P.active = np.ones(len(pairs), dtype=bool)
+    P.weights = lambda A: left.T @ (A[:, None] * right)
+    P.slack = lambda W, c: -((left @ W) * right).sum(1) - P.need
+    P.imbalance = lambda A: np.zeros(0)
+    P.system = system
     return P
 
 
@@ -153,9 +138,8 @@ class _RowSystem:
 
 def _inverse(gram):
     """``(G + PROX)⁻¹``, or None where it would lose half of the digits."""
-    K = gram + PROX * np.eye(len(gram))
-    Q = np.linalg.inv(K)
-    return Q if np.linalg.norm(K, 1) * np.linalg.norm(Q, 1) < 1e8 else None
+    Q = np.linalg.inv(gram + PROX * np.eye(len(gram)))
+    return Q if np.linalg.norm(gram, 1) * np.linalg.norm(Q, 1) < 1e8 else None
 
 
 def _factor(K, J, diagonal):
@@ -174,5 +158,5 @@ def _inverted(L):
 
 def _norms(X):
     """Row norms, one for zero rows: those stay zero and make their constraint plain."""
-    square = X.multiply(X).sum(1) if sp.issparse(X) else (X * X).sum(1)
-    return np.where(square > 0, np.sqrt(square), 1.0)
+    norms = np.linalg.norm(X, axis=1)
+    return norms + (norms == 0)

@@ -79,10 +79,9 @@ def token_priority(data):
 
     followers = nodes[representative[labels[nodes]] != nodes]
     equal = np.stack([representative[labels[followers]], followers], axis=1)
-    between = labels[anchors] != labels[heads]
+    above, below = representative[labels[anchors]], representative[labels[heads]]
     # Pairs of nodes as single numbers, which sort much faster than rows.
-    codes = representative[labels[anchors[between]]] * (G * V) + representative[labels[heads[between]]]
-    codes = np.sort(codes, kind="stable")
+    codes = np.sort((above * (G * V) + below)[above != below], kind="stable")
     codes = codes[np.diff(codes, prepend=-1) > 0]
     strict = np.stack(np.divmod(codes, G * V), axis=1)
 
