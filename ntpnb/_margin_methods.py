@@ -192,6 +192,6 @@ def certificate(P, D):
         D = np.where(P.ordered, np.minimum(D, 0.0), D)
         W = P.weights(D)
         rest = np.linalg.norm(W) + np.linalg.norm(P.imbalance(D))
-        if rest <= 1e-12 * np.abs(D[P.ordered]).sum():
+        if rest < 1e-12 * np.abs(D[P.ordered]).sum():
             return D
     return None
