@@ -209,6 +209,18 @@ def test_every_refusal_carries_a_valid_certificate(block):
     assert refused >= 30  # 300 over the ten blocks
 
 
+@pytest.mark.parametrize("seed", [504, 1691, 2740, 3193])
+def test_multipliers_that_all_vanish_certify_nothing(seed):
+    """Separable by a hair: refining a false certificate ends in zero, which cancels trivially."""
+    rng = np.random.default_rng(seed)
+    E = rng.standard_normal((42, 3))
+    E /= np.linalg.norm(E, axis=1, keepdims=True)
+    X = np.arange(42).reshape(21, 2)
+    data = NextTokenData.from_attention(E, X, X[np.arange(21), rng.integers(0, 2, 21)])
+    assert is_separable(data)
+    assert max_margin(data).min_margin >= 1 - 1e-9
+
+
 @given(problems.any_problem(), st.integers(0, 99), st.sampled_from([1e-3, 1.0, 1e4]))
 def test_rotating_and_scaling_the_embeddings(data, seed, scale):
     Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((data.shape[1],) * 2))[0]
