@@ -27,8 +27,7 @@ def figures(root=project.ROOT):
 
 def read_manifest(root=project.ROOT):
     """Read `figures/manifest.json`; empty where no figure was drawn yet."""
-    path = Path(root) / "figures/manifest.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return project.read_json(Path(root) / "figures/manifest.json", {})
 
 
 def write_manifest(names, root=project.ROOT):
