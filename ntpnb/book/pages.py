@@ -44,7 +44,8 @@ def plain(text):
 
 def table(header, rows, widths):
     """Write a list-table: unlike a pipe table it survives a ``|`` inside mathematics."""
-    lines = ["```{list-table}", ":header-rows: 1", f":widths: {' '.join(map(str, widths))}", ""]
+    lines = ["```{list-table}", ":header-rows: 1", ":class: ledger"]
+    lines += [f":widths: {' '.join(map(str, widths))}", ""]
     for row in (header, *rows):
         lines += [f"{'*' if not number else ' '} - {cell}" for number, cell in enumerate(row)]
     return "\n".join([*lines, "```", ""])
@@ -77,7 +78,7 @@ def _counted(entries):
     """Say how often each outcome occurs, the notable ones first."""
     counts = Counter(entry["outcome"] for entry in entries)
     order = [*_NOTABLE, *(outcome for outcome in _OUTCOMES if outcome not in _NOTABLE)]
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in order if counts[outcome])
+    return ", ".join(f"{outcome}: {counts[outcome]}" for outcome in order if counts[outcome])
 
 
 def _scoreboard(entries, root):
@@ -92,7 +93,7 @@ def _scoreboard(entries, root):
         (outcome, *(counts[outcome, kind] or "–" for kind in _KINDS), meaning)
         for outcome, meaning in _OUTCOMES.items()
     ]
-    text += table(("Outcome", *_KINDS, "Meaning"), rows, (20, *[9] * len(_KINDS), 35))
+    text += table(("Outcome", *_KINDS, "Meaning"), rows, (18, *[11] * len(_KINDS), 27))
     rows = [
         (
             _claim(entry),
@@ -122,8 +123,9 @@ def _scoreboard(entries, root):
             )
             for entry in of
         ]
-        text += f"\n## {title(name, root)}\n\nMeasured in {_notebook(name)}.\n\n"
-        text += f"::::{{dropdown}} {len(of)} claims: {_counted(of)}\n"
+        text += f"\n## {title(name, root)}\n\n"
+        text += f"::::{{dropdown}} {len(of)} claims ({_counted(of)})\n"
+        text += f"Measured in {_notebook(name)}.\n\n"
         text += table(header, rows, (38, 15, 17, 14, 16)) + "::::\n"
     return text
 
@@ -194,6 +196,15 @@ def _seconds(root):
         return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
 
 
+def _seed(seed):
+    """Write one seed or several, consecutive ones from first to last."""
+    if not isinstance(seed, list):
+        return "none" if seed is None else str(seed)
+    if len(seed) > 2 and seed == list(range(seed[0], seed[-1] + 1)):
+        return f"{seed[0]}–{seed[-1]}"
+    return ", ".join(map(str, seed))
+
+
 def _drawn(id, statement, figures):
     """List the figures that redraw a figure of a paper: named after it, or named by the entry."""
     name = id.replace(".", "_")
@@ -225,12 +236,12 @@ is what one figure costs; the characters after "CSV" begin the sha256 of its dat
         return (
             f"`{row['figure']}`",
             _notebook(row["notebook"]),
-            "none" if row["seed"] is None else plain(row["seed"]),
+            _seed(row["seed"]),
             seconds.get(row["notebook"], "—"),
             f"{{download}}`CSV <../figures/{row['figure']}.csv>` `{row['data'][:16]}`",
         )
 
-    header, widths = ("File", "Notebook", "Seed", "Seconds", "Data"), (26, 28, 10, 10, 16)
+    header, widths = ("File", "Notebook", "Seed", "Seconds", "Data"), (24, 26, 10, 14, 26)
     rows, of_papers = [], []
     for id, statement in statements.items():
         if re.fullmatch(r"\w+\.fig\d+", id):
