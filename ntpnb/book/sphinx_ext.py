@@ -148,6 +148,16 @@ def _repair(app, pagename, templatename, context, doctree):
         context["body"] = context["body"].replace(written, meant)
 
 
+def _footer(repository, context):
+    """Add to a page's foot the version, what changed, and where to report an error."""
+    links = {"What changed": context["pathto"]("changelog")}
+    if repository is not None:
+        links["Report an error"] = f"{repository}/issues"
+    context["theme_extra_footer"] += f" Version {metadata.version('ntpnb')}." + "".join(
+        f' <a href="{target}">{text}</a>.' for text, target in links.items()
+    )
+
+
 def setup(app):
     """Register the extension; Sphinx calls this."""
     repository = _repository(app.srcdir)
@@ -158,4 +168,5 @@ def setup(app):
         app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
     app.add_transform(FigureLinks)
     app.connect("html-page-context", _repair)
+    app.connect("html-page-context", lambda *page: _footer(repository, page[3]))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
