@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ntpnb.data import NextTokenData
 from ntpnb.descent import iterate, record_grid, start_at
@@ -30,11 +29,13 @@ def softmax_squared(outputs, label):
 
 def cross_entropy(outputs, label):
     """``−log softmax(o)_y``, the loss of L24's Fig. 6."""
-    slope = _softmax(outputs)
-    hit = np.take_along_axis(slope, label, axis=-2)
-    np.put_along_axis(slope, label, hit - 1, axis=-2)
+    top = outputs.max(-2, keepdims=True)
+    slope = np.exp(outputs - top)
+    total = slope.sum(-2, keepdims=True)
     own = np.take_along_axis(outputs, label, axis=-2)
-    return logsumexp(outputs - own, axis=-2), slope
+    slope /= total
+    np.put_along_axis(slope, label, np.exp(own - top) / total - 1, axis=-2)
+    return (np.log(total) + top - own)[..., 0, :], slope
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +125,14 @@ class _HeadStack(Stack):
     def residuals(self, S, out):
         Q = self.softmax(S, out)
         slope = np.swapaxes(self.mix, 1, 2) @ self.loss(self.mix @ Q, self.label)[1]
-        R = self.pi * Q * (slope - (Q * slope).sum(1, keepdims=True))
-        # As in the log-loss: over a row's tokens R sums to zero, and the likeliest token's entry
-        # loses its digits where attention saturates.
-        top = Q.argmax(1)[:, None]
-        np.put_along_axis(R, top, 0.0, axis=1)
-        np.put_along_axis(R, top, -(self._ones[:1] @ R), axis=1)
+        R = Q * slope
+        R -= Q * (self._ones @ R)
+        R *= self._pi
+        # As in the log-loss, for the token that attention favours: its entry from the others, which
+        # keep their digits when its mass rounds to one.
+        favoured = Q.argmax(1)[:, None]
+        np.put_along_axis(R, favoured, 0.0, axis=1)
+        np.put_along_axis(R, favoured, -(self._ones[:1] @ R), axis=1)
         return R
 
 

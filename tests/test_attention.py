@@ -7,6 +7,7 @@ import pytest
 import slow
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp
 from problems import l24, t24
 
 import ntpnb
@@ -109,6 +110,43 @@ def test_losses_of_huge_outputs_are_finite(loss, size):
         value, slope = loss(o, np.array([[[y]]]))
         assert value[0, 0] == worst
         assert np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scale", [1, 10, 40])
+def test_gradients_keep_their_digits_when_attention_saturates(loss, scale):
+    data = l24(57, K=5, d=6, n=1, T=4)  # one row: no other hides its rounding
+    W = scale * start(data)
+    E, counts, m = data.token_embeddings, data.candidate_counts, len(data.context_probs)
+    reference = mp.zeros(6, 6)
+    with mp.workdps(120):
+        exact = mp.matrix((E @ E.T).tolist())  # c_k · e_v
+        for j, h in enumerate(data.context_embeddings):
+            y = int(data.target_probs[j].argmax())
+            s = [mp.fdot(e, mp.matrix(W.tolist()) * mp.matrix(h.tolist())) for e in E]
+            q = [c * mp.exp(x) for c, x in zip(counts[j], s, strict=True)]
+            q = [x / mp.fsum(q) for x in q]
+            o = exact * mp.matrix(q)
+            p = [mp.exp(x) for x in o]
+            p = [x / mp.fsum(p) for x in p]
+            one = [float(k == y) for k in range(5)]
+            slope = {
+                squared: [-2 * (1 - o[y]) * t for t in one],
+                softmax_squared: [
+                    -2 * (1 - p[y]) * p[y] * (t - x) for t, x in zip(one, p, strict=True)
+                ],
+                cross_entropy: [x - t for t, x in zip(one, p, strict=True)],
+            }[loss]
+            pull = exact.T * mp.matrix(slope)
+            mean = mp.fdot(q, pull)
+            for v in range(5):
+                r = q[v] * (pull[v] - mean) / m
+                reference += r * mp.matrix(E[v].tolist()) * mp.matrix(h.tolist()).T
+        reference /= mp.norm(reference)
+        direction = np.array(reference.tolist(), dtype=float)
+    run = descend_head(data, loss, NGD(1.0), 1, init=W, record=[1])
+    # scores of size 40 times ten, whose exponentials carry that many roundings
+    assert np.abs(W - run.W[0] - direction).max() <= 1e-11
 
 
 def test_an_identity_head_with_log_mass_is_the_plain_method():

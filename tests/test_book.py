@@ -71,7 +71,9 @@ def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
         for caption in captions:
             links = [link["href"].rsplit("/")[-1] for link in caption.select("a.download")]
             figure = links[0].removesuffix(".csv")
-            assert links == [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            moves = caption.parent.select(".frames") != []
+            assert links == files + [f"{figure}_frames.svg"] * moves
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ def stale(name, root=project.ROOT):
     notebook, drawn = project.read_executed(name, root), collect.read_manifest(root)
     for record in project.records(notebook, "figure"):
         figure = record["figure"]
-        files = [Path(root) / "figures" / f"{figure}.{suffix}" for suffix in _SUFFIXES]
+        endings = [f".{suffix}" for suffix in _SUFFIXES] + ["_frames.svg"] * ("frames" in record)
+        files = [Path(root) / "figures" / f"{figure}{ending}" for ending in endings]
         if not all(path.exists() for path in files):
             return f"figure {figure} is missing"
         if drawn.get(figure, {}).get("key") != notebook["metadata"]["ntpnb"]["key"]:
