@@ -161,7 +161,7 @@ def test_a_failing_notebook_is_reported_and_the_others_are_kept(book, capfd):
     edit(book / "notebooks/01_tiny.md", "total = ", "total = unheard_of + ")
     assert runner.run(root=book) == ["01_tiny"]
     report = capfd.readouterr().err
-    assert "01_tiny, cell [2], line 7: NameError" in report
+    assert "01_tiny, cell [2], line 9: NameError" in report
     assert "2 executed, 1 failed" in report
     new = contents(book, "book/nb")
     assert new.keys() == {"book/nb/01_tiny.ipynb", "book/nb/02_tiny.ipynb"}
