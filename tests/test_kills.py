@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -48,7 +49,10 @@ def killed(root, seconds):
 
 def kill_and_build_again(root, seconds, expected):
     tiny_project.make_two(root)
-    assert killed(root, seconds)
+    while not killed(root, seconds):  # the machine is quicker now than when it was measured
+        seconds /= 2
+        shutil.rmtree(root)
+        tiny_project.make_two(root)
     # Whatever is there after the kill is whole: no reader ever sees half a file.
     for path, content in contents(root, *KEPT).items():
         if not path.endswith((".tmp", "manifest.json")):

@@ -78,7 +78,7 @@ def build(root):
     """Build a book from its sources to its pages; return the bytes of all that came out."""
     for arguments in (("run",), ("collect",)):
         process = command(root, *arguments)
-        errors = process.communicate(timeout=1200)[1]
+        errors = process.communicate(timeout=3600)[1]
         assert process.returncode == 0, errors
     sphinx = [Path(sys.executable).with_name("jupyter-book"), "build", "book", "-W", "-n", "--all"]
     environment = os.environ | {"PYTHONPATH": str(root)}
