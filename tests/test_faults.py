@@ -141,11 +141,6 @@ def test_a_read_only_folder(book, folder):
     assert contents(book, folder) == {}
 
 
-def test_a_file_where_a_folder_should_be(book):
-    tiny_project.write(book / "book/nb", "")
-    assert complaint(book, "run").startswith("01_tiny: [Errno 17] File exists")
-
-
 def test_an_unknown_claim(book):
     measured(book)
     tiny_project.write(book / "book/claims/01_tiny.yml", "[]")

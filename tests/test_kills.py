@@ -90,10 +90,10 @@ def test_what_a_kill_left_half_written_is_swept_away_and_no_results_with_it(tmp_
     assert all(path.endswith("whole.json") for path in left)
 
 
-def test_two_clean_builds_are_byte_identical_wherever_they_lie(undisturbed, tmp_path):
+def test_a_clean_build_elsewhere_is_byte_identical(undisturbed, tmp_path):
+    # One notebook of the two is enough here: the two kills above end in whole builds elsewhere.
     root = tiny_project.make_two(tmp_path / "elsewhere" / "with a space")
-    for name in project.names(root):
-        execute.execute(name, project.executed(name, root), root=root)
-    expected = dict(undisturbed[0])
-    del expected["figures/manifest.json"]  # the runner writes it; the other half is checked above
-    assert contents(root, *KEPT) == expected
+    execute.execute("02_other", project.executed("02_other", root), root=root)
+    made = contents(root, "book/nb", "figures")
+    assert len(made) == 5
+    assert made == {path: undisturbed[0][path] for path in made}
