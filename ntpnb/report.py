@@ -18,7 +18,7 @@ from ntpnb.margin import MarginSolution, max_margin
 from ntpnb.priority import TokenPriority, token_priority
 
 FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
-LOG_TIMES = np.append(np.linspace(-5, 60, 131), np.geomspace(65, 500, 20))
+LOG_TIMES = np.append(np.linspace(-5, 60, 131), np.geomspace(65, 1e5, 70))
 USED = 1e-9  # smallest share of a multiplier that is not rounding
 ANGLES = 30, 10, 1  # degrees
 DRAWN = 12  # decades of steps in the figure
@@ -123,8 +123,9 @@ class Report:
         """Decimal logarithm of the steps of GD, of size ``1/L`` from zero, to stay that close.
 
         Read off the gradient flow at ``t = k/L`` and, beyond its end, off the late law. Without a
-        flow the law alone answers: a lower bound as the angle tends to zero, in practice from 1
-        degree on; at 10 degrees it can be wrong by decades. ``nan`` where there is neither.
+        flow the law alone answers, with a lower bound as the angle tends to zero. On random
+        problems its exponent was at most 3 % too large at 1 degree; at 10 degrees it can be wrong
+        by decades. ``nan`` where there is neither.
 
         Raises
         ------
@@ -141,8 +142,9 @@ class Report:
             if not len(late):
                 return 0.0
         if len(late) and late[-1] + 1 < len(self.angle):
-            ends = [late[-1] + 1, late[-1]]  # from the smaller angle to the larger
-            log_time = np.interp(goal, self.angle[ends], self.flow.log_times[ends])
+            ends = slice(late[-1], late[-1] + 2)
+            cot = 1 / np.tan(self.angle[ends])  # late, it is linear in log t
+            log_time = np.interp(1 / np.tan(goal), cot, self.flow.log_times[ends])
         else:
             slope, shift = self.law
             log_time = slope / np.tan(goal) - shift
@@ -206,7 +208,7 @@ class Report:
         """Write one of :attr:`pairs` in words."""
         share, context, *ends = pair
         winners, losers = map(self._tie, ends)
-        return f"{share:.2g}: {winners} over {losers}, after {self.context_name(context)}"
+        return f"{share:.2g}: {winners} > {losers}, after {self.context_name(context)}"
 
     def _tie(self, tokens):
         more = " = …" if len(tokens) > NAMED else ""
@@ -259,8 +261,10 @@ class Report:
         return (self.flow.log_times - np.log(self.step)) / np.log(10)
 
     def _draw_supports(self, ax):
-        sizes = np.bincount(self.data.support.sum(1))
-        ax.bar(np.arange(len(sizes)), sizes, color="C0")
+        sizes, contexts = np.unique(self.data.support.sum(1), return_counts=True)
+        ax.bar(sizes, contexts, color="C0")
+        ax.grid(False, axis="x")
+        ax.set_axisbelow(True)
         ax.set(xlabel="different next tokens", title="number of contexts")
         ax.xaxis.get_major_locator().set_params(integer=True)
 
@@ -272,6 +276,8 @@ class Report:
         ax.barh(range(len(top)), [totals[c] for c in top], color="C0")
         ax.set_yticks(range(len(top)), [self.context_name(c) for c in top])
         ax.invert_yaxis()
+        ax.grid(False, axis="y")
+        ax.set_axisbelow(True)
         what = "who decides" if self.separable else "who contradicts"
         ax.set(title=f"{what}: share of the multipliers")
 
