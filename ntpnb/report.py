@@ -18,7 +18,7 @@ from ntpnb.margin import MarginSolution, max_margin
 from ntpnb.priority import TokenPriority, token_priority
 
 FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
-LOG_TIMES = np.append(np.linspace(-5, 60, 131), np.geomspace(65, 1e5, 70))
+LOG_STEPS = np.append(np.linspace(0, 60, 241), np.geomspace(65, 1e5, 70))  # recorded, natural
 USED = 1e-9  # smallest share of a multiplier that is not rounding
 ANGLES = 30, 10, 1  # degrees
 DRAWN = 12  # decades of steps in the figure
@@ -123,9 +123,8 @@ class Report:
         """Decimal logarithm of the steps of GD, of size ``1/L`` from zero, to stay that close.
 
         Read off the gradient flow at ``t = k/L`` and, beyond its end, off the late law. Without a
-        flow the law alone answers, with a lower bound as the angle tends to zero. On random
-        problems its exponent was at most 3 % too large at 1 degree; at 10 degrees it can be wrong
-        by decades. ``nan`` where there is neither.
+        flow the law alone answers, with a lower bound as the angle tends to zero: at 1 degree
+        still a rough one, at 10 degrees wrong by decades. ``nan`` where there is neither.
 
         Raises
         ------
@@ -146,8 +145,8 @@ class Report:
             cot = 1 / np.tan(self.angle[ends])  # late, it is linear in log t
             log_time = np.interp(1 / np.tan(goal), cot, self.flow.log_times[ends])
         else:
-            slope, shift = self.law
-            log_time = slope / np.tan(goal) - shift
+            constant, shift = self.law
+            log_time = constant / np.tan(goal) - shift
         return max(0.0, float((log_time - np.log(self.step)) / np.log(10)))
 
     def __str__(self):
@@ -155,8 +154,8 @@ class Report:
         d, sizes = self.data, self.data.support.sum(1)
         spread = f"{sizes.min()}" if np.ptp(sizes) == 0 else f"{sizes.min()} to {sizes.max()}"
         lines = [
-            f"{len(d.context_probs)} contexts, {d.vocab_size} tokens, {spread} of them follow "
-            "a context",
+            f"{len(d.context_probs)} contexts, {d.vocab_size} tokens; different next "
+            f"tokens of a context: {spread}",
             f"W has shape {d.shape[0]} × {d.shape[1]}"
             + (", context embeddings drawn at random" if self.drawn else ""),
             f"entropy {d.entropy:.4g} nats: no training loss is lower",
@@ -196,7 +195,9 @@ class Report:
     def _when(self):
         if self.law is None:
             return ["steps to a given angle: not known, for the multipliers are not unique"]
-        known, about = (ANGLES, "about") if self.flow else (ANGLES[-1:], "at least about")
+        known, about = ANGLES, "about"
+        if self.flow is None:
+            known, about = ANGLES[-1:], "by the late law, which tends to give too few,"
         lines = [f"steps of gradient descent, of size 1/L = {self.step:.3g} from zero:"]
         for degrees in known:
             steps = self.log10_steps(degrees)
@@ -345,9 +346,9 @@ def report(data, *, words=None, context_length=2, dim=None, seed=0):
         refusal = error
     if svm is not None and len(order.strict):
         if np.count_nonzero(_dominated(data, order)) <= FLOW_UP_TO:
-            flow = gradient_flow(data, LOG_TIMES)
+            flow = gradient_flow(data, LOG_STEPS - np.log(data.smoothness))
             angle = flow.compare(finite, svm).angle
-            law = _law(flow.W[-1] - svm.W * LOG_TIMES[-1], svm)
+            law = _law(flow.W[-1] - svm.W * flow.log_times[-1], svm)
         else:
             law = _law(_next_order(data, order, finite, svm), svm)
     names = None if words is None else tuple(words)

@@ -139,7 +139,7 @@ def test_nothing_ordered():
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_gradient_descent_takes_the_predicted_number_of_steps(name):
-    """Within 15 % or two steps: steps of size 1/L cut the flow's corners, by less than that."""
+    """Within a quarter or two steps: the first steps of size 1/L cut the flow's corners."""
     data = PROBLEMS[name]
     found = ntpnb.report(data)
     last = 5000
@@ -153,9 +153,24 @@ def test_gradient_descent_takes_the_predicted_number_of_steps(name):
         if predicted > 0.8 * last:
             assert not len(late) or late[-1] > 0.6 * last
             continue
-        assert abs(needed - predicted) <= max(2, 0.15 * predicted)
+        assert abs(needed - predicted) <= max(2, 0.25 * predicted)
         met += 1
     assert met >= 3
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_small_steps_follow_the_prediction_closely(name):
+    """A tenth of 1/L: the error is of first order in the step, so a tenth of the one above."""
+    data = PROBLEMS[name]
+    found = ntpnb.report(data)
+    last = 5000
+    run = ntpnb.descend(data, ntpnb.GD(found.step / 10), last, record=np.arange(1, last + 1))
+    angle = np.degrees(run.compare(found.finite, found.svm).angle)
+    for degrees in (45, 30, 20, 15, 10):
+        late = np.flatnonzero(~(angle <= degrees))
+        predicted = 10 * 10 ** found.log10_steps(degrees)
+        if len(late) and 10 < predicted < 0.9 * last:
+            assert abs(run.steps[late[-1]] + 1 - predicted) <= max(2, 0.025 * predicted)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -163,7 +178,7 @@ def test_the_late_law_continues_the_flow(name):
     """A flow ten times as long in logarithms, read directly, says the same."""
     data = PROBLEMS[name]
     found = ntpnb.report(data)
-    times = np.append(module.LOG_TIMES, np.geomspace(1.1e5, 1e6, 50))
+    times = np.append(found.flow.log_times, np.geomspace(1.1e5, 1e6, 50))
     flow = ntpnb.gradient_flow(data, times)
     longer = dataclasses.replace(
         found, flow=flow, angle=flow.compare(found.finite, found.svm).angle
@@ -193,21 +208,21 @@ def test_without_a_flow_the_constant_is_the_next_order_term():
     assert worst < 1e-8
 
 
-def test_without_a_flow_one_degree_takes_at_least_the_steps_that_are_said(monkeypatch):
-    """A lower bound in the limit; pairs that are nearly tight delay it, here by 3 % at most."""
+def test_without_a_flow_the_law_is_a_lower_bound_in_the_limit(monkeypatch):
+    """Pairs that are nearly tight delay the limit, to less than a hundredth of a degree here."""
     problems = separable_problems()
-    exact = [ntpnb.report(data).log10_steps(1) for data in problems]
+    exact = [ntpnb.report(data).log10_steps(0.01) for data in problems]
     monkeypatch.setattr(module, "FLOW_UP_TO", -1)
-    bound = [ntpnb.report(data).log10_steps(1) for data in problems]
+    bound = [ntpnb.report(data).log10_steps(0.01) for data in problems]
     assert len(problems) >= 20
-    assert max(b / e for b, e in zip(bound, exact, strict=True)) < 1.03
+    assert max(b / e for b, e in zip(bound, exact, strict=True)) < 1.0001
 
 
 def test_without_a_flow_only_the_late_angle_is_promised(no_flow):
     found = ntpnb.report(datasets.toy())
     assert found.flow is None
     assert found.angle is None
-    assert "at least about" in str(found)
+    assert "by the late law" in str(found)
     assert "30°" not in str(found)
     assert found.log10_steps(1) == pytest.approx(25.47, abs=0.05)  # the toy's flow gives it too
 
