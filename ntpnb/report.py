@@ -18,7 +18,8 @@ from ntpnb.margin import MarginSolution, max_margin
 from ntpnb.priority import TokenPriority, token_priority
 
 FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
-LOG_STEPS = np.append(np.linspace(0, 60, 241), np.geomspace(65, 1e5, 70))  # recorded, natural
+# Natural logarithms of the steps at which the flow is recorded: late, little is left to see.
+LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomspace(60, 1e5, 40)])
 USED = 1e-9  # smallest share of a multiplier that is not rounding
 ANGLES = 30, 10, 1  # degrees
 DRAWN = 12  # decades of steps in the figure

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from problems import any_problem, l24, regimes, t24
 
 import ntpnb
@@ -62,6 +62,7 @@ def test_every_regime_is_reported(name):
     assert max(map(len, text.splitlines())) < 180
 
 
+@settings(max_examples=40)
 @given(any_problem())
 def test_heaviest_pairs_are_the_multipliers_or_the_certificate(data):
     found = ntpnb.report(data)
