@@ -196,14 +196,14 @@ class Report:
     def _when(self):
         if self.law is None:
             return ["steps to a given angle: not known, for the multipliers are not unique"]
-        known, about = ANGLES, "about"
+        known, caution = ANGLES, ""
         if self.flow is None:
-            known, about = ANGLES[-1:], "by the late law, which tends to give too few,"
+            known, caution = ANGLES[-1:], ", by the late law, which tends to give too few"
         lines = [f"steps of gradient descent, of size 1/L = {self.step:.3g} from zero:"]
         for degrees in known:
             steps = self.log10_steps(degrees)
             when = f"{float(f'{10**steps:.2g}'):,.0f}" if steps < 6 else f"10^{steps:.1f}"
-            lines.append(f"    {about} {when} to come within {degrees}° of W^mm")
+            lines.append(f"    about {when} to come within {degrees}° of W^mm{caution}")
         return lines
 
     def spell(self, pair):
@@ -224,7 +224,8 @@ class Report:
         contexts = self.data.contexts
         if contexts is not None:
             return "'" + " ".join(self._name(v) for v in contexts[context]) + "'"
-        rows = len(self.data.group_names) == len(self.data.context_probs)
+        names = self.data.group_names
+        rows = np.array_equal(names, np.arange(len(self.data.context_probs)))
         return f"context {context}" if rows else f"query {context}"
 
     def plot(self):
@@ -248,7 +249,7 @@ class Report:
         if self.flow is not None:
             self._draw_way(axes[2])
             steps = self._log10_flow_steps
-            near = (steps >= 0) & (steps <= DRAWN)
+            near = steps <= DRAWN
             axes[3].plot(steps[near], self.flow.excess[near], color="C0", linestyle="-")
             axes[3].set(
                 yscale="log", xlabel="log10 of steps of GD", title="loss above the entropy (nats)"
@@ -289,7 +290,7 @@ class Report:
             steps = [self.log10_steps(x) for x in degrees]
         else:
             steps, dash = self._log10_flow_steps, "-"
-            near = (steps >= 0) & (steps <= DRAWN)
+            near = steps <= DRAWN
             steps, degrees = steps[near], np.degrees(self.angle[near])
         ax.plot(steps, degrees, color="C1", linestyle=dash)
         ax.set(
