@@ -164,28 +164,28 @@ class Report:
         if self.compatible:
             lines.append("compatible: some finite W has the log-odds of all tied tokens right")
         else:
-            lines.append(
-                "not compatible: no W has the log-odds of all tied tokens right, so the loss stays "
-                "above the entropy"
-            )
+            lines += [
+                "not compatible: no W has the log-odds of all tied tokens right,",
+                "    so the loss stays above the entropy",
+            ]
         total, used = len(self.order.strict), len(self.pairs)
         if self.separable is None:
             lines.append(f"separable or not: {self.refusal}")
         elif not self.separable:
             contexts = len({pair.context for pair in self.pairs})
-            lines.append(
-                f"not separable: {used} of {total} ordered pairs, in {contexts} contexts, "
-                "contradict each other, so there is no W^mm and the loss stays above the entropy"
-            )
+            lines += [
+                "not separable: there is no W^mm, and the loss stays above the entropy",
+                f"{used} of {total} ordered pairs, in {contexts} contexts, contradict each other",
+            ]
         elif not total:
             lines.append("separable, for nothing is ordered: training ends at finite weights")
         else:
             proof = max(self.svm.kkt_residual, 1e-10)
-            lines.append(
-                f"separable with margin {self.margin:.4g} (KKT residual at most {proof:.0e}): the "
-                "weights grow without bound towards W^mm"
-            )
-            lines.append(f"{used} of {total} ordered pairs decide W^mm")
+            lines += [
+                f"separable with margin {self.margin:.4g} (KKT residual at most {proof:.0e}):",
+                "    the weights grow without bound towards W^mm",
+                f"{used} of {total} ordered pairs decide W^mm",
+            ]
         lines += [f"    {self.spell(pair)}" for pair in self.pairs[:LISTED]]
         if used > LISTED:
             lines.append(f"    and {used - LISTED} lighter")
@@ -198,7 +198,7 @@ class Report:
             return ["steps to a given angle: not known, for the multipliers are not unique"]
         known, caution = ANGLES, ""
         if self.flow is None:
-            known, caution = ANGLES[-1:], ", by the late law, which tends to give too few"
+            known, caution = ANGLES[-1:], " (by the late law, often too few)"
         lines = [f"steps of gradient descent, of size 1/L = {self.step:.3g} from zero:"]
         for degrees in known:
             steps = self.log10_steps(degrees)
