@@ -106,6 +106,7 @@ def test_the_python_names_of_the_notation_exist():
         "fin": fin,
         "svm": svm,
         "run": run,
+        "found": ntpnb.report(data),
         "compared": run.compare(fin, svm),
         "W": svm.W,
         "j": 0,

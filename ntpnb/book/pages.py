@@ -144,11 +144,11 @@ def _errata(entries, paper):
                 "; ".join(printed),
                 "; ".join(plain(entry["meant"]) for entry in meant),
                 "; ".join(dict.fromkeys(_AFFECTS[entry["affects"]] for entry in meant)),
-                f"{{ref}}`executed <{place.split('#')[1]}>`",
+                f"{{ref}}`here <{place.split('#')[1]}>`",
             )
         )
     return table(
-        ("Where", "Printed", "Meant", "Affects", "Counterexample"), rows, (22, 24, 30, 13, 11)
+        ("Where", "Printed", "Meant", "Affects", "Shown"), rows, (21, 24, 31, 15, 9)
     )
 
 
