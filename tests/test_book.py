@@ -72,7 +72,9 @@ def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
         for caption in captions:
             links = [link["href"].rsplit("/")[-1] for link in caption.select("a.download")]
             figure = links[0].removesuffix(".csv")
-            assert links == [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            moves = caption.parent.select(".frames") != []
+            assert links == files + [f"{figure}_frames.svg"] * moves
 
 
 def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
@@ -123,6 +125,7 @@ def test_the_python_names_of_the_notation_exist():
         "fin": fin,
         "svm": svm,
         "run": run,
+        "found": ntpnb.report(data),
         "compared": run.compare(fin, svm),
         "W": svm.W,
         "j": 0,

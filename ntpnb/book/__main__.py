@@ -83,7 +83,7 @@ def main(arguments=None):
         else:
             names = runner.redraw(options.figure) if options.figure else options.names
             return int(bool(runner.run(names, force=options.force, jobs=options.jobs)))
-    except (ValueError, execute.NotebookError) as error:
+    except (ValueError, OSError, execute.NotebookError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

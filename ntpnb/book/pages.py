@@ -144,11 +144,11 @@ def _errata(entries, paper):
                 "; ".join(printed),
                 "; ".join(plain(entry["meant"]) for entry in meant),
                 "; ".join(dict.fromkeys(_AFFECTS[entry["affects"]] for entry in meant)),
-                f"{{ref}}`executed <{place.split('#')[1]}>`",
+                f"{{ref}}`here <{place.split('#')[1]}>`",
             )
         )
     return table(
-        ("Where", "Printed", "Meant", "Affects", "Counterexample"), rows, (22, 24, 30, 13, 11)
+        ("Where", "Printed", "Meant", "Affects", "Shown"), rows, (21, 24, 31, 15, 9)
     )
 
 
@@ -226,7 +226,8 @@ may change last digits: the notebooks print, and the tests compare, only what su
 
 Every figure is written to `figures/` under the name given here, as PNG, SVG and PDF, and the
 plotted arrays as CSV: columns `array`, `i`, `j` and `value`, where `i` and `j` index an array's
-entries. Seconds are those of the whole notebook ({ref}`on this machine <artifact-hardware>`), which
+entries. A figure with a slider has all its frames, one below the other, in `NAME_frames.svg`
+besides. Seconds are those of the whole notebook ({ref}`on this machine <artifact-hardware>`), which
 is what one figure costs; the characters after "CSV" begin the sha256 of its data.
 
 """
