@@ -270,9 +270,9 @@ every figure of `FOLDER` is `ok`.
 
 Between processors of one architecture nearly everything agrees to many more digits than that.
 Normalized gradient descent with a fixed step does not, on cyclic data and with general heads: it
-overshoots and amplifies rounding ({{ref}}`the plateau of Fig. 4b <ad-plateau>`). Figures of such runs
-are then `different`, single trials most; what the book claims of them are bounds on averages and
-medians, which survive.
+overshoots and amplifies rounding ({{ref}}`the plateau of Fig. 4b <ad-plateau>`). Figures of such
+runs are then `different`, single trials most; what the book claims of them are bounds on averages
+and medians, which survive.
 
 ## Environment
 
