@@ -147,9 +147,7 @@ def _errata(entries, paper):
                 f"{{ref}}`here <{place.split('#')[1]}>`",
             )
         )
-    return table(
-        ("Where", "Printed", "Meant", "Affects", "Shown"), rows, (21, 24, 31, 15, 9)
-    )
+    return table(("Where", "Printed", "Meant", "Affects", "Shown"), rows, (21, 24, 31, 15, 9))
 
 
 def _statements(entries, statements):
@@ -242,7 +240,7 @@ is what one figure costs; the characters after "CSV" begin the sha256 of its dat
             f"{{download}}`CSV <../figures/{row['figure']}.csv>` `{row['data'][:16]}`",
         )
 
-    header, widths = ("File", "Notebook", "Seed", "Seconds", "Data"), (24, 26, 10, 14, 26)
+    header, widths = ("File", "Notebook", "Seed", "Seconds", "Data"), (27, 25, 9, 13, 26)
     rows, of_papers = [], []
     for id, statement in statements.items():
         if re.fullmatch(r"\w+\.fig\d+", id):
@@ -250,7 +248,7 @@ is what one figure costs; the characters after "CSV" begin the sha256 of its dat
             of_papers += found
             name = f"{id.partition('.')[0].upper()}, {plain(statement['where'])}"
             rows += [(name, *cells(row)) for row in found] or [(name, "not yet", *["—"] * 4)]
-    text += table(("Figure", *header), rows, (10, *widths))
+    text += table(("Figure", *header), rows, (13, *widths))
     text += "\n## All other figures\n\n"
     text += table(header, [cells(row) for row in figures if row not in of_papers], widths)
     text += f"""
@@ -265,13 +263,14 @@ Draw the figures on both, carry one machine's `figures/` over, and compare the d
 
 For each array of each figure it prints the largest difference between two entries, relative to the
 array's largest entry. A figure is `ok` where every array is on both sides, in the same shape, and
-none differs by more than `--tolerance`, by default {TOLERANCE:g}. The exit status is zero only if
+none differs by more than `--tolerance`, by default `{TOLERANCE:g}`. The exit status is zero only if
 every figure of `FOLDER` is `ok`.
 
 Between processors of one architecture nearly everything agrees to many more digits than that.
-Normalized gradient descent on cyclic data does not: it overshoots and amplifies rounding
-({{doc}}`nb/10_attention_descent`), so its single trials differ, and what is claimed of them is what
-survives: averages, and medians over trials.
+Normalized gradient descent with a fixed step does not, on cyclic data and with general heads: it
+overshoots and amplifies rounding ({{ref}}`the plateau of Fig. 4b <ad-plateau>`). Figures of such
+runs are then `different`, single trials most; what the book claims of them are bounds on averages
+and medians, which survive.
 
 ## Environment
 

@@ -148,7 +148,7 @@ def _repair(app, pagename, templatename, context, doctree):
         context["body"] = context["body"].replace(written, meant)
 
 
-def _footer(repository, context):
+def foot(repository, context):
     """Add to a page's foot the version, what changed, and where to report an error."""
     links = {"What changed": context["pathto"]("changelog")}
     if repository is not None:
@@ -168,5 +168,5 @@ def setup(app):
         app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
     app.add_transform(FigureLinks)
     app.connect("html-page-context", _repair)
-    app.connect("html-page-context", lambda *page: _footer(repository, page[3]))
+    app.connect("html-page-context", lambda *page: foot(repository, page[3]))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
