@@ -15,7 +15,6 @@ from ntpnb.loss import excess_of_logits
 from ntpnb.margin import max_margin
 from ntpnb.priority import token_priority
 
-
 ORDINARY = 1e-4, 1e4  # smoothness for which embeddings are taken as they are
 
 

@@ -1,5 +1,6 @@
 """The one container behind both papers: contexts, their next-token laws, and their candidates."""
 
+import sys
 from functools import cached_property
 from numbers import Real
 
@@ -8,6 +9,7 @@ from scipy.spatial.distance import cdist
 
 SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does not
 # Products of two embeddings, a count and a weight keep within floats, and so do their squares.
+COUNTABLE = 2**31  # steps, sizes and seeds: no loop or array gets that long
 LENGTHS, COUNTS = (1e-50, 1e50), (1e-30, 1e30)
 
 
@@ -353,14 +355,15 @@ def require_number(name, value, good, needed):
     """Raise unless ``value`` is a finite real number for which ``good`` holds."""
     if not isinstance(value, Real):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must {needed}")
-    if not (abs(value) <= np.finfo(float).max and good(value)):
+    if not (abs(value) <= sys.float_info.max and good(value)):
         raise ValueError(f"{name} is {value}; it must {needed}")
 
 
 def as_integer(name, value, least=-np.inf):
-    """Return ``value`` as an integer of at least ``least``, which is 0 or 1 if given, or explain."""
+    """Return ``value`` as an integer of at least ``least`` (nothing, 0 or 1), or explain."""
     kind = {0: "a nonnegative", 1: "a positive"}.get(least, "an")
-    require_number(name, value, lambda x: x == int(x) and x >= least, f"be {kind} integer")
+    needed = f"be {kind} integer (below {COUNTABLE})"
+    require_number(name, value, lambda x: x == int(x) and least <= x < COUNTABLE, needed)
     return int(value)
 
 

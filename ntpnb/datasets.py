@@ -51,9 +51,10 @@ def overparameterized(seed=1, vocab_size=10, num_contexts=50, dim=60, support_si
     ----------
     T24 (002) App. A, Figs 3–5; App. B of 001.
     """
-    for name, size in (("vocab_size", vocab_size), ("num_contexts", num_contexts), ("dim", dim)):
-        as_integer(name, size, 1)
-    if not 1 <= as_integer("support_size", support_size) <= vocab_size:
+    sizes = {"vocab_size": vocab_size, "num_contexts": num_contexts, "dim": dim}
+    vocab_size, num_contexts, dim = (as_integer(name, size, 1) for name, size in sizes.items())
+    support_size = as_integer("support_size", support_size)
+    if not 1 <= support_size <= vocab_size:
         raise ValueError(
             f"support_size is {support_size}; it must lie between 1 and vocab_size = {vocab_size}"
         )

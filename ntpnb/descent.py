@@ -109,7 +109,7 @@ class SGD:
         _require_positive_step(self.step)
         as_integer("batch_size", self.batch_size, 1)
         as_integer("seed", self.seed, 0)
-        if self.over not in ("contexts", "sequences"):
+        if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
             raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
 
     def _start(self, problem, W):
@@ -123,10 +123,10 @@ class SGD:
 
     def _draws(self, i, pi, P, block=256):
         """Yield the batch's context frequencies, shape (1, m), and targets, shape (V, m)."""
-        rng = np.random.default_rng([self.seed, i])
+        rng = np.random.default_rng([int(self.seed), i])
         law = pi if self.over == "contexts" else pi * P
         while True:
-            counts = rng.multinomial(self.batch_size, law.ravel() / law.sum(), size=block)
+            counts = rng.multinomial(int(self.batch_size), law.ravel() / law.sum(), size=block)
             for drawn in counts.reshape(block, *law.shape) / self.batch_size:
                 context = drawn.sum(0, keepdims=True)
                 yield context, context * P if self.over == "contexts" else drawn

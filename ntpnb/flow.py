@@ -1,6 +1,7 @@
 """Gradient flow in logarithmic time, and the term next to ``W^mm log t`` that it tends to."""
 
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import scipy.linalg as sla
@@ -14,6 +15,7 @@ from ntpnb.loss import as_weights
 
 SLAVED = np.log(1e13)  # settling times after which the tied coordinates lag by rounding only
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
+EVALUATIONS = 20_000  # ordinary flows take hundreds
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 NEWTON_STEPS = 200
 
@@ -149,8 +151,19 @@ def _integrate(system, start, state, times):
     times, repeat = np.unique(times, return_inverse=True)
     if not state.size or times[-1] == start:  # nothing can move
         return np.tile(state, (len(repeat), 1))
+    evaluations = count(1)
+
+    def velocity(s, z):
+        if next(evaluations) > EVALUATIONS:
+            raise ConvergenceError(
+                f"the flow came to log t = {s:g} in {EVALUATIONS} evaluations of its velocity and "
+                "no further: ties whose laws span many decades settle too slowly to be followed",
+                np.inf,
+            )
+        return system(s, z)[0]
+
     solution = solve_ivp(
-        lambda s, z: system(s, z)[0],
+        velocity,
         (start, times[-1]),
         state,
         method="BDF",
