@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.data import NextTokenData
-from ntpnb.descent import iterate, record_grid, start_at
+from ntpnb.data import NextTokenData, as_floats, require_data, require_number
+from ntpnb.descent import SGD, iterate, record_grid, start_at
 from ntpnb.loss import as_weights, logits
 from ntpnb.stack import Stack
 
@@ -90,7 +90,12 @@ def descend_head(data, loss, method, steps, init=None, record=None, head=None):
     """
     single = not isinstance(data, list | tuple)
     problems = [data] if single else list(data)
+    if not callable(loss):
+        raise TypeError(f"loss is of type {type(loss).__name__}; a function is needed")
+    if isinstance(method, SGD):
+        raise TypeError("method is SGD, which is for the log-loss; one of GD, NGD, Adam is needed")
     for i, d in enumerate(problems):
+        require_data("data" if single else f"data[{i}]", d)
         if d.token_embeddings is None or not (d.support.sum(1) == 1).all():
             raise ValueError(f"data[{i}] needs token_embeddings and one label per row")
     problem = _HeadStack(problems, loss, head)
@@ -107,7 +112,7 @@ class _HeadStack(Stack):
     def __init__(self, problems, loss, head):
         super().__init__(problems)
         self.loss = loss
-        head = self.T if head is None else np.asarray(head, dtype=np.float64)
+        head = self.T if head is None else as_floats("head", head)
         if head.shape not in (self.T.shape, self.T.shape[1:]):
             raise ValueError(
                 f"head has shape {head.shape}; it needs {self.T.shape[1:]}, or {self.T.shape} for "
@@ -166,6 +171,11 @@ def pseudo_data(W, data, threshold=1e-2, ignore_below=9e-3):
         Thresholds that are not ``0 < ignore_below <= threshold < 1/V``, with which a row could
         select nothing.
     """
+    W = as_weights("W", W, data)
+    if W.ndim != 2:
+        raise ValueError(f"W has shape {W.shape}; it needs {data.shape}")
+    for name, value in (("threshold", threshold), ("ignore_below", ignore_below)):
+        require_number(name, value, lambda x: True, "be finite")
     if not 0 < ignore_below <= threshold < 1 / data.vocab_size:
         raise ValueError(
             f"threshold is {threshold:g} and ignore_below {ignore_below:g}; they must satisfy "

@@ -9,10 +9,33 @@ of tied tokens depend on ``u`` only, which is what keeps their digits when ``a``
 
 import numpy as np
 
+from ntpnb.data import NextTokenData, require_data
 from ntpnb.finite import finite_part
 from ntpnb.loss import excess_of_logits
 from ntpnb.margin import max_margin
 from ntpnb.priority import token_priority
+
+ORDINARY = 1e-4, 1e4  # smoothness for which embeddings are taken as they are
+
+
+def unit_scale(data):
+    """Bring embeddings of extraordinary length to about unit smoothness.
+
+    Returns a power of two ``κ``, one for ordinary data, and the data with ``h/κ``: they score
+    alike at ``V = κ W``, the flow's ``t`` becomes ``κ² t``, and the path's ``λ`` becomes ``λ/κ²``.
+    """
+    require_data("data", data)
+    if ORDINARY[0] <= data.smoothness <= ORDINARY[1] or not data.smoothness:
+        return 1.0, data
+    scale = 2.0 ** np.round(np.log2(data.smoothness) / 2)
+    return scale, NextTokenData(
+        data.context_embeddings / scale,
+        data.target_probs,
+        data.context_probs,
+        data.token_embeddings,
+        data.candidate_counts,
+        data.context_groups,
+    )
 
 
 class Coordinates:

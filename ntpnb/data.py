@@ -1,11 +1,16 @@
 """The one container behind both papers: contexts, their next-token laws, and their candidates."""
 
+import sys
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does not
+# Products of two embeddings, a count and a weight keep within floats, and so do their squares.
+COUNTABLE = 2**31  # steps, sizes and seeds: no loop or array gets that long
+LENGTHS, COUNTS = (1e-50, 1e50), (1e-30, 1e30)
 
 
 class NextTokenData:
@@ -75,6 +80,7 @@ class NextTokenData:
                 f"context_embeddings has {len(H)} rows but target_probs has {m}; "
                 "both need one row per context"
             )
+        _require_lengths("context_embeddings", H)
         require_distributions("target_probs", P)
         if context_probs is None:
             pi = np.full(m, 1 / m)
@@ -91,6 +97,7 @@ class NextTokenData:
             T = as_array("token_embeddings", token_embeddings, ndim=2, length=V)
             if T.shape[1] == 0:
                 raise ValueError("token_embeddings has no columns; it needs at least one")
+            _require_lengths("token_embeddings", T)
         C = None
         if candidate_counts is not None:
             C = as_array("candidate_counts", candidate_counts, ndim=2, shape=(m, V))
@@ -99,12 +106,24 @@ class NextTokenData:
                 raise ValueError(
                     f"candidate_counts[{j}, {v}] is {C[j, v]:g}; counts must not be negative"
                 )
+            if (odd := (C > 0) & ((C < COUNTS[0]) | (C > COUNTS[1]))).any():
+                j, v = np.argwhere(odd)[0]
+                raise ValueError(
+                    f"candidate_counts[{j}, {v}] is {C[j, v]:g}; counts must be zero or lie "
+                    f"between {COUNTS[0]:g} and {COUNTS[1]:g}"
+                )
             if (missing := (P > 0) & (C == 0)).any():
                 j, v = np.argwhere(missing)[0]
                 raise ValueError(
                     f"candidate_counts[{j}, {v}] is 0 but target_probs[{j}, {v}] is {P[j, v]:g}; "
                     "a token with positive target probability must be a candidate"
                 )
+        if (lost := (P > 0) & (pi[:, None] * P == 0)).any():
+            j, v = np.argwhere(lost)[0]
+            raise ValueError(
+                f"context_probs[{j}] · target_probs[{j}, {v}] is {pi[j]:g} · {P[j, v]:g}, which "
+                "rounds to 0; pairs of a context and a next token need positive frequencies"
+            )
         groups = np.arange(m)
         if context_groups is not None:
             groups = as_indices("context_groups", context_groups)
@@ -155,12 +174,15 @@ class NextTokenData:
         ValueError
             No training pair, a token out of range, or an embedding that is not a vector.
         """
-        tokens = [as_indices(f"sequences[{i}]", s) for i, s in enumerate(sequences)]
-        if context_length is not None and context_length < 1:
-            raise ValueError(f"context_length is {context_length}; it must be at least 1")
+        tokens = _as_sequences(sequences)
+        if not callable(embed):
+            raise TypeError(f"embed is of type {type(embed).__name__}; a function is needed")
+        if context_length is not None:
+            context_length = as_integer("context_length", context_length, 1)
         largest = max((int(s.max()) for s in tokens if s.size), default=-1)
-        V = largest + 1 if vocab_size is None else int(vocab_size)
-        _require_range("sequences", tokens, V)
+        V = largest + 1 if vocab_size is None else as_integer("vocab_size", vocab_size, 1)
+        for i, s in enumerate(tokens):
+            require_range(f"sequences[{i}]", s, V)
         counts = {}
         for s in map(tuple, (t.tolist() for t in tokens)):
             for end in range(context_length or 1, len(s)):
@@ -199,14 +221,15 @@ class NextTokenData:
             An empty sequence, a token out of range, or a label absent from its sequence.
         """
         E = as_array("embeddings", embeddings, ndim=2)
-        tokens = [as_indices(f"sequences[{i}]", s) for i, s in enumerate(sequences)]
+        tokens = _as_sequences(sequences)
         y = as_indices("labels", labels)
         if len(tokens) == 0 or y.shape != (len(tokens),):
             raise ValueError(
                 f"labels has shape {y.shape} for {len(tokens)} sequences; "
                 "at least one sequence and one label for each are needed"
             )
-        _require_range("sequences", tokens, len(E))
+        for i, s in enumerate(tokens):
+            require_range(f"sequences[{i}]", s, len(E))
         if empty := [i for i, s in enumerate(tokens) if s.size == 0]:
             raise ValueError(f"sequences[{empty[0]}] is empty; its last token is the query")
         if absent := [i for i, s in enumerate(tokens) if y[i] not in s]:
@@ -296,12 +319,20 @@ def _squared_diameter(points, block=512):
     return max(cdist(points[a : a + block], points, "sqeuclidean").max() for a in starts)
 
 
+def as_floats(name, value):
+    """Return ``value`` as a float64 array, copied only where needed, or explain."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "cmM":  # whose imaginary parts or units would be lost
+            raise TypeError(f"its entries are of type {array.dtype}")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from None
+
+
 def as_array(name, value, *, ndim, length=None, shape=None):
     """Return ``value`` as a fresh finite float64 array of the required shape, or explain."""
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from None
+    array = np.array(as_floats(name, value))
     if array.ndim != ndim:
         raise ValueError(f"{name} has {array.ndim} dimensions; it needs {ndim}")
     if length is not None and len(array) != length:
@@ -314,12 +345,58 @@ def as_array(name, value, *, ndim, length=None, shape=None):
     return array
 
 
+def require_data(name, value):
+    """Raise unless ``value`` is a dataset."""
+    if not isinstance(value, NextTokenData):
+        raise TypeError(f"{name} is of type {type(value).__name__}; NextTokenData is needed")
+
+
+def require_number(name, value, good, needed):
+    """Raise unless ``value`` is a finite real number for which ``good`` holds."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must {needed}")
+    if not (abs(value) <= sys.float_info.max and good(value)):
+        raise ValueError(f"{name} is {value}; it must {needed}")
+
+
+def as_integer(name, value, least=-np.inf):
+    """Return ``value`` as an integer of at least ``least`` (nothing, 0 or 1), or explain."""
+    kind = {0: "a nonnegative", 1: "a positive"}.get(least, "an")
+    needed = f"be {kind} integer (below {COUNTABLE})"
+    require_number(name, value, lambda x: x == int(x) and least <= x < COUNTABLE, needed)
+    return int(value)
+
+
+def as_seed(name, value):
+    """Return ``value`` if it seeds a generator: a nonnegative integer or a sequence of them."""
+    try:
+        np.random.SeedSequence(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{name} is {value!r}; it must be a nonnegative integer or a sequence of them"
+        ) from None
+    return value
+
+
+def _require_lengths(name, rows):
+    largest = np.abs(rows).max(1)
+    if (odd := (largest > 0) & ((largest < LENGTHS[0]) | (largest > LENGTHS[1]))).any():
+        j = int(np.argmax(odd))
+        raise ValueError(
+            f"{name}[{j}] has the largest entry {largest[j]:g} in absolute value; it must be zero "
+            f"or lie between {LENGTHS[0]:g} and {LENGTHS[1]:g}"
+        )
+
+
 def as_indices(name, value):
     """Return ``value`` as a fresh 1-D integer array, or explain."""
-    array = np.array(value)
-    if array.size == 0:
+    try:
+        array = np.array(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is not a flat sequence of integers: {error}") from None
+    if array.size == 0 and array.dtype.kind == "f":
         array = array.astype(int)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+    if array.ndim != 1 or not np.can_cast(array.dtype, np.int64) or array.dtype.kind == "b":
         raise ValueError(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; "
             "it must be a flat sequence of integers"
@@ -342,8 +419,17 @@ def require_distributions(name, rows):
         )
 
 
-def _require_range(name, sequences, V):
-    for i, s in enumerate(sequences):
-        if s.size and (s.min() < 0 or s.max() >= V):
-            bad = int(s[(s < 0) | (s >= V)][0])
-            raise ValueError(f"{name}[{i}] holds the token {bad}; tokens must lie in 0…{V - 1}")
+def _as_sequences(sequences):
+    try:
+        sequences = list(sequences)
+    except TypeError:
+        raise TypeError(
+            f"sequences is of type {type(sequences).__name__}; it must hold sequences of integers"
+        ) from None
+    return [as_indices(f"sequences[{i}]", s) for i, s in enumerate(sequences)]
+
+
+def require_range(name, tokens, V):
+    """Raise unless all tokens lie in ``0 … V−1``."""
+    if (bad := tokens[(tokens < 0) | (tokens >= V)]).size:
+        raise ValueError(f"{name} holds the token {bad[0]}; tokens must lie in 0…{V - 1}")

@@ -6,7 +6,14 @@ from importlib.resources import files
 
 import numpy as np
 
-from ntpnb.data import NextTokenData
+from ntpnb.data import (
+    NextTokenData,
+    as_indices,
+    as_integer,
+    as_seed,
+    require_data,
+    require_range,
+)
 from ntpnb.priority import token_priority
 
 DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused
@@ -44,11 +51,14 @@ def overparameterized(seed=1, vocab_size=10, num_contexts=50, dim=60, support_si
     ----------
     T24 (002) App. A, Figs 3–5; App. B of 001.
     """
+    sizes = {"vocab_size": vocab_size, "num_contexts": num_contexts, "dim": dim}
+    vocab_size, num_contexts, dim = (as_integer(name, size, 1) for name, size in sizes.items())
+    support_size = as_integer("support_size", support_size)
     if not 1 <= support_size <= vocab_size:
         raise ValueError(
             f"support_size is {support_size}; it must lie between 1 and vocab_size = {vocab_size}"
         )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(as_seed("seed", seed))
     H = rng.standard_normal((num_contexts, dim))
     supports = rng.permuted(np.tile(np.arange(vocab_size), (num_contexts, 1)), axis=1)
     P = np.zeros((num_contexts, vocab_size))
@@ -59,14 +69,16 @@ def overparameterized(seed=1, vocab_size=10, num_contexts=50, dim=60, support_si
 
 def lecun_init(data, seed):
     """LeCun's initialization: independent normals of variance one over the fan-in ``q``, (p, q)."""
+    require_data("data", data)
     p, q = data.shape
-    return np.random.default_rng(seed).standard_normal((p, q)) / np.sqrt(q)
+    return np.random.default_rng(as_seed("seed", seed)).standard_normal((p, q)) / np.sqrt(q)
 
 
 def uniform_init(data, seed):
     """Independent uniforms on ``±1/√q``, shape (p, q): what L24's experiments start from."""
+    require_data("data", data)
     p, q = data.shape
-    return np.random.default_rng(seed).uniform(-1, 1, (p, q)) / np.sqrt(q)
+    return np.random.default_rng(as_seed("seed", seed)).uniform(-1, 1, (p, q)) / np.sqrt(q)
 
 
 def figure2():
@@ -157,12 +169,18 @@ def attention_trials(
         ("tokens", tokens, ("distinct", "independent")),
         ("labels", labels, ("sequence", "priority")),
     ):
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise ValueError(f"{name} is {value!r}; it must be one of {known}")
     if kind == "cyclic" and labels == "priority":
         raise ValueError('labels="priority" never gives cyclic data; use labels="sequence"')
     K, n, T = (6, 6, 4) if kind == "cyclic" else (8, 4, 6)
-    K, n, T = vocab_size or K, num_sequences or n, length or T
+    sizes = {"vocab_size": vocab_size, "num_sequences": num_sequences, "length": length}
+    K, n, T = (
+        default if size is None else as_integer(name, size, 1)
+        for (name, size), default in zip(sizes.items(), (K, n, T), strict=True)
+    )
+    dim, num_trials = as_integer("dim", dim, 1), as_integer("num_trials", num_trials, 0)
+    seed = as_integer("seed", seed, 0)
     if tokens == "distinct" and T > K:
         raise ValueError(f"length is {T}; distinct tokens allow at most vocab_size = {K}")
     kept, drawn, rejected, degenerate = [], 0, 0, 0
@@ -230,12 +248,14 @@ class TextCorpus:
             A ``length`` outside 1 … number of words.
         """
         text = np.concatenate(self.verses)
-        if not 1 <= length <= len(text):
+        if not 1 <= as_integer("length", length) <= len(text):
             raise ValueError(f"length is {length}; it must lie between 1 and {len(text)} words")
         return text[(np.arange(len(text))[:, None] + np.arange(length)) % len(text)]
 
     def spell(self, tokens):
         """Write tokens as words, separated by spaces."""
+        tokens = as_indices("tokens", tokens)
+        require_range("tokens", tokens, len(self.words))
         return " ".join(self.words[v] for v in tokens)
 
 
@@ -260,7 +280,7 @@ def text_corpus(num_verses=31):
     """
     text = files("ntpnb").joinpath("data_files/genesis.txt").read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    if not 1 <= num_verses <= len(lines):
+    if not 1 <= as_integer("num_verses", num_verses) <= len(lines):
         raise ValueError(f"num_verses is {num_verses}; it must lie between 1 and {len(lines)}")
     verses = [re.findall(r"[a-z']+", line.lower()) for line in lines[:num_verses]]
     words = tuple(sorted({word for verse in verses for word in verse}))

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ntpnb.comparison import Comparison, compare
+from ntpnb.data import as_indices, as_integer, require_number
 from ntpnb.finite import FinitePart
-from ntpnb.loss import as_weights, cross_entropy, excess_loss
+from ntpnb.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.stack import Stack
 
 RECORDS_PER_RUN = 200
@@ -81,8 +82,8 @@ class Adam:
     def __post_init__(self):
         _require_positive_step(self.step)
         for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
+            require_number(name, getattr(self, name), lambda x: 0 <= x < 1, "lie in [0, 1)")
+        require_number("epsilon", self.epsilon, lambda x: x > 0, "be positive")
 
     def _start(self, problem, W):
         first, second = np.zeros_like(W), np.zeros_like(W)
@@ -113,9 +114,9 @@ class SGD:
 
     def __post_init__(self):
         _require_positive_step(self.step)
-        if self.batch_size != int(self.batch_size) or self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}; it must be a positive integer")
-        if self.over not in ("contexts", "sequences"):
+        as_integer("batch_size", self.batch_size, 1)
+        as_integer("seed", self.seed, 0)
+        if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
             raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
 
     def _start(self, problem, W):
@@ -129,10 +130,10 @@ class SGD:
 
     def _draws(self, i, pi, P, block=256):
         """Yield the batch's context frequencies, shape (1, m), and targets, shape (V, m)."""
-        rng = np.random.default_rng([self.seed, i])
+        rng = np.random.default_rng([int(self.seed), i])
         law = pi if self.over == "contexts" else pi * P
         while True:
-            counts = rng.multinomial(self.batch_size, law.ravel() / law.sum(), size=block)
+            counts = rng.multinomial(int(self.batch_size), law.ravel() / law.sum(), size=block)
             for drawn in counts.reshape(block, *law.shape) / self.batch_size:
                 context = drawn.sum(0, keepdims=True)
                 yield context, context * P if self.over == "contexts" else drawn
@@ -249,9 +250,19 @@ def start_at(problems, init, single):
 def iterate(problem, method, record, W):
     """Move ``W``, shape (n, p, q), in place; the recorded matrices, shape (n, r, p, q)."""
     kept = np.empty((len(record), *W.shape))
+    if not isinstance(method, GD | NGD | Adam | SGD):
+        raise TypeError(
+            f"method is of type {type(method).__name__}; one of GD, NGD, Adam or SGD is needed"
+        )
     advance, done = method._start(problem, W), 0
     for r, until in enumerate(record):
-        advance(done, until)
+        with np.errstate(all="ignore"):
+            advance(done, until)
+        if not (largest := np.abs(W).max(initial=0.0)) <= LARGEST:
+            raise ValueError(
+                f"step is {method.step:g}, too large: after {until} steps W has the entry "
+                f"{largest:g}; none may be larger than {LARGEST:g}"
+            )
         kept[r], done = W, until
     return np.swapaxes(kept, 0, 1)
 
@@ -274,17 +285,15 @@ def log_grid(steps):
 
 def record_grid(steps, record=None):
     """Return the steps to record, shape (r,), or explain what is wrong with the two arguments."""
-    if steps != int(steps) or steps < 0:
-        raise ValueError(f"steps is {steps}; it must be a nonnegative integer")
+    steps = as_integer("steps", steps, 0)
     if record is None:
-        return log_grid(int(steps))
-    record = np.array(record)
-    good = record.ndim == 1 and record.size and np.issubdtype(record.dtype, np.integer)
+        return log_grid(steps)
+    record = as_indices("record", record)
+    good = record.ndim == 1 and record.size
     if not (good and (np.diff(record) > 0).all() and record[0] >= 0 and record[-1] <= steps):
         raise ValueError(f"record must be increasing integers between 0 and steps = {steps}")
-    return record.astype(np.int64)
+    return record
 
 
 def _require_positive_step(step):
-    if not (np.isfinite(step) and step > 0):
-        raise ValueError(f"step is {step}; it must be positive and finite")
+    require_number("step", step, lambda x: x > 0, "be positive and finite")

@@ -1,18 +1,21 @@
 """Gradient flow in logarithmic time, and the term next to ``W^mm log t`` that it tends to."""
 
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import scipy.linalg as sla
 from scipy.integrate import solve_ivp
 
 from ntpnb.comparison import Comparison, compare
-from ntpnb.coordinates import Coordinates
+from ntpnb.coordinates import Coordinates, unit_scale
+from ntpnb.data import as_floats
 from ntpnb.errors import ConvergenceError
 from ntpnb.loss import as_weights
 
 SLAVED = np.log(1e13)  # settling times after which the tied coordinates lag by rounding only
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
+EVALUATIONS = 20_000  # ordinary flows take hundreds
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 NEWTON_STEPS = 200
 
@@ -78,7 +81,7 @@ def gradient_flow(data, log_times, init=None):
     ----------
     T24 (002) Thm 2 and L24 (004) Thm 3, in the limit of small steps.
     """
-    log_times = np.array(log_times, dtype=np.float64)
+    log_times = as_floats("log_times", log_times)
     if log_times.ndim != 1 or not log_times.size or not (np.diff(log_times) > 0).all():
         raise ValueError("log_times must be an increasing sequence of numbers")
     if not np.isfinite(log_times).all():
@@ -87,7 +90,9 @@ def gradient_flow(data, log_times, init=None):
         init = as_weights("init", init, data)
         if init.ndim != 2:
             raise ValueError(f"init has shape {init.shape}; it needs {data.shape}")
-    at = Coordinates(data, init)
+    scale, unit = unit_scale(data)
+    at = Coordinates(unit, init if init is None else scale * init)
+    given, log_times = log_times, log_times + 2 * np.log(scale)
     n, N = len(at.u_limit), len(at.gram)
     u, a = np.empty((len(log_times), n)), np.empty((len(log_times), N))
     slaved = SLAVED - np.log(_slowest_rate(at))
@@ -107,9 +112,9 @@ def gradient_flow(data, log_times, init=None):
             for known, x, y in zip(early, u, a, strict=True)
         ]
     )
-    W = at.weights(u, a)
+    W = at.weights(u, a) / scale
     norm = np.linalg.norm(W, axis=(-2, -1))
-    return FlowTrace(log_times, W, data.entropy + excess, excess, norm, at.tied_weights(u))
+    return FlowTrace(given, W, data.entropy + excess, excess, norm, at.tied_weights(u) / scale)
 
 
 def _slowest_rate(at):
@@ -146,8 +151,19 @@ def _integrate(system, start, state, times):
     times, repeat = np.unique(times, return_inverse=True)
     if not state.size or times[-1] == start:  # nothing can move
         return np.tile(state, (len(repeat), 1))
+    evaluations = count(1)
+
+    def velocity(s, z):
+        if next(evaluations) > EVALUATIONS:
+            raise ConvergenceError(
+                f"the flow came to log t = {s:g} in {EVALUATIONS} evaluations of its velocity and "
+                "no further: ties whose laws span many decades settle too slowly to be followed",
+                np.inf,
+            )
+        return system(s, z)[0]
+
     solution = solve_ivp(
-        lambda s, z: system(s, z)[0],
+        velocity,
         (start, times[-1]),
         state,
         method="BDF",
@@ -157,7 +173,8 @@ def _integrate(system, start, state, times):
         atol=ABSOLUTE,
     )
     if not solution.success:
-        raise ConvergenceError(f"the flow stopped at log t = {solution.t[-1]:g}", np.inf)
+        reached = max(solution.t, default=start)
+        raise ConvergenceError(f"the flow stopped near log t = {reached:g}", np.inf)
     return solution.y.T[repeat]
 
 
@@ -186,26 +203,43 @@ def next_order_term(data):
     ConvergenceError
         Newton's method did not settle: some tight pair has no multiplier, for example.
     """
-    at = Coordinates(data)
+    scale, unit = unit_scale(data)
+    at = Coordinates(unit)
     flat = at.strict.reshape(-1, at.svm.W.size)
     direction = at.svm.W.ravel()
     tight = flat @ direction < 1 + TIGHT
     logits = at.base_limit
-    total = np.add.reduceat(np.where(at.out, 0.0, np.exp(logits)), at.first)
-    log_odds = (np.log(at.pi) + logits - np.log(total)[at.row])[at.out][tight]
+    tied = np.where(at.out, -np.inf, logits)
+    top = np.maximum.reduceat(tied, at.first)
+    total = top + np.log(np.add.reduceat(np.exp(tied - top[at.row]), at.first))
+    log_odds = (np.log(at.pi) + logits - total[at.row])[at.out][tight]
     _, s, span = sla.svd(flat[tight], full_matrices=False)
     span = span[s > 1e-9 * s[:1].sum()]
     D, goal = flat[tight] @ span.T, span @ direction
-    c = np.zeros(len(span))
+    # Independent tight pairs have one set of multipliers, and this start solves the equations. From
+    # zero the odds may span more decades than there are digits.
+    pull = np.linalg.lstsq(D.T, goal)[0]
+    pull = np.maximum(pull, 1e-6 * pull.max(initial=0.0))
+    c = np.linalg.lstsq(D, log_odds - np.log(pull))[0]
+    slope, change = np.full(len(c), np.inf), np.inf
     for _ in range(NEWTON_STEPS):
-        e = np.exp(log_odds - D @ c)
+        with np.errstate(over="ignore", invalid="ignore"):
+            e = np.exp(log_odds - D @ c)
+            hessian = D.T @ (e[:, None] * D)
+        if not np.isfinite(hessian).all():
+            break
         slope = goal - e @ D
-        step = sla.solve(D.T @ (e[:, None] * D), slope, assume_a="pos")
+        try:
+            step = np.linalg.solve(hessian, slope)
+        except np.linalg.LinAlgError:  # odds far apart
+            break
         change = np.abs(D @ step).max(initial=0.0)
         if np.linalg.norm(slope) <= 1e-12 * np.linalg.norm(goal):
             if change > 1e-3:  # e^{-x} has no minimum, though its slope becomes as small as we like
                 break
-            return at.finite.W + (c @ span).reshape(data.shape)
+            # For κ times the W of unit scale, R is larger by 2 log κ.
+            strict = c @ span + 2 * np.log(scale) * direction
+            return (at.finite.W + strict.reshape(data.shape)) / scale
         # The objective is an exponential along each row: a unit change of exponent is safe.
         c = c - step / max(1.0, change)
     raise ConvergenceError(

@@ -5,17 +5,23 @@ from math import factorial
 import numpy as np
 from scipy.special import logsumexp
 
+from ntpnb.data import as_floats, require_data
+
+LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
 # e^x − 1 − x = x² Σ_k x^k/(k+2)!; at |x| < 0.3 the first dropped term is below one unit roundoff
 _PHI_SERIES = [1 / factorial(k + 2) for k in range(12)][::-1]
 
 
 def as_weights(name, W, data):
     """Return ``W`` as a finite float64 array of shape (..., p, q), or explain."""
-    W = np.asarray(W, dtype=np.float64)
+    require_data("data", data)
+    W = as_floats(name, W)
     if W.ndim < 2 or W.shape[-2:] != data.shape:
         raise ValueError(f"{name} has shape {W.shape}; its last two axes must be {data.shape}")
     if not np.isfinite(W).all():
         raise ValueError(f"{name} has entries that are not finite")
+    if (largest := np.abs(W).max(initial=0.0)) > LARGEST:
+        raise ValueError(f"{name} has the entry {largest:g}; none may be larger than {LARGEST:g}")
     return W
 
 

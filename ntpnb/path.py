@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ntpnb.comparison import Comparison, compare
-from ntpnb.coordinates import Coordinates
+from ntpnb.coordinates import Coordinates, unit_scale
+from ntpnb.data import as_floats
 from ntpnb.errors import ConvergenceError
 
 SETTLED = 60.0  # from −log λ = 60 on, u differs from its limit by less than e^{-60}·60
@@ -81,8 +82,7 @@ def regularization_path(data, radii):
     radii = _increasing("radii", radii)
     if radii[0] <= 0:
         raise ValueError(f"radii[0] is {radii[0]:g}; radii must be positive")
-    solver = _Path(Coordinates(data), "radius")
-    return solver.trace(np.log(radii), radii)
+    return _Path(data, "radius").trace(np.log(radii), radii)
 
 
 def ridge_path(data, log_multipliers):
@@ -112,12 +112,12 @@ def ridge_path(data, log_multipliers):
     ----------
     T24 (002) Thm 1, second form.
     """
-    R = _increasing("−log_multipliers", -np.array(log_multipliers, dtype=np.float64))
-    return _Path(Coordinates(data), "multiplier").trace(R)
+    R = _increasing("−log_multipliers", -as_floats("log_multipliers", log_multipliers))
+    return _Path(data, "multiplier").trace(R)
 
 
 def _increasing(name, values):
-    values = np.array(values, dtype=np.float64)
+    values = as_floats(name, values)
     good = values.ndim == 1 and values.size and np.isfinite(values).all()
     if not (good and (np.diff(values) > 0).all()):
         raise ValueError(f"{name} must be a flat increasing sequence of finite numbers")
@@ -132,8 +132,10 @@ class _Path:
     ``log ‖W‖ = s`` or ``R = s``. Past ``R = SETTLED``, ``u`` stays at its limit.
     """
 
-    def __init__(self, at, by):
-        self.at, self.by = at, by
+    def __init__(self, data, by):
+        self.scale, unit = unit_scale(data)
+        self.at, self.by = Coordinates(unit), by
+        at = self.at
         self.n = len(at.u_limit)
         self.log_pi = np.log(at.pi[at.out])
         log_q = at.log_probs(at.base)
@@ -152,12 +154,14 @@ class _Path:
 
     def trace(self, positions, radii=None):
         """Visit increasing positions and record them."""
-        points = [self._advance(s) for s in positions]
+        move = np.log(self.scale) * (1 if self.by == "radius" else 2)
+        points = [self._advance(s + move) for s in positions]
         u, a, R, residual, excess = (np.stack(x) for x in zip(*points, strict=True))
-        W = self.at.weights(u, a)
+        W = self.at.weights(u, a) / self.scale
         norm = np.linalg.norm(W, axis=(-2, -1))
         radii = norm if radii is None else radii
-        inside = self.at.tied_weights(u)
+        inside = self.at.tied_weights(u) / self.scale
+        R = R - 2 * np.log(self.scale)
         return PathTrace(radii, W, norm, excess, -R, np.exp(-R), residual, inside)
 
     def _advance(self, target):
@@ -185,7 +189,7 @@ class _Path:
         return z[: self.n], z[self.n : -1], z[-1]
 
     def _norm(self, u, a):
-        return np.sqrt(u @ u + a @ self.at.gram @ a)
+        return np.sqrt(u @ u + max(0.0, a @ self.at.gram @ a))
 
     def _correct(self, z, goal):
         """Newton's method at a fixed position: the new ``(z, tangent, residual)``, or None."""

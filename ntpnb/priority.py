@@ -6,6 +6,8 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from ntpnb.data import require_data
+
 
 @dataclass(frozen=True, eq=False)
 class TokenPriority:
@@ -53,6 +55,7 @@ def token_priority(data):
     TokenPriority
         Reduced: one representative (the smallest token) per component.
     """
+    require_data("data", data)
     G, V = len(data.group_names), data.vocab_size
     row_start = data.group_index[:, None] * V  # node (group, token) is group · V + token
     anchor = data.support.argmax(1)[:, None]

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ntpnb._margin_programs import PROX, program
-from ntpnb.data import NextTokenData
+from ntpnb.data import NextTokenData, as_integer, as_seed
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.finite import FinitePart, finite_part
 from ntpnb.flow import FlowTrace, gradient_flow
@@ -338,6 +338,8 @@ def report(data, *, words=None, context_length=2, dim=None, seed=0):
         words, data = _read(data, context_length, dim, seed)
     elif not isinstance(data, NextTokenData):
         raise TypeError(f"data is of type {type(data).__name__}; NextTokenData or str is needed")
+    if words is not None and not isinstance(words, list | tuple):
+        raise TypeError(f"words is of type {type(words).__name__}; a list of names is needed")
     if words is not None and len(words) != data.vocab_size:
         raise ValueError(f"words has {len(words)} entries; the vocabulary has {data.vocab_size}")
     order, finite = token_priority(data), finite_part(data)
@@ -419,6 +421,9 @@ def _log_odds(data, order, finite):
 
 
 def _read(text, context_length, dim, seed):
+    context_length = as_integer("context_length", context_length, 1)
+    if dim is not None:
+        dim = as_integer("dim", dim, 1)
     found = re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", text.lower())
     if len(found) <= context_length:
         raise ValueError(
@@ -430,7 +435,7 @@ def _read(text, context_length, dim, seed):
     tokens = [token[word] for word in found]
     starts = range(len(tokens) - context_length)
     contexts = len({tuple(tokens[i : i + context_length]) for i in starts})
-    rng, q = np.random.default_rng(seed), contexts if dim is None else dim
+    rng, q = np.random.default_rng(as_seed("seed", seed)), contexts if dim is None else dim
     return words, NextTokenData.from_sequences(
         [tokens],
         lambda context: rng.standard_normal(q),

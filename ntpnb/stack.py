@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ntpnb.data import require_data
+
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
 FEW_TOKENS = 16
 NEAR = 1e-4  # of the norm of the context weights: residuals above it have twelve digits anyhow
@@ -13,6 +15,7 @@ class Stack:
     def __init__(self, problems):
         first = problems[0] if problems else None
         for i, d in enumerate(problems):
+            require_data(f"data[{i}]" if len(problems) > 1 else "data", d)
             if (d.shape, d.target_probs.shape) != (first.shape, first.target_probs.shape):
                 raise ValueError(
                     f"data[{i}] has W {d.shape} and target_probs {d.target_probs.shape}, data[0] "

@@ -201,7 +201,7 @@ class _TokenwiseSubspace(EqualSubspace):
                 U, s, _ = self._factor(i)
                 rows.append((U / s).T @ self._common_space[holders])
             # QR and no normal equations: nearly parallel contexts make this ill-conditioned.
-            self._Q, self._R = sla.qr(np.concatenate(rows), mode="economic")
+            self._Q = sla.qr(np.concatenate(rows), mode="economic")[0]
 
     def _outside(self, i, scores):
         """Part of the scores of token ``i``, shape (holders, ...), that no row of W can produce."""
@@ -222,7 +222,8 @@ class _TokenwiseSubspace(EqualSubspace):
             for i, holders in enumerate(self._holders):
                 missed[holders] += self._outside(i, targets[i, holders])
             targets = targets - Z @ (Z.T @ missed / self._bound_values)
-        return self._fit(targets)
+        factors = self._factors_in_turn()
+        return self._fitting([targets[i, self._holders[i]] @ U / s for i, (U, s, _) in factors])
 
     def whitening(self):
         """Return a symmetric map ``A`` of ``p × q`` matrices that undoes the embeddings' scales.
@@ -239,28 +240,28 @@ class _TokenwiseSubspace(EqualSubspace):
         return whiten
 
     def _project(self, W):
-        return self._fit(W @ self._h.T)
+        return self._fitting([W[..., i, :] @ Vt.T for i, (_, _, Vt) in self._factors_in_turn()])
 
-    def _fit(self, targets):
-        """``fit`` for targets of shape (..., V, n) per token and component, in unit-norm scores."""
-        reduced = []
-        for i, holders in enumerate(self._holders):
-            U, s, _ = self._factor(i)
-            reduced.append(targets[..., i, holders] @ U / s)
-        Z, c = self._common_space, np.zeros((*targets.shape[:-2], self._count))
-        if Z.shape[1]:
-            right = (np.concatenate(reduced, axis=-1) @ self._Q).reshape(-1, Z.shape[1]).T
-            c = -(Z @ sla.solve_triangular(self._R, right)).T.reshape(c.shape)
-        W = np.empty((*targets.shape[:-2], *self._data.shape))
-        for i, holders in enumerate(self._holders):
-            U, s, Vt = self._factor(i)
-            W[..., i, :] = (reduced[i] + c[..., holders] @ U / s) @ Vt
-        return W
+    def _fitting(self, rows):
+        """Subspace part of a W whose rows are given in the right singular vectors of the ``H_i``.
+
+        Common scores reach the range of Q there. Removing it divides by no singular value, which
+        would cost the digits that nearly parallel contexts lack.
+        """
+        flat = np.concatenate(rows, axis=-1)
+        if self._common_space.shape[1]:
+            flat = flat - flat @ self._Q @ self._Q.T
+        rows = np.split(flat, np.cumsum(self._ranks)[:-1], axis=-1)
+        return np.stack([rows[i] @ Vt for i, (_, _, Vt) in self._factors_in_turn()], axis=-2)
+
+    def _factors_in_turn(self):
+        return ((i, self._factor(i)) for i in range(len(self._holders)))
 
     def _basis(self):
         pairs, T = self._order.equal, np.eye(self._data.vocab_size)
         h = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
-        return _thin_svd(_outer(T[pairs[:, 1]] - T[pairs[:, 2]], h))[2]
+        rows = _outer(T[pairs[:, 1]] - T[pairs[:, 2]], h)
+        return (sla.svd(rows, full_matrices=False)[2] if self.dim else rows)[: self.dim]
 
 
 def _outer(A, B):

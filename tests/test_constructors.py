@@ -66,7 +66,7 @@ def test_from_sequences_by_hand():
         (([[0, 1.5]], one_hot_last, None, None), r"sequences\[0\] has dtype float64"),
         (([[[0], [1]]], one_hot_last, None, None), r"sequences\[0\] has dtype int64 and 2 dim"),
         ((["ab"], one_hot_last, None, None), r"sequences\[0\] has dtype <U2"),
-        (([[0, 1]], one_hot_last, 0, None), r"context_length is 0; it must be at least 1"),
+        (([[0, 1]], one_hot_last, 0, None), r"context_length is 0; it must be a positive integer"),
         (([[0, 1], [1]], one_hot_last, 2, None), r"at least one sequence must be longer than 2"),
         (([], one_hot_last, None, None), r"at least one sequence must be longer than 1"),
         (([[0, 1, 1]], lambda c: 1.0, None, None), r"context_embeddings has 1 dimensions"),
