@@ -172,7 +172,7 @@ def separates(P, W, slack):
     for _ in range(3):
         margin, size = slack + P.need, np.linalg.norm(W)
         if np.abs(margin[P.tied]).max(initial=0.0) <= 1e-9 * size:
-            return margin[P.ordered].min() >= 1e-6 * size
+            return size > 1e-6 and margin[P.ordered].min() >= 1e-6 * size  # not W = 0
         D, e = P.ties()(np.where(P.tied, slack, 0.0), 0.0)
         W, c = W + P.weights(D), c + e
         slack = P.slack(W, c)

@@ -74,7 +74,8 @@ def _by_pair(data, pairs, group):
 
         return solve
 
-    P = SimpleNamespace(U=np.zeros((0, 0)), norm=a * b, reach=b, entries=(np.arange(len(pairs)),))
+    P = SimpleNamespace(U=np.zeros((0, 0)), norm=a * b, entries=(np.arange(len(pairs)),))
+    P.reach = np.minimum(a, 1.0) * b  # tiny tokens take a huge W, which must not excuse its misses
     P.active = np.ones(len(pairs), dtype=bool)
     P.weights = lambda A: left.T @ (A[:, None] * right)
     P.slack = lambda W, c: -((left @ W) * right).sum(1) - P.need
@@ -157,6 +158,6 @@ def _inverted(L):
 
 
 def _norms(X):
-    """Row norms, one for zero rows: those stay zero and make their constraint plain."""
+    """Row norms; for zero rows, which make their constraint plain, the least of the others."""
     norms = np.linalg.norm(X, axis=1)
-    return norms + (norms == 0)
+    return np.where(norms > 0, norms, norms[norms > 0].min(initial=np.inf if norms.any() else 1.0))
