@@ -93,7 +93,7 @@ def _scoreboard(entries, root):
         (outcome, *(counts[outcome, kind] or "–" for kind in _KINDS), meaning)
         for outcome, meaning in _OUTCOMES.items()
     ]
-    text += table(("Outcome", *_KINDS, "Meaning"), rows, (18, *[11] * len(_KINDS), 27))
+    text += table(("Outcome", *_KINDS, "Meaning"), rows, (17, *[12] * len(_KINDS), 23))
     rows = [
         (
             _claim(entry),
