@@ -15,7 +15,7 @@ from ntpnb.loss import as_weights
 
 SLAVED = np.log(1e13)  # settling times after which the tied coordinates lag by rounding only
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
-EVALUATIONS = 20_000  # ordinary flows take hundreds
+EVALUATIONS = 20_000  # ordinary flows take some hundreds, difficult ones some thousands
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 NEWTON_STEPS = 200
 
@@ -121,7 +121,7 @@ def _slowest_rate(at):
     """Rate, at most one, at which the slowest tied coordinate settles at the limit."""
     q = np.where(at.out, 0.0, np.exp(at.log_probs(np.where(at.out, -np.inf, at.base_limit))))
     curvature = ((at.pi * q)[:, None] * at.slopes).T @ at.centred(q, at.slopes)
-    return sla.eigvalsh(curvature).min(initial=1.0)
+    return max(np.finfo(float).tiny, sla.eigvalsh(curvature).min(initial=1.0))
 
 
 def _early(at, s, z):
@@ -157,7 +157,7 @@ def _integrate(system, start, state, times):
         if next(evaluations) > EVALUATIONS:
             raise ConvergenceError(
                 f"the flow came to log t = {s:g} in {EVALUATIONS} evaluations of its velocity and "
-                "no further: ties whose laws span many decades settle too slowly to be followed",
+                "no further; ties that settle over many decades of time are the usual cause",
                 np.inf,
             )
         return system(s, z)[0]

@@ -1,8 +1,8 @@
 """Every public function at the edges: lengths, angles, probabilities and sizes.
 
 The oracles are invariances, for which no reference values are needed: embeddings ``c h`` score
-alike at ``W/c``, rotations turn W, new names permute it, and a context that is listed twice with half its
-probability changes nothing.
+alike at ``W/c``, rotations turn W, new names permute it, and a context that is listed twice with
+half its probability changes nothing.
 """
 
 import tracemalloc
@@ -73,16 +73,8 @@ def answers(data, c=1.0):
 
 
 def agree(found, wanted, *, turn=lambda W: W, within=1e-6, but=()):
-    matrices = [
-        "gradient",
-        "project",
-        "finite_part",
-        "max_margin",
-        "descend",
-        "path",
-        "ridge",
-        "flow",
-    ]
+    matrices = ["gradient", "project", "finite_part", "max_margin", "descend"]
+    matrices += ["path", "ridge", "flow"]
     for name in set(wanted) - set(but):
         a, b = found[name], wanted[name]
         b = turn(b) if name in matrices else b
