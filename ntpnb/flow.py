@@ -15,7 +15,7 @@ from ntpnb.loss import as_weights
 
 SLAVED = np.log(1e13)  # settling times after which the tied coordinates lag by rounding only
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
-EVALUATIONS = 20_000  # ordinary flows take some hundreds, difficult ones some thousands
+EVALUATIONS = 50_000  # ordinary flows take some hundreds, difficult ones some thousands
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 NEWTON_STEPS = 200
 
