@@ -88,8 +88,8 @@ bench: $(VENV)/.ready ## timings against what one would otherwise write (install
 	$(PY) -m pip install --quiet --no-build-isolation --editable '.[bench]'
 	$(PY) -m benchmarks
 
-stress: $(VENV)/.ready ## the property tests with many more examples, new ones on every run
-	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m hypothesis -n 2 --dist loadfile
+stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs
+	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n 2 --dist load
 
 # Without annotations the lock, and with it the key of every notebook, changes only if a pin does.
 lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay (UPGRADE=--upgrade moves all)

@@ -75,13 +75,13 @@ def save(results, tables):
 
 def show(results, tables, images):
     """Write what the book shows: tables, and the plot where both of its parts are known."""
-    _table(tables / "machine.csv", [("", "here"), *results["machine"].items()])
+    table(tables / "machine.csv", [("", "here"), *results["machine"].items()])
     for name, columns in TABLES.items():
         records, unit = results.get(PART.get(name, name), ()), UNITS.get(name, 1.0)
         rows = [[_cell(_field(r, column), column, unit) for column in columns] for r in records]
-        _table(tables / f"{name.replace(' ', '_')}.csv", [columns.values(), *rows])
+        table(tables / f"{name.replace(' ', '_')}.csv", [columns.values(), *rows])
     heading = ("part", "against", "race", "of what", "aim", "measured", "reached")
-    _table(tables / "aims.csv", [heading, *_aims(results)])
+    table(tables / "aims.csv", [heading, *_aims(results)])
     if {"margin", "alone"} <= results.keys():
         _replace(images / "scaling.svg", scaling(results))
 
@@ -142,7 +142,8 @@ def _cell(value, name, unit):
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}"
 
 
-def _table(path, rows):
+def table(path, rows):
+    """Write rows as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     _replace(path, text.getvalue())

@@ -9,6 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module, metadata
 from statistics import median
 
+PEAK_UNIT = 2**20 if sys.platform == "darwin" else 2**10
+"""What makes ``ru_maxrss`` MiB: it is in bytes there, else in KiB."""
+
 
 def clock(function, *args):
     """Run a function: its result, and wall and CPU seconds."""
@@ -56,9 +59,7 @@ def isolated(function, *args):
 
 def _with_peak(function, args):
     record = function(*args)
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, else in KiB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    return record | {"peak_mb": peak}
+    return record | {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PEAK_UNIT}
 
 
 def versions(modules):

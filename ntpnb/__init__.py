@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from ntpnb import attention, datasets
+from ntpnb import attention, datasets, thresholds
 from ntpnb.data import NextTokenData
 from ntpnb.descent import GD, NGD, SGD, Adam, descend
 from ntpnb.errors import ConvergenceError, NotSeparableError
@@ -40,5 +40,6 @@ __all__ = [
     "regularization_path",
     "report",
     "ridge_path",
+    "thresholds",
     "token_priority",
 ]

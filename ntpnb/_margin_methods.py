@@ -20,10 +20,10 @@ def active_set(P, A=None, T=None, patience=3):
     """
     A = np.zeros(P.need.shape) if A is None else A
     T = P.active if T is None else T
-    centre, c, fewest, last, stalls, system = A, 0.0, np.inf, np.inf, 0, None
+    centre, c, fewest, last, stalls, system, solved = A, 0.0, np.inf, np.inf, 0, None, None
     while stalls < patience:
-        if system is None:
-            system, A = P.system(T, PROX), np.where(T, A, 0.0)
+        if T is not solved:
+            system, solved, A = P.system(T, PROX, system), T, np.where(T, A, 0.0)
         D, e = system(P.slack(P.weights(A), c) - PROX * (A - centre), -P.imbalance(A))
         A, c = A + D, c + e
         W = P.weights(A)
@@ -34,7 +34,7 @@ def active_set(P, A=None, T=None, patience=3):
         yield A, W, slack, None if count else A - centre
         if count:
             stalls = 0 if count < fewest else stalls + 1
-            fewest, T, system = min(fewest, count), T ^ wrong, None
+            fewest, T = min(fewest, count), T ^ wrong
         else:
             now = residual(P, A, W, slack)
             stalls = 0 if now < 0.5 * last else stalls + 1
@@ -44,11 +44,10 @@ def active_set(P, A=None, T=None, patience=3):
 def interior_point(P, steps=80):
     """Predictor-corrector steps (Mehrotra 1992) with a proximal term, finished by an active set."""
     out, n = P.ordered, np.count_nonzero(P.ordered)
-    s, lam = np.ones(out.shape), np.ones(out.shape)
     A = step = np.where(out, -1.0, 0.0)
-    c, accuracy = 0.0, 1e-5
+    s, c, accuracy = np.ones(out.shape), 0.0, 1e-5
     for _ in range(steps):
-        W = P.weights(A)
+        W, lam = P.weights(A), np.where(out, -A, 1.0)
         slack = P.slack(W, c)
         yield A, W, slack, step
         mu, size = (s * lam)[out].sum() / n, max(1.0, np.linalg.norm(W))
@@ -67,7 +66,6 @@ def interior_point(P, steps=80):
         ds = np.where(out, s / lam * D - pull, 0.0)
         t = 0.995 / max(1.0, (-ds / s).max(), (D / lam)[out].max())
         A, c, s, step = A + t * D, c + t * e, s + t * ds, t * D
-        lam = np.where(out, -A, 1.0)
 
 
 def fista(P):
@@ -78,37 +76,40 @@ def fista(P):
     """
     m, d = P.U.shape
     top = eigvalsh(P.gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
-    A = Y = unknown = np.zeros(P.need.shape)
-    momentum, polish = 1.0, max(40, m // 3)
-    for step in range(1, max(500, 4 * m) + 1):
-        scores = Y @ P.gram if m < 2 * d else P.weights(Y) @ P.U.T
-        X = _project(P, Y - (scores + P.need) / top)
-        if step % 20 == 0 or step == polish:
-            W, tight = P.weights(X), P.tied | (X < 0)
-            c = -np.where(tight, P.slack(W, 0.0), 0.0).sum(0) / tight.sum(0)
+    step, lift, unknown = np.eye(m) - P.gram / top, P.need / top, np.zeros(P.need.shape)
+    A, below = _project(P, -P.need, P.active)
+    Y, momentum, polish = A, 1.0, max(40, m // 5)
+    for k in range(1, max(200, 2 * m) + 1):
+        Z = Y @ step if m < 2 * d else Y - P.weights(Y) @ (P.U.T / top)
+        X, below = _project(P, Z - lift, below)
+        if k % 50 == 0 or k == polish:
+            W = P.weights(X)
+            c = -np.where(below, P.slack(W, 0.0), 0.0).sum(0) / below.sum(0)
             yield X, W, P.slack(W, c), unknown
-        if step == polish:
+        if k == polish:
             polish *= 4
-            yield from active_set(P, X, tight, patience=2)
-        if np.vdot(Y - X, X - A) > 0:
+            yield from active_set(P, X, below, patience=2)
+        move = X - A
+        if np.vdot(Y - X, move) > 0:
             momentum, Y = 1.0, X
         else:
             follow = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-            Y, momentum = X + (momentum - 1) / follow * (X - A), follow
+            Y, momentum = X + (momentum - 1) / follow * move, follow
         A = X
 
 
-def _project(P, Y):
-    """Nearest columns with zero sums and nonpositive ordered entries.
+def _project(P, Y, below):
+    """Nearest columns with zero sums and nonpositive ordered entries, and what is below its bound.
 
-    Column ``j`` shifts by the mean of its tied entries and of the ordered ones below the shift:
-    Newton's method on a concave function, so it ends after a few passes.
+    Column ``j`` shifts by the mean of its entries below their bounds: Newton's method on a concave
+    function, so it ends after a few passes from any guess ``below``.
     """
-    below, previous = P.tied, None
+    previous = None
     while previous is None or (below != previous).any():
-        shift = np.where(below, Y, 0.0).sum(0) / below.sum(0)
-        previous, below = below, P.tied | (P.ordered & (Y < shift))
-    return np.where(below, Y - shift, 0.0)
+        shift = np.einsum("vj,vj->j", below, Y) / below.sum(0)
+        X = np.minimum(Y - shift, P.bound) * P.active
+        previous, below = below, X < P.bound
+    return X, below
 
 
 def least_distance(P):
@@ -134,8 +135,7 @@ def clarabel(P):
     x = cp.Variable(R.shape[1])
     constraints = [R[P.ordered] @ x >= P.need[P.ordered], R[P.tied] @ x == 0]
     problem = cp.Problem(cp.Minimize(cp.sum_squares(x) / 2), constraints)
-    tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-13)
-    problem.solve(solver=cp.CLARABEL, **tolerances)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-13, tol_gap_rel=1e-13, tol_feas=1e-13)
     if problem.status in cp.settings.SOLUTION_PRESENT:
         yield _iterate(P, constraints[0].dual_value, -constraints[1].dual_value)
     else:
@@ -167,10 +167,16 @@ def residual(P, A, W, slack):
 
 
 def separates(P, W, slack):
-    """Whether W, up to rounding, meets all ties and has a clearly positive margin everywhere."""
-    margin, size = slack + P.need, np.linalg.norm(W)
-    ties = np.abs(margin[P.tied]).max(initial=0.0)
-    return ties <= 1e-9 * size and margin[P.ordered].min() >= 1e-6 * size
+    """Whether W, moved until all ties are met, has a clearly positive margin everywhere."""
+    c = slack - P.slack(W, 0.0)
+    for _ in range(3):
+        margin, size = slack + P.need, np.linalg.norm(W)
+        if np.abs(margin[P.tied]).max(initial=0.0) <= 1e-9 * size:
+            return size > 1e-6 and margin[P.ordered].min() >= 1e-6 * size  # not W = 0
+        D, e = P.ties()(np.where(P.tied, slack, 0.0), 0.0)
+        W, c = W + P.weights(D), c + e
+        slack = P.slack(W, c)
+    return False
 
 
 def certificate(P, D):
@@ -181,17 +187,17 @@ def certificate(P, D):
     """
     lam = np.where(P.ordered, np.maximum(-D, 0.0), 0.0)
     error = np.linalg.norm(P.weights(D))
-    if not error < 1e-3 * (lam * P.need).sum():
+    if not error < 1e-4 * (lam * P.need).sum():
         return None
     kept = lam > 10 * error
     D, lam = np.where(P.tied | kept, D, 0.0) / lam.max(), lam / lam.max()
-    metric = np.divide(1e-8, lam**2, out=np.full(lam.shape, 1e-8), where=kept)
-    system, W = P.system(P.tied | kept, metric), P.weights(D)
-    for _ in range(4):
-        D = D + system(P.slack(W, 0.0) + P.need, -P.imbalance(D))[0]
+    metric = np.divide(1e-12, lam**2, out=np.full(lam.shape, 1e-12), where=kept)
+    system = P.system(P.tied | kept, metric)
+    rest, last = np.linalg.norm(P.weights(D)), np.inf
+    while rest < 0.5 * last:
+        D = D + system(P.slack(P.weights(D), 0.0) + P.need, -P.imbalance(D))[0]
         D = np.where(P.ordered, np.minimum(D, 0.0), D)
-        W = P.weights(D)
-        rest = np.linalg.norm(W) + np.linalg.norm(P.imbalance(D))
-        if rest <= 1e-12 * np.abs(D[P.ordered]).sum():
+        rest, last = np.linalg.norm(P.weights(D)) + np.linalg.norm(P.imbalance(D)), rest
+        if rest < 1e-12 * np.abs(D[P.ordered]).sum():
             return D
     return None

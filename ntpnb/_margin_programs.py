@@ -11,7 +11,6 @@ from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.linalg import blas, lapack
 
 PROX = 1e-10  # proximal term that makes every system definite; the methods refine it away
@@ -26,11 +25,13 @@ def program(data, order, dense=False):
     anchor[group] = pairs[:, 1]
     two_level = data.token_embeddings is None and (anchor[group] == pairs[:, 1]).all()
     P = (_by_support if two_level and not dense else _by_pair)(data, pairs, group)
-    strict = np.zeros(P.norm.shape, dtype=bool)
-    strict[tuple(index[len(order.equal) :] for index in P.entries)] = True
-    P.ordered, P.tied = strict, P.active & ~strict
-    P.unit = P.norm[strict].min()  # of W: what makes the largest b one
-    P.need = np.where(strict, P.unit / P.norm, 0.0)
+    P.ordered = np.zeros(P.norm.shape, dtype=bool)
+    P.ordered[tuple(index[len(order.equal) :] for index in P.entries)] = True
+    P.tied = P.active & ~P.ordered
+    P.ties = cache(lambda: P.system(P.tied, PROX))
+    P.bound = np.where(P.tied, np.inf, 0.0)  # of A; zero also off the program
+    P.unit = P.norm[P.ordered].min()  # of W: what makes the largest b one
+    P.need = np.where(P.ordered, P.unit / P.norm, 0.0)
     return P
 
 
@@ -43,102 +44,91 @@ def _by_support(data, pairs, group):
     columns, column = np.unique(group, return_inverse=True)
     norm = _norms(data.group_embeddings[columns])
     U = data.group_embeddings[columns] / norm[:, None]
-    gram = U @ U.T
-    inverse = cache(lambda: _inverse(gram))
+    gram, inverse = U @ U.T, cache(lambda: _inverse(gram))
     active = np.zeros((data.vocab_size, len(columns)), dtype=bool)
     active[pairs[:, 1], column] = active[pairs[:, 2], column] = True
-    P = SimpleNamespace(
-        U=U,
-        gram=gram,
-        active=active,
-        norm=np.broadcast_to(norm, active.shape),
-        reach=norm,
-        entries=(pairs[:, 2], column),
-        weights=lambda A: A @ U,
-        slack=lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0),
-        imbalance=lambda A: A.sum(0),
-        system=lambda T, theta: _RowSystem(gram, inverse, T, theta),
-    )
+    P = SimpleNamespace(U=U, gram=gram, active=active, reach=norm, entries=(pairs[:, 2], column))
+    P.norm = np.broadcast_to(norm, active.shape)
+    P.weights = lambda A: A @ U
+    P.slack = lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0)
+    P.imbalance = lambda A: A.sum(0)
+    P.system = lambda T, theta, old=None: _RowSystem(gram, inverse, T, theta, old)
     return P
 
 
 def _by_pair(data, pairs, group):
     """Any order on any token embeddings; ``A`` has one entry per pair, memory O(pairs²)."""
-    T = data.token_embeddings
-    T = sp.eye_array(data.vocab_size, format="csr") if T is None else T
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
     left, right = T[pairs[:, 2]] - T[pairs[:, 1]], data.group_embeddings[group]
     a, b = _norms(left), _norms(right)
-    left, right = sp.diags_array(1 / a) @ left, right / b[:, None]
-    tokens = left @ left.T
-    gram = (tokens.toarray() if sp.issparse(tokens) else tokens) * (right @ right.T)
-    P = SimpleNamespace(
-        U=None,
-        active=np.ones(len(pairs), dtype=bool),
-        norm=a * b,
-        reach=b,
-        entries=(np.arange(len(pairs)),),
-        weights=lambda A: left.T @ (A[:, None] * right),
-        slack=lambda W, c: -((left @ W) * right).sum(1) - P.need,
-        imbalance=lambda A: np.zeros(0),
-        system=lambda T, theta: _pair_system(gram, T, theta),
-    )
+    left, right = left * (1 / a)[:, None], right / b[:, None]
+    gram = (left @ left.T) * (right @ right.T)
+
+    def system(T, theta, old=None):
+        L = _factor(gram, T.nonzero()[0], np.broadcast_to(theta, T.shape)[T])
+
+        def solve(r, q):
+            D = np.zeros(T.shape)
+            D[T] = lapack.dpotrs(L, r[T], lower=1)[0]
+            return D, q
+
+        return solve
+
+    P = SimpleNamespace(U=np.zeros((0, 0)), norm=a * b, entries=(np.arange(len(pairs)),))
+    P.reach = np.minimum(a, 1.0) * b  # tiny tokens take a huge W, which must not excuse its misses
+    P.active = np.ones(len(pairs), dtype=bool)
+    P.weights = lambda A: left.T @ (A[:, None] * right)
+    P.slack = lambda W, c: -((left @ W) * right).sum(1) - P.need
+    P.imbalance = lambda A: np.zeros(0)
+    P.system = system
     return P
-
-
-def _pair_system(gram, T, theta):
-    L = _factor(gram, T.nonzero()[0], np.broadcast_to(theta, T.shape)[T])
-
-    def solve(r, q):
-        D = np.zeros(T.shape)
-        D[T] = lapack.dpotrs(L, r[T], lower=1)[0]
-        return D, q
-
-    return solve
 
 
 class _RowSystem:
     """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
 
-    With ``θ = PROX`` and a well conditioned G, a row that is tight almost everywhere has
-    ``K_v⁻¹ = Q − Zᵀ Z`` with ``Q = (G + θ)⁻¹`` and Z as small as the complement of J.
+    ``K_v⁻¹ = Fᵀ F``; or, where ``θ = PROX``, G is well conditioned and J is most of the row,
+    ``K_v⁻¹ = Q − Fᵀ F`` with ``Q = (G + θ)⁻¹`` and F as small as the complement of J. Rows are
+    taken from ``old``, a system with the same ``θ``, where their patterns agree.
     """
 
-    def __init__(self, gram, inverse, T, theta):
-        m = T.shape[1]
-        self.T, self.gram, self.theta = T, gram, np.broadcast_to(theta, T.shape)
-        self.Q = inverse() if np.ndim(theta) == 0 else None
-        self.rows, self.kept = T.any(1).nonzero()[0], {}
-        common, near = np.zeros((m, m), order="F"), 0  # Σ_v K_v⁻¹, lower triangle
-        flat = common.T.reshape(-1)  # flat indices are much faster than pairs of arrays
-        for v in self.rows:
-            J, F = block = self._block(v)
-            if J is not None:
-                flat[J[:, None] + J * m] += lapack.dpotri(F, lower=1)[0]
-            elif len(F):
-                blas.dsyrk(-1.0, F, beta=1, c=common, trans=1, lower=1, overwrite_c=1)
-            near += J is None
-            if T.size * m <= KEEP:
+    def __init__(self, gram, inverse, T, theta, old):
+        self.T, self.gram, self.theta, self.kept = T, gram, np.broadcast_to(theta, T.shape), {}
+        if old is not None:
+            self.Q, same = old.Q, (T == old.T).all(1)
+        else:
+            self.Q = inverse() if np.ndim(theta) == 0 and T.mean() > 2 / 3 else None
+        total, near = np.zeros(gram.shape, order="F"), 0  # Σ_v K_v⁻¹, lower triangle
+        for v in range(len(T)):
+            block = old.kept.get(v) if old is not None and same[v] else None
+            J, F = block = block or self._block(v)
+            if J is None:
+                near += 1
+                blas.dsyrk(-1.0, F.T, beta=1, c=total, lower=1, overwrite_c=1)
+            elif len(J):
+                inverse = np.zeros((len(J), len(gram)))
+                inverse[:, J] = lapack.dlauum(F, lower=1)[0].T
+                total.T[J] += inverse
+            if T.size * len(gram) <= KEEP:
                 self.kept[v] = block
-        self.common = _cholesky(common + near * self.Q if near else common)
+        self.common = _factor(total + near * self.Q if near else total, np.arange(len(gram)), 0.0)
 
     def _block(self, v):
-        """``(None, Z)``, or the pattern and the Cholesky factor of ``K_v``."""
+        """``(J, F)``, or ``(None, F)`` where the complement of J is used."""
         J, I = self.T[v].nonzero()[0], (~self.T[v]).nonzero()[0]
-        if self.Q is None or len(J) <= len(I):
-            return J, _factor(self.gram, J, self.theta[v, J])
-        if not len(I):
-            return None, np.zeros((0, len(J)))
-        return None, lapack.dtrtrs(_factor(self.Q, I, 0.0), self.Q[I], lower=1)[0]
+        if self.Q is None or len(J) <= 2 * len(I):
+            return J, _inverted(_factor(self.gram, J, self.theta[v, J]))
+        return None, _inverted(_factor(self.Q, I, 0.0)) @ self.Q[I]
 
     def _rowwise(self, r):
         r = np.where(self.T, r, 0.0)
         D = np.zeros(r.shape) if self.Q is None else r @ self.Q
-        for v in self.rows:
+        for v in range(len(r)):
             J, F = self.kept.get(v) or self._block(v)
             if J is None:
                 D[v] -= (F @ r[v]) @ F
             else:
-                D[v, J] = lapack.dpotrs(F, r[v, J], lower=1)[0]
+                D[v, J] = (F @ r[v, J]) @ F
         return np.where(self.T, D, 0.0)
 
     def __call__(self, r, q):
@@ -149,25 +139,25 @@ class _RowSystem:
 
 def _inverse(gram):
     """``(G + PROX)⁻¹``, or None where it would lose half of the digits."""
-    K = gram + PROX * np.eye(len(gram))
-    Q = np.linalg.inv(K)
-    return Q if np.linalg.norm(K, 1) * np.linalg.norm(Q, 1) < 1e8 else None
+    Q = np.linalg.inv(gram + PROX * np.eye(len(gram)))
+    return Q if np.linalg.norm(gram, 1) * np.linalg.norm(Q, 1) < 1e8 else None
 
 
-def _factor(gram, J, diagonal):
-    K = gram.take(J[:, None] * len(gram) + J)
+def _factor(K, J, diagonal):
+    """Cholesky factor of ``K_JJ + diagonal``, from its lower triangle."""
+    K = K.take(J, 0).take(J, 1)  # much faster than both indices at once
     K.flat[:: len(J) + 1] += diagonal
-    return _cholesky(K)
-
-
-def _cholesky(K):
-    factor, failed = lapack.dpotrf(K, lower=1)
+    factor, failed = lapack.dpotrf(K, lower=1) if len(J) else (K, 0)
     if failed:
         raise np.linalg.LinAlgError("a Newton system is not positive definite")
     return factor
 
 
+def _inverted(L):
+    return lapack.dtrtri(L, lower=1)[0] if len(L) else L
+
+
 def _norms(X):
-    """Row norms, one for zero rows: those stay zero and make their constraint plain."""
-    square = X.multiply(X).sum(1) if sp.issparse(X) else (X * X).sum(1)
-    return np.where(square > 0, np.sqrt(square), 1.0)
+    """Row norms; for zero rows, which make their constraint plain, the least of the others."""
+    norms = np.linalg.norm(X, axis=1)
+    return np.where(norms > 0, norms, norms[norms > 0].min(initial=np.inf if norms.any() else 1.0))

@@ -11,6 +11,7 @@ from ntpnb.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.stack import Stack
 
 RECORDS_PER_RUN = 200
+RESYNC = 100  # steps
 SAFE_SQUARE = 1e-280  # a sum of squares above it has lost nothing to underflow
 
 
@@ -30,11 +31,17 @@ class GD:
         gram, start, scores = self.step * problem.gram, W.copy(), problem.scores(W)
         R, total = np.empty_like(scores), np.zeros_like(scores)
 
+        def settle():
+            np.subtract(start, self.step * problem.pull_back(total), out=W)
+
         def advance(done, until):
-            for _ in range(done, until):
+            for k in range(done, until):
+                if k % RESYNC == 0:  # or rounding would drive the scores away from those of W
+                    settle()
+                    start[...], scores[...], total[...] = W, problem.scores(W), 0.0
                 np.add(total, problem.residuals(scores, R), out=total)
                 np.subtract(scores, R @ gram, out=scores)
-            np.subtract(start, self.step * problem.pull_back(total), out=W)
+            settle()
 
         return advance
 

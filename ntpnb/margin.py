@@ -109,13 +109,15 @@ def _solve(data, solver, progress, separation):
     if not len(order.strict):
         return _proven(data, order, np.zeros(len(order.equal)), "no strict pairs")
     P = program(data, order, dense=solver in ("nnls", "cvxpy"))
-    if solver == "fista" and P.U is None:
+    if solver == "fista" and not P.U.size:
         raise ValueError("solver is 'fista', which needs one-hot tokens and two-level orders")
-    m, d = (0, 0) if P.U is None else P.U.shape
-    large = m > d if separation else m  # for m ≤ d the first step of an active set separates
-    auto = "fista" if large >= FISTA_FROM else "active-set", "interior-point"
+    m, d = P.U.shape
+    first = "fista" if m >= FISTA_FROM else "active-set"
+    if separation:  # for m ≤ d the first step of an active set separates
+        first = "active-set" if m <= d else "interior-point"
+    names = dict.fromkeys((first, "interior-point")) if solver == "auto" else (solver,)
     try:
-        name, A, refused = _search(P, auto if solver == "auto" else (solver,), progress, separation)
+        name, A, refused = _search(P, names, progress, separation)
     except ConvergenceError:
         pairs = len(order.equal) + len(order.strict)
         if solver != "auto" or pairs * np.prod(data.shape) > DENSE:

@@ -2,18 +2,42 @@
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
+from ntpnb._margin_programs import PROX, program
 from ntpnb.data import NextTokenData, as_integer, as_seed
-from ntpnb.errors import NotSeparableError
+from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.finite import FinitePart, finite_part
 from ntpnb.flow import FlowTrace, gradient_flow
+from ntpnb.loss import logits
 from ntpnb.margin import MarginSolution, max_margin
-from ntpnb.priority import token_priority
+from ntpnb.priority import TokenPriority, token_priority
 
-FLOW_UP_TO = 1000  # dominated candidates, in all rows; the flow factors matrices of that size
-LOG_TIMES = np.concatenate([np.linspace(-5, 60, 131), np.geomspace(65, 1e5, 70)])
+FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
+# Natural logarithms of the steps at which the flow is recorded: late, little is left to see.
+LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomspace(60, 1e5, 40)])
+USED = 1e-9  # smallest share of a multiplier that is not rounding
+ANGLES = 30, 10, 1  # degrees
+DRAWN = 12  # decades of steps in the figure
+LISTED, NAMED = 3, 4  # pairs, and tied tokens in each, of the printed report
+REFINEMENTS, SOLVED = 8, 1e-8  # of a linear solve, relative to its right-hand side
+
+
+class Pair(NamedTuple):
+    """One ordered pair: in its context every winner must score above every loser.
+
+    ``share`` is its part of all multipliers. ``context`` is the context's (or group's) name, and
+    ``winners`` and ``losers`` are tuples of tied tokens.
+    """
+
+    share: float
+    context: int
+    winners: tuple
+    losers: tuple
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,108 +47,192 @@ class Report:
     Attributes
     ----------
     data : NextTokenData
+    order : TokenPriority
+        Which tokens tie and which must win.
     finite : FinitePart
+        Where training ends on the tied tokens, and whether the data are ``compatible``.
     svm : MarginSolution or None
-        None where the data are not separable; ``refusal`` then proves it.
-    refusal : NotSeparableError or None
+        Where training goes; None where the data are not separable.
+    refusal : NotSeparableError or ConvergenceError or None
+        The proof that they are not, or why the solvers could not decide.
     flow : FlowTrace or None
-        Gradient flow from zero; None where the data are not separable, where nothing is ordered,
-        or where more than 1000 candidates are dominated.
+        Gradient flow from zero; None where there is no direction to go (not separable, or nothing
+        ordered), or where more than 400 candidates are dominated.
     angle : ndarray or None
         Angle in radians between the flow and ``W^mm``, shape (r,).
-    words : sequence of str or None
+    law : tuple of float or None
+        ``(c, s)`` of the late law ``tan(angle) = c / (log t + s)``, exact as ``t`` grows. From the
+        flow's last point, or without a flow from the multipliers: then ``c`` is a lower bound.
+        None where there is no direction, or where the multipliers are not unique.
+    words : tuple of str or None
         Names of the tokens.
+    drawn : bool
+        Whether the embeddings were drawn at random, as they are for a text.
     """
 
     data: NextTokenData
+    order: TokenPriority
     finite: FinitePart
     svm: MarginSolution | None
-    refusal: NotSeparableError | None
+    refusal: NotSeparableError | ConvergenceError | None
     flow: FlowTrace | None
     angle: np.ndarray | None
+    law: tuple | None
     words: tuple | None
+    drawn: bool
+
+    @property
+    def compatible(self):
+        """Whether some finite ``W`` has all log-odds right (T24 Def. 1)."""
+        return self.finite.compatible
+
+    @property
+    def separable(self):
+        """Whether some ``W`` meets all ties and wins all strict pairs; None where undecided."""
+        return None if isinstance(self.refusal, ConvergenceError) else self.refusal is None
+
+    @property
+    def margin(self):
+        """Largest margin of a matrix of norm one that meets all ties: None where undecided."""
+        if not self.separable:
+            return None if self.separable is None else 0.0
+        return 1 / self.svm.norm if self.svm.norm else np.inf
 
     @property
     def step(self):
-        """The largest step for which gradient descent is proved to descend, ``1/L``."""
+        """A step at which the loss falls in every step of gradient descent, ``1/L``."""
         return 1 / self.data.smoothness if self.data.smoothness else np.inf
 
-    def log10_steps(self, degrees):
-        """Decimal logarithm of the steps of GD, of size ``1/L`` from zero, to come that close.
+    @cached_property
+    def pairs(self):
+        """Pairs that decide ``W^mm``, or contradict each other, heaviest first: list of Pair."""
+        if self.separable is None or not len(self.order.strict):
+            return []
+        weights = self.svm.multipliers if self.separable else self.refusal.certificate
+        shares = weights / weights.sum()
+        heavy = np.argsort(-np.round(shares, 9), kind="stable")
+        position = self.order.positions(self.order.strict)
+        found = []
+        for k in heavy[shares[heavy] > USED]:
+            group, *ends = self.order.strict[k].tolist()
+            labels = self.order.components[position[k]]
+            tied = (tuple(np.flatnonzero(labels == labels[v]).tolist()) for v in ends)
+            found.append(Pair(float(shares[k]), group, *tied))
+        return found
 
-        Read off the gradient flow at ``t = k/L``. ``nan`` where there is no flow, and ``inf``
-        where the angle is not reached by ``log t = 1e5``.
+    def log10_steps(self, degrees):
+        """Decimal logarithm of the steps of GD, of size ``1/L`` from zero, to stay that close.
+
+        Read off the gradient flow at ``t = k/L`` and, beyond its end, off the late law. Without a
+        flow the law alone answers, with a lower bound as the angle tends to zero: at 1 degree
+        still a rough one, at 10 degrees wrong by decades. ``nan`` where there is neither.
+
+        Raises
+        ------
+        ValueError
+            ``degrees`` outside the open interval from 0 to 90.
         """
-        if self.angle is None:
+        if not 0 < degrees < 90:
+            raise ValueError(f"degrees is {degrees}; it must lie between 0 and 90")
+        if self.law is None:
             return np.nan
-        late = np.flatnonzero(~(self.angle <= np.radians(degrees)))
-        if not late.size or late[-1] == len(self.angle) - 1:
-            return np.inf if late.size else -np.inf
-        log_time = self.flow.log_times[late[-1] + 1]
-        return float((log_time - np.log(self.step)) / np.log(10))
+        goal, late = np.radians(degrees), []
+        if self.flow is not None:
+            late = np.flatnonzero(~(self.angle <= goal))
+            if not len(late):
+                return 0.0
+        if len(late) and late[-1] + 1 < len(self.angle):
+            ends = slice(late[-1], late[-1] + 2)
+            cot = 1 / np.tan(self.angle[ends])  # late, it is linear in log t
+            log_time = np.interp(1 / np.tan(goal), cot, self.flow.log_times[ends])
+        else:
+            constant, shift = self.law
+            log_time = constant / np.tan(goal) - shift
+        return max(0.0, float((log_time - np.log(self.step)) / np.log(10)))
 
     def __str__(self):
         """Write the report, a line for each finding."""
-        d, order = self.data, token_priority(self.data)
-        sizes = d.support.sum(1)
+        d, sizes = self.data, self.data.support.sum(1)
+        spread = f"{sizes.min()}" if np.ptp(sizes) == 0 else f"{sizes.min()} to {sizes.max()}"
         lines = [
-            f"{len(d.context_probs)} contexts in {d.context_embeddings.shape[1]} dimensions, "
-            f"{d.vocab_size} tokens, {sizes.min()} to {sizes.max()} next tokens a context",
+            f"{len(d.context_probs)} contexts, {d.vocab_size} tokens; different next "
+            f"tokens of a context: {spread}",
+            f"W has shape {d.shape[0]} × {d.shape[1]}"
+            + (", context embeddings drawn at random" if self.drawn else ""),
             f"entropy {d.entropy:.4g} nats: no training loss is lower",
         ]
-        if self.finite.compatible:
-            lines.append("compatible: some finite W has all log-odds right")
+        if self.compatible:
+            lines.append("compatible: some finite W has the log-odds of all tied tokens right")
         else:
-            lines.append(
-                "not compatible: no W has all log-odds right, so the loss stays above the entropy"
-            )
-        if self.refusal is not None:
-            used = np.count_nonzero(self.refusal.certificate)
-            lines.append(
-                f"not separable: {used} of {len(order.strict)} ordered pairs contradict each "
-                "other, so training ends at finite weights"
-            )
-        elif not len(order.strict):
-            lines.append("nothing is ordered: training ends at finite weights")
+            lines += [
+                "not compatible: no W has the log-odds of all tied tokens right,",
+                "    so the loss stays above the entropy",
+            ]
+        total, used = len(self.order.strict), len(self.pairs)
+        if self.separable is None:
+            lines.append(f"separable or not: {self.refusal}")
+        elif not self.separable:
+            contexts = len({pair.context for pair in self.pairs})
+            lines += [
+                "not separable: there is no W^mm, and the loss stays above the entropy",
+                f"{used} of {total} ordered pairs, in {contexts} contexts, contradict each other",
+            ]
+        elif not total:
+            lines.append("separable, for nothing is ordered: training ends at finite weights")
         else:
-            lines += self._where_it_goes(order)
+            proof = max(self.svm.kkt_residual, 1e-10)
+            lines += [
+                f"separable with margin {self.margin:.4g} (KKT residual at most {proof:.0e}):",
+                "    the weights grow without bound towards W^mm",
+                f"{used} of {total} ordered pairs decide W^mm",
+            ]
+        lines += [f"    {self.spell(pair)}" for pair in self.pairs[:LISTED]]
+        if used > LISTED:
+            lines.append(f"    and {used - LISTED} lighter")
+        if self.separable and total:
+            lines += self._when()
         return "\n".join(lines)
 
-    def _where_it_goes(self, order):
-        svm, name = self.svm, self._name
-        shares = svm.multipliers / svm.multipliers.sum()
-        lines = [
-            f"separable with margin {1 / svm.norm:.4g}: the weights grow without bound towards "
-            f"W^mm (KKT residual {svm.kkt_residual:.0e})",
-            f"{np.count_nonzero(shares > 1e-9)} of {len(shares)} ordered pairs decide W^mm; "
-            "the heaviest, with their shares:",
-        ]
-        for k in np.argsort(-shares, kind="stable")[:3]:
-            group, winner, loser = order.strict[k]
-            if shares[k] > 1e-9:
-                pair = f"{name(winner)} over {name(loser)}"
-                lines.append(f"    {pair} after context {self._context(group)}: {shares[k]:.2g}")
+    def _when(self):
+        if self.law is None:
+            return ["steps to a given angle: not known, for the multipliers are not unique"]
+        known, caution = ANGLES, ""
         if self.flow is None:
-            lines.append("steps to a given angle: not computed for more than 1000 ordered tokens")
-        for degrees in (30, 10, 1) if self.flow is not None else ():
+            known, caution = ANGLES[-1:], " (by the late law, often too few)"
+        lines = [f"steps of gradient descent, of size 1/L = {self.step:.3g} from zero:"]
+        for degrees in known:
             steps = self.log10_steps(degrees)
-            when = f"{np.ceil(10**steps):.0f}" if steps < 6 else f"10^{steps:.1f}"
-            if steps == np.inf:
-                when = "more than 10^43000"
-            lines.append(f"within {degrees}° of W^mm after {when} steps of GD of size 1/L")
+            when = f"{float(f'{10**steps:.2g}'):,.0f}" if steps < 6 else f"10^{steps:.1f}"
+            lines.append(f"    about {when} to come within {degrees}° of W^mm{caution}")
         return lines
+
+    def spell(self, pair):
+        """Write one of :attr:`pairs` in words."""
+        share, context, *ends = pair
+        winners, losers = map(self._tie, ends)
+        return f"{share:.2g}: {winners} > {losers}, after {self.context_name(context)}"
+
+    def _tie(self, tokens):
+        more = " = …" if len(tokens) > NAMED else ""
+        return " = ".join(map(self._name, tokens[:NAMED])) + more
 
     def _name(self, token):
         return str(token) if self.words is None else self.words[token]
 
-    def _context(self, group):
-        contexts = getattr(self.data, "contexts", None)
-        if contexts is None:
-            return str(group)
-        return "'" + " ".join(self._name(v) for v in contexts[group]) + "'"
+    def context_name(self, context):
+        """Name a context by its words where they are known, and by its number otherwise."""
+        contexts = self.data.contexts
+        if contexts is not None:
+            return "'" + " ".join(self._name(v) for v in contexts[context]) + "'"
+        names = self.data.group_names
+        rows = np.array_equal(names, np.arange(len(self.data.context_probs)))
+        return f"context {context}" if rows else f"query {context}"
 
     def plot(self):
-        """Draw the supports' sizes and, where there is a flow, its angle and loss in time.
+        """Draw how many tokens follow, which contexts decide, and the way in time.
+
+        In the style that matplotlib is set to. Without a flow the way is the late law, and the
+        loss is left out; where the data are not separable there is no way to draw.
 
         Returns
         -------
@@ -132,22 +240,64 @@ class Report:
         """
         import matplotlib.pyplot as plt
 
-        fig, axes = plt.subplots(1, 1 if self.flow is None else 3, squeeze=False, figsize=(9, 3))
-        sizes = np.bincount(self.data.support.sum(1))
-        _ = axes[0, 0].bar(np.arange(len(sizes)), sizes, color="#0072b2")
-        _ = axes[0, 0].set(xlabel="next tokens", title="contexts")
+        panels = 4 if self.flow is not None else 2 + (self.law is not None)
+        rows = (panels + 1) // 2
+        fig, axes = plt.subplots(rows, 2, figsize=(7.6, 2.7 * rows), layout="constrained")
+        axes = list(axes.flat)
+        self._draw_supports(axes[0])
+        self._draw_contexts(axes[1])
         if self.flow is not None:
-            steps = (self.flow.log_times - np.log(self.step)) / np.log(10)
-            near = (steps >= 0) & (steps <= 30)
-            for ax, y, title in (
-                (axes[0, 1], np.degrees(self.angle), "angle to W^mm (degrees)"),
-                (axes[0, 2], self.flow.excess, "loss above the entropy (nats)"),
-            ):
-                _ = ax.plot(steps[near], y[near], color="#d55e00")
-                _ = ax.set(xlabel="log10 of GD steps", title=title)
-            _ = axes[0, 2].set_yscale("log")
-        fig.tight_layout()
+            self._draw_way(axes[2])
+            steps = self._log10_flow_steps
+            near = steps <= DRAWN
+            axes[3].plot(steps[near], self.flow.excess[near], color="C0", linestyle="-")
+            axes[3].set(
+                yscale="log", xlabel="log10 of steps of GD", title="loss above the entropy (nats)"
+            )
+        elif panels == 3:
+            self._draw_way(axes[2])
+            axes[3].remove()
         return fig
+
+    @property
+    def _log10_flow_steps(self):
+        return (self.flow.log_times - np.log(self.step)) / np.log(10)
+
+    def _draw_supports(self, ax):
+        sizes, contexts = np.unique(self.data.support.sum(1), return_counts=True)
+        ax.bar(sizes, contexts, color="C0")
+        ax.grid(False, axis="x")
+        ax.set_axisbelow(True)
+        ax.set(xlabel="different next tokens", title="number of contexts")
+        ax.xaxis.get_major_locator().set_params(integer=True)
+
+    def _draw_contexts(self, ax):
+        totals = {}
+        for pair in self.pairs:
+            totals[pair.context] = totals.get(pair.context, 0.0) + pair.share
+        top = sorted(totals, key=lambda c: -round(totals[c], 9))[:8]
+        ax.barh(range(len(top)), [totals[c] for c in top], color="C0")
+        ax.set_yticks(range(len(top)), [self.context_name(c) for c in top])
+        ax.invert_yaxis()
+        ax.grid(False, axis="y")
+        ax.set_axisbelow(True)
+        what = "who decides" if self.separable else "who contradicts"
+        ax.set(title=f"{what}: share of the multipliers")
+
+    def _draw_way(self, ax):
+        if self.flow is None:  # the law holds at small angles only
+            degrees, dash = np.geomspace(5, 1), "--"
+            steps = [self.log10_steps(x) for x in degrees]
+        else:
+            steps, dash = self._log10_flow_steps, "-"
+            near = steps <= DRAWN
+            steps, degrees = steps[near], np.degrees(self.angle[near])
+        ax.plot(steps, degrees, color="C1", linestyle=dash)
+        ax.set(
+            xlabel="log10 of steps of GD",
+            title="angle to $W^{\\mathrm{mm}}$ (degrees)",
+            ylim=(0, None),
+        )
 
 
 def report(data, *, words=None, context_length=2, dim=None, seed=0):
@@ -156,8 +306,8 @@ def report(data, *, words=None, context_length=2, dim=None, seed=0):
     Parameters
     ----------
     data : NextTokenData or str
-        A text is split into lower-case words; every ``context_length`` of them are a context, and
-        its embedding is drawn from the standard normal law.
+        A text is split into lower-case words without punctuation; every ``context_length`` of them
+        in a row are a context, and its embedding is drawn from the standard normal law.
     words : sequence of str, optional
         Names of the tokens. Default for a text: its words.
     context_length, dim, seed : int
@@ -174,8 +324,17 @@ def report(data, *, words=None, context_length=2, dim=None, seed=0):
         A text with fewer than ``context_length + 1`` words, or the wrong number of ``words``.
     TypeError
         Anything else than data or a text.
+    ConvergenceError
+        The finite part, or the flow, was not found to the accuracy promised.
+
+    Examples
+    --------
+    >>> found = report("the cat sat on the mat and the dog sat on the rug")
+    >>> found.separable, len(found.data.contexts), found.words[:3]
+    (True, 9, ('and', 'cat', 'dog'))
     """
-    if isinstance(data, str):
+    drawn = isinstance(data, str)
+    if drawn:
         words, data = _read(data, context_length, dim, seed)
     elif not isinstance(data, NextTokenData):
         raise TypeError(f"data is of type {type(data).__name__}; NextTokenData or str is needed")
@@ -183,23 +342,82 @@ def report(data, *, words=None, context_length=2, dim=None, seed=0):
         raise TypeError(f"words is of type {type(words).__name__}; a list of names is needed")
     if words is not None and len(words) != data.vocab_size:
         raise ValueError(f"words has {len(words)} entries; the vocabulary has {data.vocab_size}")
-    finite, svm, refusal, flow, angle = finite_part(data), None, None, None, None
+    order, finite = token_priority(data), finite_part(data)
+    svm = refusal = flow = angle = law = None
     try:
         svm = max_margin(data)
-    except NotSeparableError as error:
+    except (NotSeparableError, ConvergenceError) as error:
         refusal = error
-    if svm is not None and svm.norm and _dominated(data) <= FLOW_UP_TO:
-        flow = gradient_flow(data, LOG_TIMES)
-        angle = flow.compare(finite, svm).angle
+    if svm is not None and len(order.strict):
+        if np.count_nonzero(_dominated(data, order)) <= FLOW_UP_TO:
+            flow = gradient_flow(data, LOG_STEPS - np.log(data.smoothness))
+            angle = flow.compare(finite, svm).angle
+            law = _law(flow.W[-1] - svm.W * flow.log_times[-1], svm)
+        else:
+            law = _law(_next_order(data, order, finite, svm), svm)
     names = None if words is None else tuple(words)
-    return Report(data, finite, svm, refusal, flow, angle, names)
+    return Report(data, order, finite, svm, refusal, flow, angle, law, names, drawn)
 
 
-def _dominated(data):
-    """Count the candidates, over all rows, that are not tied with the row's in-support tokens."""
-    labels = token_priority(data).components[data.group_index]
+def _dominated(data, order):
+    """Candidates that are not tied with their row's in-support tokens, shape (m, V), bool."""
+    labels = order.components[data.group_index]
     own = np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
-    return np.count_nonzero(data.candidates & (labels != own))
+    return data.candidates & (labels != own)
+
+
+def _law(constant, svm):
+    """``(c, s)`` of ``tan(angle) = c / (log t + s)`` where ``W = W^mm log t + constant``."""
+    if constant is None:
+        return None
+    shift = np.vdot(constant, svm.W) / svm.norm**2
+    return float(np.linalg.norm(constant - shift * svm.W) / svm.norm), float(shift)
+
+
+def _next_order(data, order, finite, svm):
+    """``next_order_term`` where the tight pairs' multipliers are unique, else None.
+
+    Then ``⟨D_k, W̃⟩ = log(π_j q̃_k / λ_k)`` on every tight pair: one more solve with the margin
+    problem's own factors, in memory that grows with contexts and tokens and not with pairs. A flow
+    ends with the same values on F and on these pairs, and its constant is at least as long.
+    """
+    P = program(data, order)
+    tight = svm.multipliers > USED * svm.multipliers.sum()
+    strict = tuple(index[len(order.equal) :][tight] for index in P.entries)
+    log_ratio = _log_odds(data, order, finite)[tight] - np.log(svm.multipliers[tight])
+    on = P.tied.copy()
+    on[strict] = True
+    goal = np.zeros(on.shape)
+    goal[strict] = -log_ratio / P.norm[strict]
+    solve, A, miss = P.system(on, PROX), np.zeros(on.shape), goal
+    shift = np.zeros(on.shape[1:])
+    for _ in range(REFINEMENTS):
+        D, e = solve(miss, -P.imbalance(A))
+        A, shift = A + D, shift + e
+        W = P.weights(A)
+        miss = np.where(on, goal + P.slack(W, shift) + P.need, 0.0)
+    if np.abs(miss).max() > SOLVED * np.abs(goal).max():
+        return None
+    return finite.W + W
+
+
+def _log_odds(data, order, finite):
+    """Log of ``π_j q̃``, a row's odds of leaving the ties, summed over each strict pair's rows."""
+    rows, tokens = np.nonzero(_dominated(data, order))
+    labels = order.components[data.group_index].astype(np.int64)
+    own = np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
+    L = logits(finite.W, data)
+    inside = logsumexp(np.where(labels == own, L, -np.inf), axis=1)
+    odds = data.context_probs[rows] * np.exp(L[rows, tokens] - inside[rows])
+    count = int(order.components.max()) + 1  # of components; a pair of them is one number
+    keys = own[rows, 0] * count + labels[rows, tokens]
+    position = order.positions(order.strict)
+    components = order.components.astype(np.int64)
+    winners, losers = (components[position, order.strict[:, i]] for i in (1, 2))
+    found, inverse = np.unique(keys, return_inverse=True)
+    total = np.zeros(len(found))
+    np.add.at(total, inverse, odds)
+    return np.log(total[np.searchsorted(found, winners * count + losers)])
 
 
 def _read(text, context_length, dim, seed):

@@ -9,9 +9,10 @@ from bs4 import BeautifulSoup
 
 import ntpnb
 from ntpnb.book.project import ROOT, names
-from ntpnb.book.sphinx_ext import pages_url, repository_url
+from ntpnb.book.sphinx_ext import foot, pages_url, repository_url
 
 SITE = ROOT / "_build" / "html"
+GITHUB = "https://github.com/owner/name"
 
 
 def contents():
@@ -71,7 +72,27 @@ def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
         for caption in captions:
             links = [link["href"].rsplit("/")[-1] for link in caption.select("a.download")]
             figure = links[0].removesuffix(".csv")
-            assert links == [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            moves = caption.parent.select(".frames") != []
+            assert links == files + [f"{figure}_frames.svg"] * moves
+
+
+def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
+    for page in contents():
+        soup = BeautifulSoup((site / f"{page}.html").read_text(encoding="utf-8"), "html.parser")
+        shown = soup.select_one(".extra_footer")
+        assert f"Version {ntpnb.__version__}." in shown.text, page
+        target = "#" if page == "changelog" else "changelog.html"
+        assert shown.a["href"].endswith(target), page
+
+
+def test_the_foot_says_where_to_report_an_error_once_that_is_known():
+    context = {"pathto": lambda page: f"{page}.html", "theme_extra_footer": "Licence."}
+    known = dict(context)
+    foot(None, context)
+    assert "Report" not in context["theme_extra_footer"]
+    foot(GITHUB, known)
+    assert f'<a href="{GITHUB}/issues">Report an error</a>' in known["theme_extra_footer"]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +125,7 @@ def test_the_python_names_of_the_notation_exist():
         "fin": fin,
         "svm": svm,
         "run": run,
+        "found": ntpnb.report(data),
         "compared": run.compare(fin, svm),
         "W": svm.W,
         "j": 0,
@@ -116,9 +138,6 @@ def test_the_python_names_of_the_notation_exist():
     for name in listed:
         expression = name.replace("…", "1")
         eval(f"compared{expression}" if name.startswith(".") else expression, known)
-
-
-GITHUB = "https://github.com/owner/name"
 
 
 @pytest.mark.parametrize(

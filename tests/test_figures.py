@@ -23,6 +23,15 @@ _ = axes[0].legend()
 _ = axes[1].imshow(np.arange(6).reshape(2, 3))
 _ = axes[1].fill_between([0, 1], [0, 1], alpha=0.3, hatch="/")
 figures.save(fig, "drawn", {"x": np.arange(3) / 3}, 0)
+
+
+def draw(fig, k):
+    ax = fig.subplots()
+    _ = ax.plot([0, k], label="$W$")
+    _ = ax.legend()
+
+
+figures.save_frames(draw, ["one", "two"], "moved", {"x": np.arange(2)}, 0, control="Move")
 """
 
 
@@ -58,7 +67,9 @@ def test_two_processes_write_the_same_bytes(tmp_path):
         }
         subprocess.run([sys.executable, "-c", DRAW], check=True, cwd=place, env=environment)
         written.append({p.name: p.read_bytes() for p in sorted((place / "out").iterdir())})
-    assert written[0].keys() == {f"drawn.{suffix}" for suffix in ("png", "svg", "pdf", "csv")}
+    suffixes = ("png", "svg", "pdf", "csv")
+    names = {f"{name}.{suffix}" for name in ("drawn", "moved") for suffix in suffixes}
+    assert written[0].keys() == names | {"moved_frames.svg"}
     assert written[0] == written[1]
 
 

@@ -25,6 +25,7 @@ PUBLIC = {
     "equal_subspace": "data",
     "finite_part": "data",
     "max_margin": "data solver",
+    "report": "data words context_length dim seed",
     "is_separable": "data",
     "descend": "data method steps init record",
     "GD": "step",

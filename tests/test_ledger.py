@@ -2,12 +2,13 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 import tiny_project
 
-from ntpnb.book import claims, collect, ledger
+from ntpnb.book import claims, collect, ledger, project
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
@@ -248,5 +249,58 @@ def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     assert "not yet" in pages["statements"]
     assert "`0123456789abcdef`" in pages["reproducibility"]
     assert "{download}`CSV <../figures/tiny.csv>`" in pages["reproducibility"]
+    assert "::::{dropdown} 1 claims (reproduced: 1)" in pages["scoreboard"]
     collect.collect(root)
     assert pages == {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
+
+
+def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):
+    root = tiny_project.make(tmp_path)
+    claims_file = tiny_project.CLAIMS.replace("near: 12, ", "near: 11, ")
+    claims_file += "  explained: 'nb/01_tiny.ipynb#why'\n"
+    tiny_project.write(root / "book/claims/01_tiny.yml", claims_file)
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    collect.collect(root)
+    text = (root / "book/scoreboard.md").read_text()
+    row = "{ref}`does not reproduce <why>` in {doc}`nb/01_tiny`"
+    assert text.index("## Where") < text.index(row) < text.index("## Tiny")
+    assert "1 claims (does not reproduce: 1)" in text
+
+
+def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
+    root = tiny_project.make(tmp_path)
+    statements = tiny_project.STATEMENTS.replace('{where: "Fig. 2"', '{where: "Fig. 2", drawn: odd')
+    tiny_project.write(
+        root / "book/statements.yml", statements + "  fig3: {where: Fig. 3, what: x}"
+    )
+    seconds = "notebook,seconds,MiB\n01_tiny,1.5,80\n"
+    tiny_project.write(root / "benchmarks/results/notebooks.csv", seconds)
+    figures = [
+        {"figure": name, "seed": seed, "data": "0" * 64}
+        for name, seed in (("other", 7), ("t24_fig1_toy", [1, 2, 3]), ("odd", None))
+    ]
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, *figures])
+    collect.collect(root)
+    text = (root / "book/reproducibility.md").read_text()
+    papers, others = text.split("## All other figures")
+    cells = [line.strip(" *-") for line in papers.splitlines() if " - " in line][6:]
+    rows = [cells[i : i + 5] for i in range(0, len(cells), 6)]
+    notebook = "{doc}`nb/01_tiny`"
+    assert rows == [
+        ["T24, Fig. 1", "`t24_fig1_toy`", notebook, "1–3", "1.5"],
+        ["T24, Fig. 2", "`odd`", notebook, "none", "1.5"],
+        ["T24, Fig. 3", "not yet", "—", "—", "—"],
+    ]
+    assert "`other`" in others
+    assert "`odd`" not in others
+
+
+def test_every_figure_of_the_papers_is_drawn():
+    texts = "".join(path.read_text("utf-8") for path in project.ROOT.glob("notebooks/*.md"))
+    saved = set(re.findall(r'figures\.save\(\s*fig,\s*"(\w+)"', texts))
+    for id, entry in claims.statements().items():
+        if ".fig" in id:
+            name = id.replace(".", "_")
+            named = [figure for figure in saved if f"{figure}_".startswith(f"{name}_")]
+            assert named or entry.get("drawn") in saved, id
+            assert not (named and "drawn" in entry), id

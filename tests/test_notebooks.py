@@ -9,6 +9,7 @@ import ast
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,7 +76,11 @@ def test_every_figure_cell_shows_the_saved_image_with_alt_text_caption_and_data(
     for cell in code(notebook):
         images = [o for o in cell.outputs if "image/png" in o.get("data", {})]
         saved = [record["figure"] for record in project.records({"cells": [cell]}, "figure")]
-        assert len(images) == len(saved) == cell.source.count("figures.save(")
+        assert (
+            len(images)
+            == len(saved)
+            == len(re.findall(r"figures\.save(?:_frames)?\(", cell.source))
+        )
         if saved:
             [image], [name] = images, saved
             shown = base64.b64decode(image.data["image/png"])

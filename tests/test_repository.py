@@ -130,6 +130,25 @@ def test_every_import_is_a_declared_need(folder, extras):
     assert imported(folder) <= names_of(declared) | {"ntpnb"}
 
 
+def test_every_direct_need_has_its_reason_beside_it():
+    lines = [
+        line.strip()
+        for name in ("pyproject.toml", "requirements.in")
+        for line in (ROOT / name).read_text("utf-8").splitlines()
+    ]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    needs = [
+        *build,
+        *PROJECT["dependencies"],
+        *(need for extra in EXTRAS.values() for need in extra),
+    ]
+    stated = [f'"{need}",' for need in needs] + requirement_lines(ROOT / "requirements.in")
+    assert len(stated) > 40
+    for need in stated:
+        [line] = [line for line in lines if line.split("#")[0].strip() == need]
+        assert len(line.partition("#")[2].split()) >= 2, f"{need}: why is it needed?"
+
+
 # -- lock and environment -------------------------------------------------------------------------
 
 
@@ -188,7 +207,7 @@ def test_post_build_installs_the_package_and_opens_text_notebooks():
 
 
 def test_workflows_are_valid_by_the_published_schema():
-    assert [path.name for path in WORKFLOWS] == ["book.yml", "tests.yml"]
+    assert [path.name for path in WORKFLOWS] == ["book.yml", "tests.yml", "weekly.yml"]
     assert not schema_errors("github-workflows", *WORKFLOWS)
 
 

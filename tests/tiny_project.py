@@ -1,7 +1,10 @@
 """A book of one or two tiny notebooks, for tests of the machinery without the mathematics."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from ntpnb.book import project
@@ -96,6 +99,44 @@ def make(root):
     for name in ("requirements.lock", "pyproject.toml"):
         shutil.copy(project.ROOT / name, root / name)
     return root
+
+
+def make_two(root):
+    """Write a book of two notebooks that differ in names and numbers."""
+    root = make(root)
+    second = NOTEBOOK.replace("scale = 2.0", "scale = 3.0").replace('"tiny"', '"other"')
+    write(root / "notebooks/02_other.md", second.replace("t24.fig1.sum", "t24.fig2.sum"))
+    claims = CLAIMS.replace("t24.fig1.sum", "t24.fig2.sum").replace("12", "18")
+    write(root / "book/claims/02_other.yml", claims)
+    return root
+
+
+def only(root, code):
+    """Replace the notebooks by one, 01_tiny, of a single cell."""
+    header, *_ = NOTEBOOK.partition("```")
+    shutil.rmtree(root / "notebooks")
+    write(root / "notebooks/01_tiny.md", f"{header}```{{code-cell}} ipython3\n{code}\n```\n")
+
+
+def command(root, *arguments, **options):
+    """Start ``python -m ntpnb.book`` in a project, in a process group of its own."""
+    environment = os.environ | {"PYTHONPATH": str(root)} | options.pop("env", {})
+    return subprocess.Popen(
+        [sys.executable, "-m", "ntpnb.book", *arguments],
+        cwd=root,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def contents(root, *places):
+    """Bytes of every file under the given places."""
+    paths = [p for place in places for p in sorted((root / place).rglob("*")) if p.is_file()]
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 def pretend(root, name, records):

@@ -1,11 +1,11 @@
-"""Command line of the book: ``python -m ntpnb.book run | stale | collect``."""
+"""Command line of the book: ``python -m ntpnb.book run | stale | collect | compare``."""
 
 import argparse
 import sys
 
 import yaml
 
-from . import collect, execute, project, runner
+from . import collect, compare, execute, project, runner
 
 
 def _parser():
@@ -26,6 +26,14 @@ def _parser():
     )
     commands.add_parser("stale", help="say which notebooks would run, and why")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
+    against = commands.add_parser("compare", help="compare figures with another machine's")
+    against.add_argument("folder", metavar="FOLDER", help="the other machine's figures/")
+    against.add_argument(
+        "--tolerance",
+        type=float,
+        default=compare.TOLERANCE,
+        help="accepted difference relative to an array's largest entry (default: %(default)s)",
+    )
     return parser
 
 
@@ -45,6 +53,19 @@ def _experiment(names, assignments):
     print(target)
 
 
+def _compare(folder, tolerance):
+    """Print what `compare.compare` finds; return how many figures differ."""
+    results = []
+    for figure, same, differences in compare.compare(folder, tolerance):
+        print(f"{figure}: {'ok' if same else 'different'}")
+        for name, value in differences.items():
+            print(f"  {name}: {'on one side only' if value is None else f'{value:.1e}'}")
+        results.append(same)
+    different = results.count(False)
+    print(f"{len(results)} figures, {different} different (tolerance {tolerance:g})")
+    return different
+
+
 def main(arguments=None):
     """Run a command; return its exit status."""
     options = _parser().parse_args(arguments)
@@ -55,12 +76,14 @@ def main(arguments=None):
                 print(f"{name}: {reason or 'up to date'}")
         elif options.command == "collect":
             print(f"{len(collect.collect())} claims")
+        elif options.command == "compare":
+            return int(bool(_compare(options.folder, options.tolerance)))
         elif options.parameters:
             _experiment(options.names, options.parameters)
         else:
             names = runner.redraw(options.figure) if options.figure else options.names
             return int(bool(runner.run(names, force=options.force, jobs=options.jobs)))
-    except (ValueError, execute.NotebookError) as error:
+    except (ValueError, OSError, execute.NotebookError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -27,8 +27,7 @@ def figures(root=project.ROOT):
 
 def read_manifest(root=project.ROOT):
     """Read `figures/manifest.json`; empty where no figure was drawn yet."""
-    path = Path(root) / "figures/manifest.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return project.read_json(Path(root) / "figures/manifest.json", {})
 
 
 def write_manifest(names, root=project.ROOT):
@@ -43,7 +42,8 @@ def write_manifest(names, root=project.ROOT):
         if name in names:
             data = hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
             stored = project.read_executed(name, root)["metadata"]["ntpnb"]
-            rows[figure] = row | {"data": data, "key": stored["key"]}
+            rows[figure] = {k: row[k] for k in ("notebook", "seed")}
+            rows[figure] |= {"data": data, "key": stored["key"]}
         elif figure in (old := read_manifest(root)):
             rows[figure] = old[figure]
     project.write(

@@ -1,9 +1,14 @@
 """Executing one notebook, and cleaning what differs between two runs of it."""
 
 import ast
+import contextlib
 import hashlib
 import json
+import logging
+import os
+import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from . import project
@@ -11,8 +16,8 @@ from . import project
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class NotebookError(RuntimeError):
-    """A notebook failed; the message names its cell and ends with the error."""
+class NotebookError(Exception):
+    """A notebook failed; the message is one line that names notebook, cell and error."""
 
 
 def key(name, parameters=None, root=project.ROOT):
@@ -90,8 +95,11 @@ def _manager(environment):
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    argv.append("--log-level=ERROR")  # it would warn, for each notebook, that TCP is not encrypted
+    # -P keeps the script's own folder, with names such as `figures`, off the notebook's path.
+    launcher = str(Path(__file__).with_name("kernel.py"))
+    argv = [sys.executable, "-P", launcher, "-f", "{connection_file}"]
+    # It would warn that TCP is not encrypted, and print a traceback where it is stopped in a cell.
+    argv.append("--log-level=CRITICAL")
     spec = KernelSpec(argv=argv, language="python", display_name="Python 3", env=environment)
 
     class ThisPython(AsyncKernelManager):
@@ -100,6 +108,27 @@ def _manager(environment):
             return spec
 
     return ThisPython
+
+
+def _explain(error, name, cell, root):
+    """Put an error into a line; a failed cell's traceback goes to a file that the line names."""
+    where = f"{name}, cell [{cell}]" if cell else name
+    if isinstance(error, TimeoutError):
+        return f"{where}: ran longer than {_limit()} s (NTPNB_CELL_SECONDS sets another limit)"
+    if isinstance(error, RuntimeError):
+        return f"{where}: the kernel died, or never answered"
+    traceback = re.sub("\x1b\\[[0-9;]*m", "", "\n".join(error.traceback))
+    line = re.search(r"^Cell In\[\d+\], (line \d+)", traceback, re.MULTILINE)
+    path = root / "_build" / f"{name}.traceback.txt"
+    with contextlib.suppress(OSError):  # on a full disk the line must do
+        project.write(path, traceback + "\n")
+    message = " ".join(f"{error.ename}: {error.evalue}".split())
+    return f"{where}{', ' + line[1] if line else ''}: {message} (see {path.relative_to(root)})"
+
+
+def _limit():
+    """Seconds that one cell may run: what takes longer hangs."""
+    return int(os.environ.get("NTPNB_CELL_SECONDS", "600"))
 
 
 def execute(name, target, parameters=None, root=project.ROOT):
@@ -124,7 +153,7 @@ def execute(name, target, parameters=None, root=project.ROOT):
     ValueError
         For a parameter that the notebook does not have.
     NotebookError
-        Where a cell fails.
+        Where a cell fails or runs too long, or the kernel is missing or dies.
     """
     import nbformat
     import papermill
@@ -137,6 +166,10 @@ def execute(name, target, parameters=None, root=project.ROOT):
     environment = _THREADS | {"PYTHONPATH": str(root), "NTPNB_FIGURES": str(figures)}
     folder = project.executed(name, root).parent
     folder.mkdir(parents=True, exist_ok=True)
+    if find_spec("ipykernel") is None:
+        raise NotebookError(f"{name}: ipykernel is missing from {sys.executable}; run make")
+    cells = []
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the error says the same
     try:
         notebook = papermill.execute_notebook(
             notebook,
@@ -146,10 +179,11 @@ def execute(name, target, parameters=None, root=project.ROOT):
             cwd=folder,
             kernel_manager_class=_manager(environment),
             coalesce_streams=True,  # how prints are split into messages is a matter of timing
+            execution_timeout=_limit(),
+            on_cell_execute=lambda cell, cell_index: cells.append(cell_index),
         )
-    except papermill.PapermillExecutionError as error:
-        tail = "\n".join(str(error).splitlines()[-15:])
-        raise NotebookError(f"{name}, cell [{error.exec_count}]:\n{tail}") from None
+    except (papermill.PapermillExecutionError, TimeoutError, RuntimeError) as error:
+        raise NotebookError(_explain(error, name, len(cells), root)) from None
     seconds = _seconds(notebook)
     _clean(notebook, stored)
     project.write(target, nbformat.writes(notebook) + "\n")

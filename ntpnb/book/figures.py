@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
 
+from .frames import save_frames
 from .saving import save
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "curves",
     "four_panels",
     "save",
+    "save_frames",
     "use_style",
 ]
 

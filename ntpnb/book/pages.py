@@ -1,11 +1,13 @@
 """The generated pages, as MyST Markdown: scoreboard, statements, errata, reproducibility."""
 
+import csv
 import re
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 from .claims import comparison, covers
+from .compare import TOLERANCE
 from .ledger import describe, shown
 from .project import ROOT, title
 
@@ -19,6 +21,7 @@ _OUTCOMES = {
     "does not reproduce": "the value differs from what the paper prints",
     "wrong as printed": "the print itself is shown to be wrong",
 }
+_NOTABLE = ("wrong as printed", "does not reproduce", "reproduced with a stated change")
 _KINDS = ("theorem", "figure", "number", "erratum", "beyond")
 _AFFECTS = {
     "statement": "a theorem or lemma as stated",
@@ -41,7 +44,8 @@ def plain(text):
 
 def table(header, rows, widths):
     """Write a list-table: unlike a pipe table it survives a ``|`` inside mathematics."""
-    lines = ["```{list-table}", ":header-rows: 1", f":widths: {' '.join(map(str, widths))}", ""]
+    lines = ["```{list-table}", ":header-rows: 1", ":class: ledger"]
+    lines += [f":widths: {' '.join(map(str, widths))}", ""]
     for row in (header, *rows):
         lines += [f"{'*' if not number else ' '} - {cell}" for number, cell in enumerate(row)]
     return "\n".join([*lines, "```", ""])
@@ -70,6 +74,13 @@ def _claim(entry):
     return f"{plain(entry['statement'])}{where}{change} `{entry['id']}`"
 
 
+def _counted(entries):
+    """Say how often each outcome occurs, the notable ones first."""
+    counts = Counter(entry["outcome"] for entry in entries)
+    order = [*_NOTABLE, *(outcome for outcome in _OUTCOMES if outcome not in _NOTABLE)]
+    return ", ".join(f"{outcome}: {counts[outcome]}" for outcome in order if counts[outcome])
+
+
 def _scoreboard(entries, root):
     """Every claim with its printed, expected and measured value, and the outcome that follows."""
     counts = Counter((entry["outcome"], entry["kind"]) for entry in entries)
@@ -82,9 +93,26 @@ def _scoreboard(entries, root):
         (outcome, *(counts[outcome, kind] or "–" for kind in _KINDS), meaning)
         for outcome, meaning in _OUTCOMES.items()
     ]
-    text += table(("Outcome", *_KINDS, "Meaning"), rows, (20, *[9] * len(_KINDS), 35))
+    text += table(("Outcome", *_KINDS, "Meaning"), rows, (17, *[12] * len(_KINDS), 23))
+    rows = [
+        (
+            _claim(entry),
+            plain(entry["printed"]["text"]),
+            _value(entry),
+            f"{_outcome(entry)} in {_notebook(entry['notebook'])}",
+        )
+        for outcome in _NOTABLE
+        for entry in entries
+        if entry["outcome"] == outcome
+    ]
+    text += "\n## Where the print and the run differ\n\n" + (
+        "Everything that is not simply reproduced. The rest of this page repeats these claims "
+        "among all the others, chapter by chapter.\n\n"
+    )
+    text += table(("Claim", "Printed", "Measured", "Outcome"), rows, (44, 18, 14, 24))
     header = ("Claim", "Printed", "Expected", "Measured", "Outcome")
     for name in dict.fromkeys(entry["notebook"] for entry in entries):
+        of = [entry for entry in entries if entry["notebook"] == name]
         rows = [
             (
                 _claim(entry),
@@ -93,12 +121,12 @@ def _scoreboard(entries, root):
                 _value(entry),
                 _outcome(entry),
             )
-            for entry in entries
-            if entry["notebook"] == name
+            for entry in of
         ]
-        text += f"\n## {title(name, root)}\n\nMeasured in {_notebook(name)}.\n\n" + table(
-            header, rows, (40, 15, 17, 13, 15)
-        )
+        text += f"\n## {title(name, root)}\n\n"
+        text += f"::::{{dropdown}} {len(of)} claims ({_counted(of)})\n"
+        text += f"Measured in {_notebook(name)}.\n\n"
+        text += table(header, rows, (38, 15, 17, 14, 16)) + "::::\n"
     return text
 
 
@@ -116,12 +144,10 @@ def _errata(entries, paper):
                 "; ".join(printed),
                 "; ".join(plain(entry["meant"]) for entry in meant),
                 "; ".join(dict.fromkeys(_AFFECTS[entry["affects"]] for entry in meant)),
-                f"{{ref}}`executed <{place.split('#')[1]}>`",
+                f"{{ref}}`here <{place.split('#')[1]}>`",
             )
         )
-    return table(
-        ("Where", "Printed", "Meant", "Affects", "Counterexample"), rows, (22, 24, 30, 13, 11)
-    )
+    return table(("Where", "Printed", "Meant", "Affects", "Shown"), rows, (21, 24, 31, 15, 9))
 
 
 def _statements(entries, statements):
@@ -159,46 +185,99 @@ def _versions(root):
     return [("python", project["requires-python"])] + [(name, locked[name]) for name in _PACKAGES]
 
 
-def _reproducibility(figures, root):
+def _seconds(root):
+    """Read how long each notebook took, where ``python -m benchmarks.notebooks`` measured it."""
+    path = Path(root) / "benchmarks/results/notebooks.csv"
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
+
+
+def _seed(seed):
+    """Write one seed or several, consecutive ones from first to last."""
+    if not isinstance(seed, list):
+        return "none" if seed is None else str(seed)
+    if len(seed) > 2 and seed == list(range(seed[0], seed[-1] + 1)):
+        return f"{seed[0]}–{seed[-1]}"
+    return ", ".join(map(str, seed))
+
+
+def _drawn(id, statement, figures):
+    """List the figures that redraw a figure of a paper: named after it, or named by the entry."""
+    name = id.replace(".", "_")
+    of = [row for row in figures if f"{row['figure']}_".startswith(f"{name}_")]
+    return of or [row for row in figures if row["figure"] == statement.get("drawn")]
+
+
+def _reproducibility(figures, statements, root):
     """How the figures are made, from what, and the hash of the data behind each."""
     text = """# Reproducibility
 
 `make book` runs every notebook whose text, claims, package sources or locked environment changed,
-or one of whose figures is missing or has other data; `make figures` runs all of them. Each run
-starts a fresh kernel with one BLAS thread and explicit seeds, so the same machine type gives the
-same bytes. Another processor may change last digits: the notebooks print, and the tests compare,
-only what survives that. Run times are written to `_build/timings.json`, apart from everything
-that is compared.
+or one of whose figures is missing or has other data; `make figures` runs all of them, and
+`make figures FIG=t24-fig4` only the one that draws that figure. Each run starts a fresh kernel with
+one BLAS thread and explicit seeds, so the same machine type gives the same bytes. Another processor
+may change last digits: the notebooks print, and the tests compare, only what survives that.
+
+## The papers' figures
+
+Every figure is written to `figures/` under the name given here, as PNG, SVG and PDF, and the
+plotted arrays as CSV: columns `array`, `i`, `j` and `value`, where `i` and `j` index an array's
+entries. A figure with a slider has all its frames, one below the other, in `NAME_frames.svg`
+besides. Seconds are those of the whole notebook ({ref}`on this machine <artifact-hardware>`), which
+is what one figure costs; the characters after "CSV" begin the sha256 of its data.
+
+"""
+    seconds = _seconds(root)
+
+    def cells(row):
+        return (
+            f"`{row['figure']}`",
+            _notebook(row["notebook"]),
+            _seed(row["seed"]),
+            seconds.get(row["notebook"], "—"),
+            f"{{download}}`CSV <../figures/{row['figure']}.csv>` `{row['data'][:16]}`",
+        )
+
+    header, widths = ("File", "Notebook", "Seed", "Seconds", "Data"), (27, 25, 9, 13, 26)
+    rows, of_papers = [], []
+    for id, statement in statements.items():
+        if re.fullmatch(r"\w+\.fig\d+", id):
+            found = _drawn(id, statement, figures)
+            of_papers += found
+            name = f"{id.partition('.')[0].upper()}, {plain(statement['where'])}"
+            rows += [(name, *cells(row)) for row in found] or [(name, "not yet", *["—"] * 4)]
+    text += table(("Figure", *header), rows, (13, *widths))
+    text += "\n## All other figures\n\n"
+    text += table(header, [cells(row) for row in figures if row not in of_papers], widths)
+    text += f"""
+(compare-figures)=
+## Compare with another machine
+
+Draw the figures on both, carry one machine's `figures/` over, and compare the data:
+
+```sh
+.venv/bin/python -m ntpnb.book compare FOLDER
+```
+
+For each array of each figure it prints the largest difference between two entries, relative to the
+array's largest entry. A figure is `ok` where every array is on both sides, in the same shape, and
+none differs by more than `--tolerance`, by default `{TOLERANCE:g}`. The exit status is zero only if
+every figure of `FOLDER` is `ok`.
+
+Between processors of one architecture nearly everything agrees to many more digits than that.
+Normalized gradient descent with a fixed step does not, on cyclic data and with general heads: it
+overshoots and amplifies rounding ({{ref}}`the plateau of Fig. 4b <ad-plateau>`). Figures of such
+runs are then `different`, single trials most; what the book claims of them are bounds on averages
+and medians, which survive.
 
 ## Environment
 
 """
     rows = [(f"`{name}`", plain(version)) for name, version in _versions(root)]
     text += table(("Package", "Version"), rows, (40, 60))
-    text += """
-All packages are pinned with their hashes in `requirements.lock`.
-
-## Figures
-
-Every figure is written to `figures/` as PNG, SVG and PDF, with the plotted arrays as CSV: columns
-`array`, `i`, `j` and `value`, where `i` and `j` index an array's entries.
-
-"""
-    rows = [
-        (
-            f"`{row['figure']}`",
-            _notebook(row["notebook"]),
-            "none" if row["seed"] is None else plain(row["seed"]),
-            f"`{row['data'][:16]}`",
-            f"{{download}}`CSV <../figures/{row['figure']}.csv>`",
-        )
-        for row in figures
-    ]
-    return text + table(
-        ("Figure", "Notebook", "Seed", "sha256 of the data begins", "Data"),
-        rows,
-        (28, 28, 12, 22, 10),
-    )
+    return text + "\nAll packages are pinned with their hashes in `requirements.lock`.\n"
 
 
 def generate(entries, statements, figures, root=ROOT):
@@ -216,5 +295,5 @@ def generate(entries, statements, figures, root=ROOT):
     return {
         "scoreboard.md": _HEADER + _scoreboard(entries, root),
         "statements.md": _HEADER + _statements(entries, statements),
-        "reproducibility.md": _HEADER + _reproducibility(figures, root),
+        "reproducibility.md": _HEADER + _reproducibility(figures, statements, root),
     } | {f"errata_{paper}.txt": _errata(entries, paper) for paper in _PAPERS}

@@ -32,9 +32,18 @@ def executed(name, root=ROOT):
 def read_executed(name, root=ROOT):
     """Read an executed notebook as plain JSON; a notebook never executed has no cells."""
     path = executed(name, root)
-    if not path.exists():
-        return {"metadata": {}, "cells": []}
-    return json.loads(path.read_text(encoding="utf-8"))
+    notebook = read_json(path, {"metadata": {}, "cells": []})
+    if not (isinstance(notebook, dict) and {"metadata", "cells"} <= notebook.keys()):
+        raise ValueError(f"{path}: not a notebook; delete it and run again")
+    return notebook
+
+
+def read_json(path, missing):
+    """Read a generated JSON file; give `missing` where it does not exist."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error}); delete it and run again") from None
 
 
 def records(notebook, kind):
@@ -79,3 +88,10 @@ def write(path, content):
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sweep(root=ROOT):
+    """Remove the temporary files of `write` that a killed run left behind."""
+    for folder in ("_build", "_build/nb", "book", "book/nb", "figures"):
+        for path in (Path(root) / folder).glob(".*.tmp"):
+            path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from . import collect, project
-from .execute import execute, key
+from .execute import NotebookError, execute, key
 
 _SUFFIXES = ("png", "svg", "pdf", "csv")
 
@@ -30,7 +30,8 @@ def stale(name, root=project.ROOT):
     notebook, drawn = project.read_executed(name, root), collect.read_manifest(root)
     for record in project.records(notebook, "figure"):
         figure = record["figure"]
-        files = [Path(root) / "figures" / f"{figure}.{suffix}" for suffix in _SUFFIXES]
+        endings = [f".{suffix}" for suffix in _SUFFIXES] + ["_frames.svg"] * ("frames" in record)
+        files = [Path(root) / "figures" / f"{figure}{ending}" for ending in endings]
         if not all(path.exists() for path in files):
             return f"figure {figure} is missing"
         if drawn.get(figure, {}).get("key") != notebook["metadata"]["ntpnb"]["key"]:
@@ -102,8 +103,8 @@ def _work(name, reason, force, root):
 def _keep(timings, root):
     """Add run times to `_build/timings.json`, the one file that is different on every run."""
     path = Path(root) / "_build/timings.json"
-    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    project.write(path, json.dumps(old | timings, indent=1, sort_keys=True) + "\n")
+    timings = project.read_json(path, {}) | timings
+    project.write(path, json.dumps(timings, indent=1, sort_keys=True) + "\n")
 
 
 def run(names=(), *, force=False, jobs=2, root=project.ROOT):
@@ -116,6 +117,7 @@ def run(names=(), *, force=False, jobs=2, root=project.ROOT):
     list of str
         The names of the notebooks that failed.
     """
+    project.sweep(root)
     reasons = {name: "forced" if force else stale(name, root) for name in select(names, root)}
     waiting = {name: reason for name, reason in reasons.items() if reason}
     failed = []
@@ -134,7 +136,8 @@ def run(names=(), *, force=False, jobs=2, root=project.ROOT):
                     _note(f"{name}: {timing['seconds']} s, {left}")
                 except Exception as error:
                     failed.append(name)
-                    _note(f"{name}: failed, {left}\n{error}")
+                    line = " ".join(str(error).split())
+                    _note(line if isinstance(error, NotebookError) else f"{name}: {line}")
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise

@@ -30,7 +30,7 @@ _METADATA = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-_DPI = 140
+DPI = 140
 
 
 def _columns(data, prefix=""):
@@ -62,7 +62,21 @@ def _csv(data):
     return text.getvalue().encode()
 
 
-def save(fig, name, data, seed):
+def render(fig, suffix):
+    """Return a figure as a file of one kind, the same bytes on every run."""
+    buffer = io.BytesIO()
+    options = {"pil_kwargs": {"optimize": True}} if suffix == "png" else {}
+    with mpl.rc_context(_OUTPUT):
+        fig.savefig(buffer, format=suffix, dpi=DPI, metadata=_METADATA[suffix], **options)
+    return buffer.getvalue()
+
+
+def folder():
+    """Where figures are saved."""
+    return Path(os.environ.get("NTPNB_FIGURES", project.ROOT / "figures"))
+
+
+def save(fig, name, data, seed, *, frames=None):
     """Save a figure with the data behind it, show it in the notebook and close it.
 
     Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv`` (in the folder that the environment
@@ -82,6 +96,8 @@ def save(fig, name, data, seed):
         row an entry.
     seed : int, list of int or None
         Seed of the generator; None where nothing is random.
+    frames : dict, optional
+        What `save_frames` records besides.
 
     Raises
     ------
@@ -94,23 +110,19 @@ def save(fig, name, data, seed):
         raise ValueError(
             f"data: a mapping from names to the plotted arrays is needed, found {data!r:.60}"
         )
-    folder = Path(os.environ.get("NTPNB_FIGURES", project.ROOT / "figures"))
     files = {"csv": _csv(data)}
-    with mpl.rc_context(_OUTPUT):
-        for suffix, metadata in _METADATA.items():
-            buffer = io.BytesIO()
-            options = {"pil_kwargs": {"optimize": True}} if suffix == "png" else {}
-            fig.savefig(buffer, format=suffix, dpi=_DPI, metadata=metadata, **options)
-            files[suffix] = buffer.getvalue()
-            fig.set_layout_engine("none")  # the first file's layout serves all, at half the time
+    for suffix in _METADATA:
+        files[suffix] = render(fig, suffix)
+        fig.set_layout_engine("none")  # the first file's layout serves all, at half the time
     plt.close(fig)
     for suffix, content in files.items():
-        project.write(folder / f"{name}.{suffix}", content)
+        project.write(folder() / f"{name}.{suffix}", content)
+    record = {
+        "figure": name,
+        "seed": np.array(seed).tolist(),
+        "data": hashlib.sha256(files["csv"]).hexdigest(),
+    }
     project.show(
         {"text/plain": f"Figure {name}", "image/png": b64encode(files["png"]).decode()},
-        {
-            "figure": name,
-            "seed": np.array(seed).tolist(),
-            "data": hashlib.sha256(files["csv"]).hexdigest(),
-        },
+        record | ({"frames": frames} if frames else {}),
     )

@@ -1,18 +1,22 @@
-"""Sphinx extension of the book: links beside figures, and what needs the book's public address.
+"""Sphinx extension of the book: links and sliders at figures, and what needs the book's address.
 
 A button that leads nowhere is worse than none, so nothing is assumed: the address comes from the
 build's environment, from the package's metadata or from the checkout, in this order.
 """
 
+import json
 import os
 import re
 import subprocess
+from html import escape
 from importlib import metadata
 from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
+
+from . import project
 
 HOSTED = re.compile(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?")
 
@@ -78,25 +82,58 @@ def _use_address(app, config, repository):
     }
 
 
+def slider(name, frames):
+    """Write the slider of a figure that moves; `book/_static/frames.js` shows it and reads it.
+
+    Parameters
+    ----------
+    name : str
+        The figure's name.
+    frames : dict
+        What `ntpnb.book.figures.save_frames` recorded.
+    """
+    texts, start = frames["texts"], frames["start"]
+    return f"""
+<div class="frames" data-texts="{escape(json.dumps(texts, ensure_ascii=False))}" hidden>
+<label for="frames-{name}">{escape(frames["control"])}</label>
+<input type="range" id="frames-{name}" min="0" max="{len(texts) - 1}" value="{start}"
+ autocomplete="off" aria-valuetext="{escape(texts[start])}">
+<output for="frames-{name}" aria-live="off">{escape(texts[start])}</output>
+</div>
+"""
+
+
 class FigureLinks(SphinxTransform):
-    """Add to a caption that offers a figure's data its vector files and its notebook."""
+    """Add to a caption that offers a figure's data its other files, its notebook and its slider."""
 
     default_priority = 250  # before Sphinx collects what a page lets one download
 
     def apply(self):
         """Complete every caption of the page."""
-        text = f"../../notebooks/{Path(self.env.docname).name}.md"
+        notebook = Path(self.env.docname).name
+        drawn = project.read_executed(notebook, Path(self.env.srcdir).parent)
+        frames = {
+            record["figure"]: record["frames"]
+            for record in project.records(drawn, "figure")
+            if "frames" in record
+        }
         for data in list(self.document.findall(addnodes.download_reference)):
             figure, csv, _ = data["reftarget"].rpartition(".csv")
             if not csv or not isinstance(data.parent, nodes.caption):
                 continue
-            links = [("SVG", f"{figure}.svg"), ("PDF", f"{figure}.pdf"), ("code", text)]
-            place = data.parent.index(data) + 1
+            links = [("SVG", f"{figure}.svg"), ("PDF", f"{figure}.pdf")]
+            links += [("code", f"../../notebooks/{notebook}.md")]
+            caption, name = data.parent, Path(figure).name
+            if name in frames:
+                links += [("all frames", f"{figure}_frames.svg")]
+                control = nodes.raw("", slider(name, frames[name]), format="html")
+                caption.parent.insert(caption.parent.index(caption), control)
+            place = caption.index(data) + 1
             for label, target in reversed(links):
                 link = data.deepcopy()
                 link["reftarget"], link.children = target, []
                 link += nodes.literal("", label, classes=["xref", "download"])
-                data.parent.insert(place, [nodes.Text(" · "), link])
+                caption.insert(place, [nodes.Text(" · "), link])
 
 
 # Accessibility slips of the tools beneath: what they write, what it should be.
@@ -111,6 +148,16 @@ def _repair(app, pagename, templatename, context, doctree):
         context["body"] = context["body"].replace(written, meant)
 
 
+def foot(repository, context):
+    """Add to a page's foot the version, what changed, and where to report an error."""
+    links = {"What changed": context["pathto"]("changelog")}
+    if repository is not None:
+        links["Report an error"] = f"{repository}/issues"
+    context["theme_extra_footer"] += f" Version {metadata.version('ntpnb')}." + "".join(
+        f' <a href="{target}">{text}</a>.' for text, target in links.items()
+    )
+
+
 def setup(app):
     """Register the extension; Sphinx calls this."""
     repository = _repository(app.srcdir)
@@ -121,4 +168,5 @@ def setup(app):
         app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
     app.add_transform(FigureLinks)
     app.connect("html-page-context", _repair)
+    app.connect("html-page-context", lambda *page: foot(repository, page[3]))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

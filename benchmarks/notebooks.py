@@ -1,0 +1,47 @@
+"""Seconds and peak memory of every notebook, one at a time: ``python -m benchmarks.notebooks``.
+
+Each is executed from cold, in processes of its own, and only its figures are kept.
+"""
+
+import resource
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks import report
+from benchmarks.timing import PEAK_UNIT, isolated, versions
+from ntpnb.book import execute, project
+
+TABLES = Path(__file__).parent / "results"
+MACHINE = ("architecture", "cores", "memory", "load average", "Python", "BLAS", "numpy", "scipy")
+
+
+def measure(name, root=project.ROOT):
+    """Execute one notebook: wall seconds, its kernel's start included, and the kernel's peak."""
+    with TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        execute.execute(name, Path(folder) / f"{name}.ipynb", root=root)
+        seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / PEAK_UNIT
+    return {"seconds": seconds, "kernel_mb": peak}
+
+
+def main():
+    """Measure all notebooks and write the two tables that the book shows."""
+    rows = []
+    for name in project.names():
+        record = isolated(measure, name)
+        rows.append((name, record["seconds"], record["kernel_mb"]))
+        print(f"{name}: {record['seconds']:.1f} s, {record['kernel_mb']:.0f} MiB", flush=True)
+    rows.append(
+        ("all, one after another", sum(row[1] for row in rows), max(row[2] for row in rows))
+    )
+    cells = [(name, f"{seconds:.1f}", f"{peak:.0f}") for name, seconds, peak in rows]
+    report.table(TABLES / "notebooks.csv", [("notebook", "seconds", "MiB"), *cells])
+    machine = report.machine(isolated(versions, report.PACKAGES))
+    rows = [(name, machine[name]) for name in MACHINE]
+    report.table(TABLES / "notebooks_machine.csv", [("", "here"), *rows])
+
+
+if __name__ == "__main__":
+    main()

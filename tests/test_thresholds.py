@@ -1,0 +1,168 @@
+"""Threshold formulas against simulation and closed forms; the search against a full scan."""
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+
+import ntpnb
+from ntpnb import thresholds
+
+PAIRS = [(2, 1), (4, 1), (5, 2), (6, 5), (10, 6), (30, 3)]
+
+
+@pytest.mark.parametrize("support_size", [1, 2, 5, 20])
+@pytest.mark.parametrize("outside", [0, 1, 3, 12, 40])
+def test_law_of_pooled_tokens_is_a_law(outside, support_size):
+    law = thresholds.pooled_law(outside, support_size)
+    assert law.min() > -1e-13
+    assert law.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_law_keeps_nine_digits_for_a_hundred_tokens():
+    for support_size in (1, 100, 10**6):
+        law = thresholds.pooled_law(100, support_size)
+        assert law.sum() == pytest.approx(1, abs=1e-9)
+    assert law @ np.arange(101) == pytest.approx(50, abs=0.1)  # each is above the mean, or not
+
+
+@pytest.mark.parametrize(("V", "S"), PAIRS)
+def test_law_and_threshold_meet_simulated_distances(V, S):
+    """The minimum over c by sorting, without any pooling formula."""
+    draws = 40_000
+    g = np.random.default_rng([V, S]).standard_normal((draws, V))
+    inside, outside = g[:, :S], -np.sort(-g[:, S:], axis=1)
+    sums = np.cumsum(np.column_stack([inside.sum(1), outside]), axis=1)
+    c = (sums / np.arange(S, V + 1)).max(1)[:, None]
+    distance = ((inside - c) ** 2).sum(1) + (np.maximum(outside - c, 0) ** 2).sum(1)
+    error = 4 * distance.std() / np.sqrt(draws)
+    assert abs(distance.mean() - thresholds.separability_threshold(V, S) * (V - 1)) < error
+    law = thresholds.pooled_law(V - S, S)
+    counted = np.bincount((outside > c).sum(1), minlength=V - S + 1) / draws
+    assert (np.abs(counted - law) < 4.5 * np.sqrt(law * (1 - law) / draws) + 1e-4).all()
+
+
+def test_thresholds_in_closed_form():
+    assert thresholds.separability_threshold(2, 1) == pytest.approx(1 / 2, abs=1e-14)
+    for S in range(1, 12):
+        one = thresholds.separability_threshold(S + 1, S)  # one token outside: tied half the time
+        assert one == pytest.approx((S - 1 / 2) / S, abs=1e-13)
+        two = (S - np.arcsin(1 / (S + 1)) / np.pi) / (S + 1)  # two: a plane, hence an arcsine
+        assert thresholds.separability_threshold(S + 2, S) == pytest.approx(two, abs=1e-13)
+        assert thresholds.separability_threshold(S + 1, S + 1) == 1
+        assert thresholds.compatibility_threshold(S + 1, S) == pytest.approx((S - 1) / S)
+    assert thresholds.transition_width(2, 1, 100) == pytest.approx(0.05, abs=1e-13)
+
+
+def test_unequal_supports_are_averaged_and_spread_wider():
+    mixed = {1: 0.25, 4: 0.75}
+    for f in (thresholds.separability_threshold, thresholds.compatibility_threshold):
+        assert f(6, mixed) == pytest.approx(0.25 * f(6, 1) + 0.75 * f(6, 4))
+        assert f(6, {3: 1.0}) == f(6, 3)
+    within = [thresholds.transition_width(6, S, 9) ** 2 for S in (1, 4)]
+    means = [thresholds.separability_threshold(6, S) for S in (1, 4)]
+    between = 0.25 * 0.75 * (means[1] - means[0]) ** 2 / 9
+    expected = np.sqrt(0.25 * within[0] + 0.75 * within[1] + between)
+    assert thresholds.transition_width(6, mixed, 9) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("sizes", [0, 6, {2: 0.5}, {1: 1.5, 2: -0.5}, {1: 0.5, 6: 0.5}])
+def test_impossible_supports_are_refused(sizes):
+    with pytest.raises(ValueError, match="support"):
+        thresholds.separability_threshold(5, sizes)
+
+
+def test_too_many_tokens_are_refused():
+    with pytest.raises(ValueError, match="101 tokens"):
+        thresholds.separability_threshold(102, 1)
+
+
+def test_random_data_have_the_sizes_asked_for():
+    rng = np.random.default_rng(0)
+    assert (thresholds.random_data(rng, 6, 4, 50).support.sum(1) == 4).all()
+    sizes = thresholds.random_data(rng, 6, {1: 0.3, 5: 0.7}, 400).support.sum(1)
+    assert set(sizes) == {1, 5}
+    assert abs((sizes == 5).mean() - 0.7) < 4 * np.sqrt(0.21 / 400)
+
+
+@pytest.mark.parametrize("top", [1, 2, 7, 30])
+def test_search_finds_every_first_from_every_start(top):
+    for first in range(1, top + 2):
+        for guess, step in ((0, 1), (top / 2, 3), (2 * top, 0.1), (first, 5)):
+            found = thresholds.first_true(lambda d, f=first: d >= f, top, guess, step)
+            assert found == (first - 1, first)
+
+
+def test_search_is_short_from_a_good_start():
+    asked = []
+    thresholds.first_true(lambda d: asked.append(d) or d >= 1003, 10**4, 1000, 4)
+    assert len(asked) <= 5
+
+
+def test_undecided_dimensions_widen_the_bracket_only():
+    def holds(d):
+        if d in (2, 11, 12, 17):
+            raise ntpnb.ConvergenceError("undecided", 1.0)
+        return d >= 12
+
+    for guess in (1, 11, 12, 30):
+        assert thresholds.first_true(holds, 20, guess, 2) == (10, 13)
+
+
+def scan(data, holds):
+    H, P = data.context_embeddings, data.target_probs
+    return [holds(ntpnb.NextTokenData(H[:, :d], P)) for d in range(1, H.shape[1] + 1)]
+
+
+@pytest.mark.parametrize("sizes", [1, 3, {1: 0.5, 2: 0.5}])
+@pytest.mark.parametrize("holds", [ntpnb.is_separable, thresholds.independent_equations])
+def test_first_dimension_is_that_of_a_full_scan_and_verdicts_are_monotone(sizes, holds):
+    for seed in range(8):
+        data = thresholds.random_data(np.random.default_rng(seed), 4, sizes, 14)
+        verdicts = scan(data, holds)
+        assert verdicts == sorted(verdicts)
+        first = verdicts.index(True) + 1
+        assert thresholds.first_dimension(data, holds) == (first - 1, first)
+
+
+def test_independent_equations_are_compatibility_of_random_laws():
+    for seed in range(24):
+        data = thresholds.random_data(np.random.default_rng(seed), 4, {2: 0.5, 3: 0.5}, 12)
+        compatible = scan(data, lambda part: ntpnb.finite_part(part).compatible)
+        assert scan(data, thresholds.independent_equations) == compatible
+
+
+def test_cover_law_of_two_tokens():
+    """One-hot labels of two tokens: P(D <= d) is binomial, for every finite number of contexts."""
+    (brackets,) = thresholds.sweep([(2, 1, 16)], 200, seed=3)
+    first = brackets[:, 1]
+    mean_error = 4 * np.sqrt(15 / 4 / 200)
+    assert abs(first.mean() - (1 + 15 / 2)) < mean_error
+    assert 0.8 < first.std() / np.sqrt(15 / 4) < 1.2  # four standard errors of 200 draws
+
+
+CELLS, TRIALS = [(3, 1, 12), (4, {1: 0.5, 3: 0.5}, 16)], (5, 3)
+
+
+def test_sweep_does_not_depend_on_the_number_of_jobs():
+    alone = thresholds.sweep(CELLS, TRIALS, seed=1)
+    parallel = thresholds.sweep(CELLS, TRIALS, seed=1, n_jobs=2)
+    assert [len(brackets) for brackets in alone] == list(TRIALS)
+    for i, (a, b) in enumerate(zip(alone, parallel, strict=True)):
+        np.testing.assert_array_equal(a, b)
+        rng = np.random.default_rng([1, sum(TRIALS[:i])])
+        assert tuple(a[0]) == thresholds.first_dimension(thresholds.random_data(rng, *CELLS[i]))
+
+
+def test_sweep_runs_on_a_dask_cluster():
+    reason = "Dask is not installed; pip install 'ntpnb[cluster]' brings it"
+    distributed = pytest.importorskip("distributed", reason=reason)
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(**settings) as cluster,
+        distributed.Client(cluster) as client,
+        parallel_config(backend="dask", n_jobs=2),
+    ):
+        remote = thresholds.sweep(CELLS, TRIALS, seed=1)
+        assert len(client.scheduler_info()["workers"]) == 2
+    for a, b in zip(thresholds.sweep(CELLS, TRIALS, seed=1), remote, strict=True):
+        np.testing.assert_array_equal(a, b)
