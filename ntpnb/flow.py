@@ -1,5 +1,6 @@
 """Gradient flow in logarithmic time, and the term next to ``W^mm log t`` that it tends to."""
 
+import warnings
 from dataclasses import dataclass
 from itertools import count
 
@@ -162,20 +163,27 @@ def _integrate(system, start, state, times):
             )
         return system(s, z)[0]
 
-    solution = solve_ivp(
-        velocity,
-        (start, times[-1]),
-        state,
-        method="BDF",
-        t_eval=times,
-        jac=lambda s, z: system(s, z)[1](),
-        rtol=RELATIVE,
-        atol=ABSOLUTE,
-    )
-    if not solution.success:
-        reached = max(solution.t, default=start)
-        raise ConvergenceError(f"the flow stopped near log t = {reached:g}", np.inf)
-    return solution.y.T[repeat]
+    reached, why = start, "steps too wild for floating point"
+    try:
+        # A wild trial step overflows or meets a singular matrix, and is rejected.
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", sla.LinAlgWarning)
+            solution = solve_ivp(
+                velocity,
+                (start, times[-1]),
+                state,
+                method="BDF",
+                t_eval=times,
+                jac=lambda s, z: system(s, z)[1](),
+                rtol=RELATIVE,
+                atol=ABSOLUTE,
+            )
+        if solution.success and np.isfinite(solution.y).all():
+            return solution.y.T[repeat]
+        reached, why = max(solution.t, default=start), solution.message
+    except ValueError:  # a Jacobian that is not finite
+        pass
+    raise ConvergenceError(f"the flow stopped near log t = {reached:g}: {why}", np.inf)
 
 
 def next_order_term(data):
