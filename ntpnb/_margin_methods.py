@@ -198,6 +198,9 @@ def certificate(P, D):
         D = D + system(P.slack(P.weights(D), 0.0) + P.need, -P.imbalance(D))[0]
         D = np.where(P.ordered, np.minimum(D, 0.0), D)
         rest, last = np.linalg.norm(P.weights(D)) + np.linalg.norm(P.imbalance(D)), rest
-        if rest < 1e-12 * np.abs(D[P.ordered]).sum():
+        size = np.abs(D[P.ordered]).sum()
+        if size < 1e-3:  # of one at first: it only shrinks towards zero
+            return None
+        if rest < 1e-12 * size:
             return D
     return None

@@ -164,10 +164,6 @@ def test_nearly_parallel_contexts_that_disagree(angle):
         assert error.residual >= 0, error  # noqa: PT017
 
 
-@pytest.mark.xfail(
-    raises=NotSeparableError,
-    reason="the engine's certificate compares its error with multipliers that underflow",
-)
 def test_small_multipliers_are_no_certificate():
     # At angles of 1e-5 three independent contexts are separable; multipliers that shrink towards
     # zero, until their sum of pairs underflows, must not pass for a proof of the contrary.
