@@ -227,7 +227,7 @@ def next_order_term(data):
     # Independent tight pairs have one set of multipliers, and this start solves the equations. From
     # zero the odds may span more decades than there are digits.
     pull = np.linalg.lstsq(D.T, goal)[0]
-    pull = np.maximum(pull, 1e-6 * pull.max(initial=0.0))
+    pull = np.maximum(pull, max(1e-6 * pull.max(initial=0.0), np.finfo(float).tiny))
     c = np.linalg.lstsq(D, log_odds - np.log(pull))[0]
     slope, change = np.full(len(c), np.inf), np.inf
     for _ in range(NEWTON_STEPS):
