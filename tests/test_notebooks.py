@@ -88,7 +88,7 @@ def test_every_figure_cell_shows_the_saved_image_with_alt_text_caption_and_data(
             if collect.read_manifest()[name]["data"] == saved_data(cell):
                 assert shown == (project.ROOT / f"figures/{name}.png").read_bytes()
             assert len(shown) < 300_000, "a page should load on a telephone"
-            assert len(cell.metadata.mystnb.image.alt) > 20
+            assert len(cell.metadata.mystnb.image.alt) >= 40
             assert f"../../figures/{name}.csv>`" in cell.metadata.mystnb.figure.caption
 
 

@@ -12,8 +12,9 @@ def test_page(page, visitor):
     assert visitor.visit(page) == []
 
 
-def test_search_finds_a_word(visitor):
-    tab = visitor.open("search.html?q=entropy", "light", 1280)
+@pytest.mark.parametrize("word", ["entropy", "NTP-SVM"])
+def test_search_finds_a_word(word, visitor):
+    tab = visitor.open(f"search.html?q={word}", "light", 1280)
     tab.wait_for_selector("ul.search li a")
 
 
