@@ -136,11 +136,11 @@ def copy(tmp_path):
 
 
 def flip_gradient(path):
-    """Change the sign of what the one function named ``gradient`` returns."""
+    """Change the sign of what the one function named ``residuals`` returns."""
     text = path.read_text(encoding="utf-8")
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
-    [gradient] = [function for function in functions if function.name == "gradient"]
-    returned = ast.get_source_segment(text, gradient.body[-1].value)
+    [residuals] = [function for function in functions if function.name == "residuals"]
+    returned = ast.get_source_segment(text, residuals.body[-1].value)
     assert text.count(f"return {returned}\n") == 1
     path.write_text(text.replace(f"return {returned}\n", f"return -({returned})\n"), "utf-8")
 
@@ -171,7 +171,7 @@ def test_nbval_passes_on_an_honest_copy(copy, name):
 
 @pytest.mark.parametrize("name", FIRST)
 def test_nbval_catches_a_sign_flipped_in_the_gradient(copy, name):
-    flip_gradient(copy / "ntpnb/descent.py")
+    flip_gradient(copy / "ntpnb/stack.py")
     restamp(copy, name)
     failures, status = nbval(copy, name)
     assert failures > 0
