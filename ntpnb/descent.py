@@ -180,7 +180,7 @@ class Trace:
         """
         if self.W.ndim == 3 and isinstance(finite, FinitePart):
             return compare(self.W, finite, svm)
-        n = len(self.W) if self.W.ndim == 4 else 1
+        n = len(self.W)
         lengths = [len(x) if isinstance(x, list | tuple) else None for x in (finite, svm)]
         if self.W.ndim == 3 or lengths != [n, n]:
             raise ValueError(

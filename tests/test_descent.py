@@ -63,6 +63,10 @@ METHODS = {
         Adam(step=0.02, beta1=0.8, beta2=0.99),
         lambda d, W, k: plain_adam(d, W, 0.02, k, 0.8, 0.99),
     ),
+    "Adam without memory": (
+        Adam(step=0.02, beta1=0, beta2=0),
+        lambda d, W, k: plain_adam(d, W, 0.02, k, 0, 0),
+    ),
 }
 
 
@@ -239,6 +243,8 @@ def test_a_step_must_be_positive(method, step):
         (lambda: Adam(0.1, beta1=1.0), r"beta1 is 1.0; it must lie in \[0, 1\)"),
         (lambda: Adam(0.1, beta2=-0.1), r"beta2 is -0.1; it must lie in \[0, 1\)"),
         (lambda: Adam(0.1, beta2=np.nan), r"beta2 is nan; it must lie in \[0, 1\)"),
+        (lambda: Adam(0.1, epsilon=0.0), r"^epsilon is 0.0; it must be positive$"),
+        (lambda: SGD(0.1, seed=-1), r"^seed is -1; it must be a nonnegative integer"),
         (lambda: SGD(0.1, batch_size=0), r"batch_size is 0; it must be a positive integer"),
         (lambda: SGD(0.1, batch_size=1.5), r"batch_size is 1.5; it must be a positive integer"),
         (lambda: SGD(0.1, over="tokens"), r"over is 'tokens'; it must be \"contexts\" or"),
