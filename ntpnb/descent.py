@@ -258,7 +258,7 @@ def iterate(problem, method, record, W):
     for r, until in enumerate(record):
         with np.errstate(all="ignore"):
             advance(done, until)
-        if not (largest := np.abs(W).max(initial=0.0)) <= LARGEST:
+        if not (largest := np.abs(W).max()) <= LARGEST:  # NaN too
             raise ValueError(
                 f"step is {method.step:g}, too large: after {until} steps W has the entry "
                 f"{largest:g}; none may be larger than {LARGEST:g}"

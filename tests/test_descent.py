@@ -85,6 +85,15 @@ def test_runs_match_textbook_loops(method, name):
     np.testing.assert_array_equal(run.W[0], start(data))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_many_tokens_are_trained_alike(method):
+    data = t24(12, V=40, m=5, d=4, size=(1, 30))
+    ours, textbook = METHODS[method]
+    run = descend(data, ours, 20, init=start(data), record=[20])
+    # as above
+    assert np.abs(run.W[0] - textbook(data, start(data), 20)).max() <= 1e-12
+
+
 @pytest.mark.parametrize("over", ["contexts", "sequences"])
 def test_sgd_matches_a_textbook_loop(over):
     data = t24(3, V=4, m=5, d=3)
@@ -261,7 +270,7 @@ A = t24(0)  # W is (5, 8)
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (([], GD(1.0), 3), {}, r"data is an empty list; it needs at least one problem"),
+        (([], GD(1.0), 3), {}, r"^data is an empty list; it needs at least one problem$"),
         (([A, t24(0, d=7)], GD(1.0), 3), {}, r"data\[1\] has W \(5, 7\) .* needs equal shapes"),
         (([A, t24(0, m=5)], GD(1.0), 3), {}, r"target_probs \(5, 5\), data\[0\] .* equal shapes"),
         (([A, t24(0, tokens=5)], GD(1.0), 3), {}, r"data\[1\] and data\[0\] must both have token"),
@@ -293,6 +302,12 @@ A = t24(0)  # W is (5, 8)
         ((A, GD(1.0), 3), {"record": [-1, 2]}, r"record must be increasing integers"),
         ((A, GD(1.0), 3), {"record": [0, 4]}, r"record must be increasing integers"),
         (
+            (A, GD(1e160), 3),
+            {"record": [0, 1, 3]},
+            r"^step is 1e\+160, too large: after 1 steps W has the entry \S+e\+159; none may be "
+            r"larger than 1e\+151$",
+        ),
+        (
             (A, GD(1.0), 3),
             {"record": [0.0, 1.0]},
             r"record has dtype float64 .* flat sequence of integers",
@@ -302,3 +317,18 @@ A = t24(0)  # W is (5, 8)
 def test_a_run_must_make_sense(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         descend(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"), [(None, "data"), ([None], "data"), ([A, None], r"data\[1\]")]
+)
+def test_data_of_another_type_are_named(data, name):
+    with pytest.raises(TypeError, match=rf"^{name} is of type NoneType; NextTokenData is needed"):
+        descend(data, GD(1.0), 3)
+
+
+def test_a_method_of_another_type_is_named():
+    with pytest.raises(
+        TypeError, match=r"^method is of type float; one of GD, NGD, Adam or SGD is"
+    ):
+        descend(A, 0.1, 3)
