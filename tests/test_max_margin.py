@@ -4,20 +4,32 @@ Nothing here trusts the engine's residuals: every answer is judged on all pairs 
 definitions (`slow`), by bounds on the optimal norm from both sides, or by another solver.
 """
 
+import re
+
 import cvxpy as cp
 import numpy as np
 import problems
 import pytest
 import slow
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import svd
-from scipy.optimize import linprog
+from scipy.optimize import brentq, linprog
 
-from ntpnb import NextTokenData, NotSeparableError, datasets, is_separable, max_margin
+from ntpnb import (
+    NextTokenData,
+    NotSeparableError,
+    _margin_methods,
+    datasets,
+    equal_subspace,
+    is_separable,
+    max_margin,
+)
 from ntpnb import token_priority as priority
+from ntpnb._margin_programs import program
 
 REGIMES = problems.regimes()
+BLOCKS = range(10 if settings().max_examples >= 100 else 1)  # one in haste
 
 
 def complement(data):
@@ -113,7 +125,7 @@ def twins(i):
     return NextTokenData(H, np.concatenate([data.target_probs, data.target_probs[:4]]))
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", BLOCKS)
 def test_two_hundred_random_problems(block):
     solved = 0
     for i in range(20 * block, 20 * block + 20):
@@ -164,6 +176,132 @@ def test_all_methods_give_one_answer(solver):
         np.testing.assert_allclose(other.W, best.W, rtol=0, atol=tolerance * best.norm)
 
 
+def test_methods_settle_in_the_steps_their_names_promise():
+    """Random problems with d > m; every method ends in an active set, or in no step at all."""
+    most = {"active-set": 6, "interior-point": 9, "fista": 3, "nnls": 1}
+    for solver, bound in most.items():
+        for seed in range(10):
+            told = []
+            data = problems.t24(5000 + seed, 6, 9, 12, (1, 4))
+            max_margin(data, solver=solver, progress=told.append)
+            form = rf"{solver}, step (\d+): best relative KKT residual (\S+)"
+            steps, best = zip(*(re.fullmatch(form, line).groups() for line in told), strict=True)
+            assert int(steps[-1]) <= bound
+            assert float(best[-1]) <= 1e-13
+
+
+def separable(seed):
+    """Programs of several kinds that have a solution: by supports and by pairs, mostly with ties."""
+    for data in (
+        problems.t24(5000 + seed, 6, 9, 12, (1, 4)),
+        problems.t24(5000 + seed, 6, 9, 12, 1),
+        problems.t24(5000 + seed, 6, 5, 12, (2, 4), tokens=4),
+        problems.l24(4000 + seed, cyclic=bool(seed % 2)),
+    ):
+        order = priority(data)
+        if len(order.strict) and is_separable(data):
+            yield data, program(data, order)
+
+
+def test_the_interior_point_gets_there_by_itself(monkeypatch):
+    """Without the active set that ends it sooner: about eight steps, with positive multipliers."""
+    monkeypatch.setattr(_margin_methods, "active_set", lambda *arguments, **options: ())
+    counts = []
+    for seed in range(20):
+        for _, P in separable(seed):
+            counts.append(0)
+            for A, W, slack, _ in _margin_methods.interior_point(P):
+                counts[-1] += 1
+                assert (A[P.ordered] < 0).all()
+                if _margin_methods.residual(P, A, W, slack) <= 1e-8:
+                    break
+    assert len(counts) >= 60
+    assert max(counts) <= 16
+    assert np.mean(counts) <= 9
+
+
+def test_what_separates_is_recognised():
+    """At any size but zero, and with ties that are missed only as far as they can be mended."""
+    for seed in range(10):
+        for data, P in separable(seed):
+            *_, (A, W, slack, _) = _margin_methods.active_set(P)
+            if _margin_methods.residual(P, A, W, slack) > 1e-10:
+                continue
+            c, size = slack - P.slack(W, 0.0), np.linalg.norm(W)
+            tied = equal_subspace(data).project(
+                np.random.default_rng(seed).standard_normal(W.shape)
+            )
+            tied *= 1e-3 * size / max(np.linalg.norm(tied), 1e-300)
+            for t, V, separates in [
+                (1, W, True),
+                (1e3, W, True),
+                (1e-5 / size, W, True),
+                (1e-7 / size, W, False),
+                (-1, W, False),
+                (1, W + tied, True),
+                (0, tied, False),
+            ]:
+                V = V if t == 0 else t * V
+                assert _margin_methods.separates(P, V, P.slack(V, t * c)) == separates
+
+
+def nearest(P, Y):
+    """Columns nearest to those of ``Y`` with zero sums, nonpositive where ordered; by bisection."""
+    X = np.zeros(Y.shape)
+    for j, y in enumerate(Y.T):
+        on = P.active[:, j]
+        bound = np.where(P.ordered[on, j], 0.0, np.inf)
+
+        def total(shift, y=y[on], bound=bound):
+            return np.minimum(y - shift, bound).sum()
+
+        shift = brentq(total, y[on].min() - 1, np.abs(y).sum() + 1, xtol=1e-15)
+        X[on, j] = np.minimum(y[on] - shift, bound)
+    return X
+
+
+def plain_fista(P, steps):
+    """Beck & Teboulle (2009) from one step at zero; restarts by O'Donoghue & Candès (2015)."""
+    G = P.U @ P.U.T
+    L = np.linalg.norm(G, 2)
+    X = Y = nearest(P, -P.need / L)
+    t, found = 1.0, {}
+    for k in range(1, steps + 1):
+        X, last = nearest(P, Y - (Y @ G + P.need) / L), X
+        if np.vdot(Y - X, X - last) > 0:
+            t, Y = 1.0, X
+        else:
+            t, s = (1 + np.sqrt(1 + 4 * t * t)) / 2, t
+            Y = X + (s - 1) / t * (X - last)
+        found[k] = X
+    return found
+
+
+@pytest.mark.parametrize(("m", "d"), [(9, 12), (8, 8), (9, 7), (12, 5)])
+def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d):
+    """Without the active set that ends it sooner; the first forty steps are in single precision."""
+    tried = []
+    monkeypatch.setattr(
+        _margin_methods, "active_set", lambda P, A, T, patience: tried.append(T) or ()
+    )
+    data = problems.t24(5100 + m, 6, m, d, (1, 4))
+    P = program(data, priority(data))
+    expected = plain_fista(P, 200)
+    found = list(_margin_methods.fista(P))
+    assert len(found) == 6
+    for k, (X, W, slack, D) in zip((40, 50, 100, 150, 160, 200), found, strict=True):
+        scale = np.abs(expected[k]).max()
+        assert np.abs(X - expected[k]).max() <= 1e-5 * scale
+        np.testing.assert_allclose(W, X @ P.U, rtol=0, atol=1e-6 * scale)
+        # each context's common score is the mean of what the entries below their bounds ask for
+        below = P.active & (X < np.where(P.ordered, 0.0, np.inf))
+        assert np.abs(np.where(below, slack, 0.0).sum(0)).max() <= 1e-6 * scale
+        c = slack - P.slack(W, 0.0)
+        assert np.ptp(np.where(P.active, c, c.max(0)), axis=0).max() <= 1e-6 * scale
+        assert not D.any()
+    assert len(tried) == 2
+
+
 def test_an_unknown_solver_is_refused():
     with pytest.raises(ValueError, match="solver is 'simplex'; it must be one of"):
         max_margin(datasets.toy(), solver="simplex")
@@ -194,7 +332,7 @@ def separable_by_linear_program(data):
     return -result.fun > 1e-7  # HiGHS meets constraints to 1e-7
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", BLOCKS)
 def test_a_linear_program_gives_the_same_verdict(block):
     verdicts = []
     for i in range(100 * block, 100 * block + 100):
@@ -207,7 +345,7 @@ def test_a_linear_program_gives_the_same_verdict(block):
     assert 10 < sum(ours for ours, _ in verdicts) < 90
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", BLOCKS)
 def test_every_refusal_carries_a_valid_certificate(block):
     refused = 0
     for i in range(80 * block, 80 * block + 80):
