@@ -20,6 +20,7 @@ from ntpnb import (
     NextTokenData,
     NotSeparableError,
     _margin_methods,
+    _margin_programs,
     datasets,
     equal_subspace,
     is_separable,
@@ -191,7 +192,7 @@ def test_methods_settle_in_the_steps_their_names_promise():
 
 
 def separable(seed):
-    """Programs of several kinds that have a solution: by supports and by pairs, mostly with ties."""
+    """Programs of several kinds that have a solution: by supports and by pairs, most with ties."""
     for data in (
         problems.t24(5000 + seed, 6, 9, 12, (1, 4)),
         problems.t24(5000 + seed, 6, 9, 12, 1),
@@ -218,6 +219,37 @@ def test_the_interior_point_gets_there_by_itself(monkeypatch):
     assert len(counts) >= 60
     assert max(counts) <= 16
     assert np.mean(counts) <= 9
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("m", "d", "theta"), [(6, 9, "prox"), (6, 9, "own"), (9, 6, "own")])
+def test_newton_systems_solve_their_equations(monkeypatch, m, d, theta, seed):
+    """As the module states them, anew and from a system whose rows agree but for one."""
+    factored = []
+    factor = _margin_programs._factor
+    monkeypatch.setattr(
+        _margin_programs, "_factor", lambda *x, **y: factored.append(x) or factor(*x, **y)
+    )
+    data = problems.t24(5200 + seed, 7, m, d, (2, 6))
+    for dense in (False, True):
+        P, rng = program(data, priority(data), dense=dense), np.random.default_rng(seed)
+        share = rng.choice([0.1, 0.6, 0.95])  # of the ordered entries
+        T = P.tied | P.ordered & (rng.random(P.need.shape) < share)
+        moved = T.copy()
+        moved[2] = P.tied[2] | P.ordered[2] & ~T[2]
+        weight = _margin_programs.PROX if theta == "prox" else rng.uniform(0.1, 1, P.need.shape)
+        r, old = rng.standard_normal(P.need.shape), None
+        q = rng.standard_normal(P.imbalance(r).shape)
+        for mask in (T, moved):
+            factored.clear()
+            system = P.system(mask, weight, old)
+            assert dense or old is None or len(factored) <= 3  # one row's two, and the common one
+            D, e = system(r, q)
+            assert not D[~mask].any()
+            found = -P.slack(P.weights(D), e) - P.need + weight * D
+            assert np.abs((found - r)[mask]).max() <= 1e-9 * (1 + np.abs(D).max())
+            assert np.abs(P.imbalance(D) - q).max(initial=0) <= 1e-9 * (1 + np.abs(D).max())
+            old = system if not dense else None
 
 
 def test_what_separates_is_recognised():
