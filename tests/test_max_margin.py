@@ -24,6 +24,7 @@ from ntpnb import (
     datasets,
     equal_subspace,
     is_separable,
+    margin,
     max_margin,
 )
 from ntpnb import token_priority as priority
@@ -252,6 +253,35 @@ def test_newton_systems_solve_their_equations(monkeypatch, m, d, theta, seed):
             old = system if not dense else None
 
 
+@pytest.mark.parametrize("size", [1e-4, 1.0])
+@pytest.mark.parametrize("seed", range(10))
+def test_residuals_are_those_of_their_definition(seed, size):
+    """Also far from a solution, where none of them is zero."""
+    for data in (
+        problems.t24(5300 + seed, 6, 7, 5, (1, 4), norms=2),
+        problems.t24(5300 + seed, 6, 7, 5, (2, 5), tokens=3),
+        problems.l24(5300 + seed, cyclic=bool(seed % 2)),
+    ):
+        order, rng = priority(data), np.random.default_rng(seed)
+        n, pairs = len(order.equal), np.concatenate([order.equal, order.strict])
+        y = size * rng.standard_normal(len(pairs))
+        svm = margin._proven(data, order, y.copy(), "none")
+        y[n:] = np.maximum(y[n:], 0.0)
+        lam, terms = y[n:], slow.pair_matrices(data, pairs.tolist())
+        W, h = y @ terms, np.linalg.norm(data.group_embeddings, axis=1)[order.positions(pairs)]
+        w, norm = terms @ W, np.linalg.norm(W)
+        sigma = np.maximum(1.0, norm * h)
+        parts = [*np.abs(w / sigma)[:n], *((1 - w) / sigma)[n:]]
+        parts.append(lam @ np.abs((w - 1) / sigma)[n:] / lam.sum())
+        np.testing.assert_allclose(svm.W.ravel(), W, rtol=0, atol=1e-12 * norm)
+        np.testing.assert_array_equal(svm.equal_multipliers, y[:n])
+        np.testing.assert_array_equal(svm.multipliers, lam)
+        gap = abs(norm**2 - lam.sum()) / (norm**2 / 2)
+        found = svm.norm, svm.min_margin, svm.kkt_residual, svm.duality_gap
+        np.testing.assert_allclose(found, [norm, w[n:].min(), max(parts), gap], rtol=1e-9)
+        assert svm.solver == "none"
+
+
 def test_what_separates_is_recognised():
     """At any size but zero, and with ties that are missed only as far as they can be mended."""
     for seed in range(10):
@@ -342,6 +372,8 @@ def test_an_unknown_solver_is_refused():
 def test_without_strict_pairs_there_is_nothing_to_win():
     svm = max_margin(REGIMES["every token in every support"])
     assert (svm.norm, svm.min_margin) == (0.0, np.inf)
+    assert (svm.kkt_residual, svm.duality_gap) == (0.0, 0.0)
+    assert svm.solver == "no strict pairs"
     assert svm.multipliers.shape == (0,)
 
 
