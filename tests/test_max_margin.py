@@ -282,6 +282,66 @@ def test_residuals_are_those_of_their_definition(seed, size):
         assert svm.solver == "none"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_engine_s_residual_is_that_of_the_answer(seed):
+    """Between contexts of one length, whose multipliers count alike in both."""
+    made = problems.t24(5400 + seed, 6, 7, 9, (1, 4))
+    H = made.context_embeddings
+    data = NextTokenData(2 * H / np.linalg.norm(H, axis=1)[:, None], made.target_probs)
+    order, rng = priority(data), np.random.default_rng(seed)
+    P, n = program(data, order, dense=True), len(order.equal)
+    y = rng.standard_normal(len(P.norm))
+    y[n:] = np.abs(y[n:])
+    A = -y * P.unit * P.norm
+    W = P.weights(A)
+    found = _margin_methods.residual(P, A, W, P.slack(W, 0.0))
+    assert found == pytest.approx(margin._proven(data, order, y, "none").kkt_residual, rel=1e-9)
+    # at a solution: a multiplier of the wrong sign, and a column that does not sum to zero
+    P = program(data, order)
+    *_, (A, W, slack, _) = _margin_methods.active_set(P)
+    assert _margin_methods.residual(P, A, W, slack) <= 1e-13
+    largest = np.abs(A).max()
+    for at in (np.where(P.ordered, A, 0.0).argmin(), P.ordered.argmax()):
+        wrong = A.copy()
+        wrong.flat[at] = 1e-3 * largest
+        assert _margin_methods.residual(P, wrong, W, slack) >= 0.999e-3
+    shifted = A + np.where(P.tied & (A == np.where(P.tied, A, np.inf).min()), 1e-3 * largest, 0.0)
+    assert _margin_methods.residual(P, shifted, W, slack) == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_a_certificate_is_refined_from_a_rough_one():
+    refined = 0
+    for seed in range(20):
+        data = problems.t24(7000 + seed, V=5, m=10, d=2 + seed % 3, size=(1, 3))
+        P, rng = program(data, priority(data)), np.random.default_rng(seed)
+        steps = (D for *_, D in _margin_methods.interior_point(P) if D is not None)
+        found = next(
+            (R for D in steps if (R := _margin_methods.certificate(P, D)) is not None), None
+        )
+        if found is None:
+            continue
+        refined += 1
+        size = np.abs(found[P.ordered]).sum()
+        for scale, noise, kept in [
+            (1, 0, 1),
+            (1e6, 1e-8, 1),
+            (1e-6, 1e-7, 1),
+            (1, 0.1, 0),
+            (-1, 0, 0),
+        ]:
+            rough = found + noise * size * rng.standard_normal(found.shape) * (found != 0)
+            again = _margin_methods.certificate(P, scale * rough)
+            assert (again is not None) == kept, (scale, noise)
+            if kept:
+                assert (again[P.ordered] <= 0).all()
+                assert not again[~P.active].any()
+                total = np.abs(again[P.ordered]).sum()
+                assert np.linalg.norm(P.weights(again)) <= 1e-11 * total
+                assert np.abs(P.imbalance(again)).max() <= 1e-11 * total
+        assert _margin_methods.certificate(P, 0 * found) is None
+    assert refined >= 10
+
+
 def test_what_separates_is_recognised():
     """At any size but zero, and with ties that are missed only as far as they can be mended."""
     for seed in range(10):
