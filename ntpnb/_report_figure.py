@@ -5,6 +5,11 @@ import numpy as np
 DRAWN = 12  # decades of steps in the figure
 
 
+def two_digits(share):
+    """Return ``share`` as a report prints it."""
+    return float(f"{share:.2g}")
+
+
 def draw(report):
     """Draw :meth:`ntpnb.report.Report.plot`: one figure of two to four panels."""
     import matplotlib.pyplot as plt
@@ -42,7 +47,7 @@ def _contexts(report, ax):
     totals = {}
     for pair in report.pairs:
         totals[pair.context] = totals.get(pair.context, 0.0) + pair.share
-    top = sorted(totals, key=lambda c: -round(totals[c], 9))[:8]
+    top = sorted(totals, key=lambda c: -two_digits(totals[c]))[:8]
     ax.barh(range(len(top)), [totals[c] for c in top], color="C0")
     ax.set_yticks(range(len(top)), [report.context_name(c) for c in top])
     ax.invert_yaxis()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb._late_law import USED, dominated, late_law, next_order
-from ntpnb._report_figure import draw
+from ntpnb._report_figure import draw, two_digits
 from ntpnb.data import NextTokenData
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.finite import FinitePart, finite_part
@@ -108,7 +108,9 @@ class Report:
             return []
         weights = self.svm.multipliers if self.separable else self.refusal.certificate
         shares = weights / weights.sum()
-        heavy = np.argsort(-np.round(shares, 9), kind="stable")
+        # A certificate is seldom unique and has few sure digits: by the two that are printed,
+        # so that rounding does not reorder pairs that weigh the same.
+        heavy = np.argsort([-two_digits(share) for share in shares], kind="stable")
         position = self.order.positions(self.order.strict)
         found = []
         for k in heavy[shares[heavy] > USED]:
