@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ntpnb.comparison import Comparison, compare
-from ntpnb.data import as_indices, as_integer, require_number
 from ntpnb.finite import FinitePart
 from ntpnb.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.stack import Stack
+from ntpnb.validation import as_indices, as_integer, require_number
 
 RECORDS_PER_RUN = 200
 RESYNC = 100  # steps
