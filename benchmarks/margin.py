@@ -23,6 +23,9 @@ CONTENDERS = {
 }
 """Contenders, and the modules each needs."""
 
+CALLS = 5
+"""Problems that ``max_margin`` solves in a round, each of them new."""
+
 
 @dataclass
 class Anchored:
@@ -132,6 +135,7 @@ def against(name, size, repeats):
             solve,
             rounds,
             lambda k, dimensions=dimensions: random_problem(k, *dimensions),
+            CALLS,
         )
     record |= dict(zip("VmdS", size, strict=True)) | {"contender": name, "method": svm.solver}
     if None not in alone_cpu:

@@ -15,13 +15,12 @@ PEAK_UNIT = 2**20 if sys.platform == "darwin" else 2**10
 
 def clock(function, *args):
     """Run a function: its result, and wall and CPU seconds."""
-    gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     result = function(*args)
     return result, (time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def duel(ours, theirs, repeats, make):
+def duel(ours, theirs, repeats, make, calls=1):
     """Run both in turn ``repeats`` times: last results, and a record of the medians.
 
     Parameters
@@ -30,6 +29,9 @@ def duel(ours, theirs, repeats, make):
         Take what ``make(k)`` returns: each call gets an input of its own, made anew untimed.
     repeats : int
     make : callable
+    calls : int
+        Calls of ``ours`` in a round, of which the median counts: one call of milliseconds between
+        two of seconds would time how full the other left the caches.
 
     Returns
     -------
@@ -40,8 +42,14 @@ def duel(ours, theirs, repeats, make):
     """
     rounds = []
     for k in range(repeats):
-        a, of_ours = clock(ours, make(k))
-        b, of_theirs = clock(theirs, make(k))
+        # make(k) comes last, so that both results are of the same input
+        inputs = [make(repeats + k * calls + i) for i in range(calls - 1)] + [make(k)]
+        gc.collect()
+        *_, (a, _) = runs = [clock(ours, x) for x in inputs]
+        of_ours = [median(times) for times in zip(*(spent for _, spent in runs), strict=True)]
+        last = make(k)
+        gc.collect()
+        b, of_theirs = clock(theirs, last)
         rounds.append((*of_ours, *of_theirs))
     names = ("ours_wall", "ours_cpu", "theirs_wall", "theirs_cpu")
     record = {name: median(r[i] for r in rounds) for i, name in enumerate(names)}

@@ -29,7 +29,7 @@ def program(data, order, dense=False):
     P.ordered[tuple(index[len(order.equal) :] for index in P.entries)] = True
     P.tied = P.active & ~P.ordered
     P.ties = cache(lambda: P.system(P.tied, PROX))
-    P.bound = np.where(P.tied, np.inf, 0.0)  # of A; zero also off the program
+    P.bound = np.where(P.tied, np.inf, 0.0).astype("f4")  # of A; zero also off the program
     P.unit = P.norm[P.ordered].min()  # of W: what makes the largest b one
     P.need = np.where(P.ordered, P.unit / P.norm, 0.0)
     return P
@@ -65,22 +65,16 @@ def _by_pair(data, pairs, group):
     gram = (left @ left.T) * (right @ right.T)
 
     def system(T, theta, old=None):
-        L = _factor(gram, T.nonzero()[0], np.broadcast_to(theta, T.shape)[T])
-
-        def solve(r, q):
-            D = np.zeros(T.shape)
-            D[T] = lapack.dpotrs(L, r[T], lower=1)[0]
-            return D, q
-
-        return solve
+        J = T.nonzero()[0]
+        L = _factor(gram, J, np.broadcast_to(theta, T.shape)[J])
+        return lambda r, q: (np.bincount(J, lapack.dpotrs(L, r[J], lower=1)[0], len(T)), q)
 
     P = SimpleNamespace(U=np.zeros((0, 0)), norm=a * b, entries=(np.arange(len(pairs)),))
+    P.system, P.active = system, np.ones(len(pairs), dtype=bool)
     P.reach = np.minimum(a, 1.0) * b  # tiny tokens take a huge W, which must not excuse its misses
-    P.active = np.ones(len(pairs), dtype=bool)
     P.weights = lambda A: left.T @ (A[:, None] * right)
     P.slack = lambda W, c: -((left @ W) * right).sum(1) - P.need
     P.imbalance = lambda A: np.zeros(0)
-    P.system = system
     return P
 
 
@@ -88,43 +82,55 @@ class _RowSystem:
     """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
 
     ``K_v⁻¹ = Fᵀ F``; or, where ``θ = PROX``, G is well conditioned and J is most of the row,
-    ``K_v⁻¹ = Q − Fᵀ F`` with ``Q = (G + θ)⁻¹`` and F as small as the complement of J. Rows are
-    taken from ``old``, a system with the same ``θ``, where their patterns agree.
+    ``K_v⁻¹ = Q − Fᵀ F`` with ``Q = (G + θ)⁻¹`` and F as small as the complement of J. From ``old``,
+    a system with the same ``θ``, only the rows whose pattern changed are computed again.
     """
 
     def __init__(self, gram, inverse, T, theta, old):
-        self.T, self.gram, self.theta, self.kept = T, gram, np.broadcast_to(theta, T.shape), {}
-        if old is not None:
-            self.Q, same = old.Q, (T == old.T).all(1)
-        else:
+        self.T, self.gram, self.theta = T, gram, np.broadcast_to(theta, T.shape)
+        changed = range(len(T)) if old is None else (T != old.T).any(1).nonzero()[0]
+        if len(changed) > len(T) // 2:
             self.Q = inverse() if np.ndim(theta) == 0 and T.mean() > 2 / 3 else None
-        total, near = np.zeros(gram.shape, order="F"), 0  # Σ_v K_v⁻¹, lower triangle
-        for v in range(len(T)):
-            block = old.kept.get(v) if old is not None and same[v] else None
-            J, F = block = block or self._block(v)
-            if J is None:
-                near += 1
-                blas.dsyrk(-1.0, F.T, beta=1, c=total, lower=1, overwrite_c=1)
-            elif len(J):
-                inverse = np.zeros((len(J), len(gram)))
-                inverse[:, J] = lapack.dlauum(F, lower=1)[0].T
-                total.T[J] += inverse
-            if T.size * len(gram) <= KEEP:
-                self.kept[v] = block
-        self.common = _factor(total + near * self.Q if near else total, np.arange(len(gram)), 0.0)
+            changed, self.near, self.kept = range(len(T)), 0.0, {}
+            self.total = np.zeros(gram.shape, order="F")  # Σ_v K_v⁻¹ − near Q, lower triangle
+        else:
+            self.Q, self.near, self.total = old.Q, old.near, old.total.copy(order="F")
+            self.kept = {v: block for v, block in old.kept.items() if v not in changed}
+            for v in changed:
+                self._accumulate(old, v, -1.0)
+        for v in changed:
+            self._accumulate(self, v, 1.0)
+        total = self.total + self.near * self.Q if self.near else self.total
+        self.common = _factor(total, np.arange(len(gram)), 0.0)
+
+    def _accumulate(self, system, v, sign):
+        J, F = system._block(v)
+        if J is None:
+            self.near += sign
+            blas.dsyrk(-sign, F.T, beta=1, c=self.total, lower=1, overwrite_c=1)
+        elif len(J):
+            inverse = np.zeros((len(J), len(self.gram)))
+            inverse[:, J] = lapack.dlauum(F, lower=1)[0].T
+            self.total.T[J] += sign * inverse
 
     def _block(self, v):
         """``(J, F)``, or ``(None, F)`` where the complement of J is used."""
+        if v in self.kept:
+            return self.kept[v]
         J, I = self.T[v].nonzero()[0], (~self.T[v]).nonzero()[0]
         if self.Q is None or len(J) <= 2 * len(I):
-            return J, _inverted(_factor(self.gram, J, self.theta[v, J]))
-        return None, _inverted(_factor(self.Q, I, 0.0)) @ self.Q[I]
+            block = J, _factor(self.gram, J, self.theta[v, J], inverted=True)
+        else:
+            block = None, _factor(self.Q, I, 0.0, inverted=True) @ self.Q[I]
+        if self.T.size * len(self.gram) <= KEEP:
+            self.kept[v] = block
+        return block
 
     def _rowwise(self, r):
         r = np.where(self.T, r, 0.0)
         D = np.zeros(r.shape) if self.Q is None else r @ self.Q
         for v in range(len(r)):
-            J, F = self.kept.get(v) or self._block(v)
+            J, F = self._block(v)
             if J is None:
                 D[v] -= (F @ r[v]) @ F
             else:
@@ -143,18 +149,15 @@ def _inverse(gram):
     return Q if np.linalg.norm(gram, 1) * np.linalg.norm(Q, 1) < 1e8 else None
 
 
-def _factor(K, J, diagonal):
-    """Cholesky factor of ``K_JJ + diagonal``, from its lower triangle."""
+def _factor(K, J, diagonal, inverted=False):
+    """Cholesky factor of ``K_JJ + diagonal``, from its lower triangle, or the factor's inverse."""
     K = K.take(J, 0).take(J, 1)  # much faster than both indices at once
     K.flat[:: len(J) + 1] += diagonal
-    factor, failed = lapack.dpotrf(K, lower=1) if len(J) else (K, 0)
-    if failed:
-        raise np.linalg.LinAlgError("a Newton system is not positive definite")
-    return factor
-
-
-def _inverted(L):
-    return lapack.dtrtri(L, lower=1)[0] if len(L) else L
+    if len(J):
+        K, failed = lapack.dpotrf(K, lower=1)
+        if failed:
+            raise np.linalg.LinAlgError("a Newton system is not positive definite")
+    return lapack.dtrtri(K, lower=1)[0] if inverted and len(J) else K
 
 
 def _norms(X):

@@ -5,10 +5,11 @@ from numbers import Real
 
 import numpy as np
 
-from ntpnb.data import NextTokenData, as_floats, require_data
+from ntpnb.data import NextTokenData, require_data
 from ntpnb.descent import SGD, iterate, record_grid, start_at
 from ntpnb.loss import as_weights, logits
 from ntpnb.stack import Stack
+from ntpnb.validation import as_floats
 
 
 def squared(outputs, label):

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ntpnb.comparison import Comparison, compare
-from ntpnb.data import as_indices, as_integer, require_number
 from ntpnb.finite import FinitePart
 from ntpnb.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.stack import Stack
+from ntpnb.validation import as_indices, as_integer, require_number
 
 RECORDS_PER_RUN = 200
 RESYNC = 100  # steps
@@ -180,7 +180,7 @@ class Trace:
         """
         if self.W.ndim == 3 and isinstance(finite, FinitePart):
             return compare(self.W, finite, svm)
-        n = len(self.W) if self.W.ndim == 4 else 1
+        n = len(self.W)
         lengths = [len(x) if isinstance(x, list | tuple) else None for x in (finite, svm)]
         if self.W.ndim == 3 or lengths != [n, n]:
             raise ValueError(
@@ -258,7 +258,7 @@ def iterate(problem, method, record, W):
     for r, until in enumerate(record):
         with np.errstate(all="ignore"):
             advance(done, until)
-        if not (largest := np.abs(W).max(initial=0.0)) <= LARGEST:
+        if not (largest := np.abs(W).max()) <= LARGEST:  # NaN too
             raise ValueError(
                 f"step is {method.step:g}, too large: after {until} steps W has the entry "
                 f"{largest:g}; none may be larger than {LARGEST:g}"

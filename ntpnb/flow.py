@@ -10,9 +10,9 @@ from scipy.integrate import solve_ivp
 
 from ntpnb.comparison import Comparison, compare
 from ntpnb.coordinates import Coordinates, unit_scale
-from ntpnb.data import as_floats
 from ntpnb.errors import ConvergenceError
 from ntpnb.loss import as_weights
+from ntpnb.validation import as_floats
 
 SLAVED = np.log(1e13)  # settling times after which the tied coordinates lag by rounding only
 RELATIVE, ABSOLUTE = 1e-8, 1e-10

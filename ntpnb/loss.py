@@ -5,7 +5,8 @@ from math import factorial
 import numpy as np
 from scipy.special import logsumexp
 
-from ntpnb.data import as_floats, require_data
+from ntpnb.data import require_data
+from ntpnb.validation import as_floats
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
 # e^x − 1 − x = x² Σ_k x^k/(k+2)!; at |x| < 0.3 the first dropped term is below one unit roundoff

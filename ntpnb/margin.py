@@ -4,11 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb._margin_methods import METHODS, certificate, residual, separates
+from ntpnb import _margin_methods as methods
+from ntpnb import _margin_references as references
 from ntpnb._margin_programs import program
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.priority import token_priority
 
+METHODS = {"active-set": methods.active_set, "interior-point": methods.interior_point}
+METHODS |= {"fista": methods.fista, "nnls": references.nnls, "cvxpy": references.cvxpy}
 TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
 ACCEPT, ACCEPT_CVXPY = 1e-10, 1e-8  # what a method must reach; Clarabel is not refined
 DENSE = 2**22  # entries of the pairs' matrices that a dense last resort may form
@@ -19,9 +22,9 @@ FISTA_FROM = 100  # contexts; with fewer, factorisations are cheaper than FISTA'
 class MarginSolution:
     """The smallest ``W`` with margin one, and its proof.
 
-    With multipliers ``λ_k ≥ 0`` of the strict pairs ``k = (g, i, j)`` and ``μ_k`` of the equal
-    ones, ``W = Σ λ_k (t_i − t_j) h_gᵀ + Σ μ_k (t_i − t_j) h_gᵀ`` to the last digit. Let
-    ``w_k = (t_i − t_j) · W h_g`` and ``σ_k = max(1, ‖W‖ ‖h_g‖)``.
+    Over strict pairs ``k = (g, i, j)`` and equal ones, ``W = Σ λ_k (t_i − t_j) h_gᵀ +
+    Σ μ_k (t_i − t_j) h_gᵀ`` to the last digit, which is ``(I − P_F) Σ λ_k (t_i − t_j) h_gᵀ``.
+    Let ``w_k = (t_i − t_j) · W h_g`` and ``σ_k = max(1, ‖W‖ ‖h_g‖)``.
 
     Attributes
     ----------
@@ -29,15 +32,13 @@ class MarginSolution:
     min_margin : float
         Smallest ``w_k`` over strict pairs; ``inf`` where there are none.
     kkt_residual : float
-        The largest of ``|w_k| / σ_k`` over equal pairs, ``(1 − w_k) / σ_k`` over strict pairs,
-        and ``Σ λ_k |w_k − 1| / σ_k / Σ λ_k``.
+        The largest of ``|w_k| / σ_k`` over equal pairs, and over strict pairs of
+        ``(1 − w_k) / σ_k`` and ``Σ λ_k |w_k − 1| / σ_k / Σ λ_k``.
     duality_gap : float
         ``|‖W‖² − Σ λ_k| / (‖W‖²/2)``: primal minus dual value, relative to the primal one.
-    solver : str
-        The method that found it.
+    solver : str, the method that found it
     multipliers, equal_multipliers : ndarray
-        ``λ`` and ``μ``, as long as the order's ``strict`` and ``equal``. Also
-        ``W = (I − P_F) Σ λ_k (t_i − t_j) h_gᵀ``.
+        ``λ ≥ 0`` and ``μ``, as long as the order's ``strict`` and ``equal``.
     """
 
     W: np.ndarray
@@ -53,23 +54,23 @@ class MarginSolution:
 def max_margin(data, solver="auto", *, progress=None):
     """Minimise ``‖W‖`` while equal pairs tie and strict pairs keep a margin of at least one.
 
+    T24 (002) Eq. (6), NTP-SVM; L24 (004), Graph-SVM.
+
     Parameters
     ----------
     data : NextTokenData
     solver : str
         ``"active-set"``: a few exact Newton steps, where they settle (so far always for d ≥ m).
-        ``"interior-point"``: about ten steps, twenty at the edge of separability.
-        ``"fista"``: many cheap steps, for one-hot tokens and two-level orders (T24's).
-        ``"auto"`` (default): FISTA or an active set by size, then the interior point, then
-        for small problems the first of the dense references.
-        ``"nnls"``, ``"cvxpy"``: dense references for small problems.
+        ``"interior-point"``: about ten steps, twenty at the edge of separability. ``"fista"``:
+        many cheap steps, for one-hot tokens and two-level orders (T24's). ``"nnls"``, ``"cvxpy"``:
+        dense references for small problems. ``"auto"`` (default): FISTA or an active set by size,
+        then the interior point, then for small problems the first of the references.
     progress : callable, optional
         Called with a line of text per step.
 
     Returns
     -------
-    MarginSolution
-        ``W = 0`` where there are no strict pairs.
+    MarginSolution, with ``W = 0`` where there are no strict pairs
 
     Raises
     ------
@@ -80,10 +81,6 @@ def max_margin(data, solver="auto", *, progress=None):
         :class:`MarginSolution` has a norm below ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``.
     ConvergenceError
         Undecided: neither proof was reached; ``.residual`` is the best KKT residual.
-
-    References
-    ----------
-    T24 (002) Eq. (6): NTP-SVM. L24 (004): Graph-SVM.
     """
     return _solve(data, solver, progress, separation=False)
 
@@ -140,16 +137,16 @@ def _search(P, names, progress, separation):
     for name in names:
         try:
             for step, (A, W, slack, D) in enumerate(METHODS[name](P), 1):
-                if separation and separates(P, W, slack):
+                if separation and methods.separates(P, W, slack):
                     return name, A, False
                 if D is None:
                     continue
-                best = min(best, (residual(P, A, W, slack), A), key=lambda pair: pair[0])
+                best = min(best, (methods.residual(P, A, W, slack), A), key=lambda pair: pair[0])
                 if progress is not None:
                     progress(f"{name}, step {step}: best relative KKT residual {best[0]:.1e}")
                 if best[0] <= TIGHT:
                     break
-                if (refusal := certificate(P, D)) is not None:
+                if (refusal := methods.certificate(P, D)) is not None:
                     return name, refusal, True
         except np.linalg.LinAlgError:
             pass  # a Newton system ran out of digits: the best iterate so far decides
@@ -180,5 +177,5 @@ def _proven(data, order, y, solver):
     if len(lam):
         kkt = max(kkt, -room.min(), lam @ np.abs(room) / lam.sum())
         gap = abs(norm**2 - lam.sum()) / (norm**2 / 2)
-    least = margin[n:].min(initial=np.inf)
-    return MarginSolution(W, *map(float, (norm, least, kkt, gap)), solver, lam, y[:n])
+    proof = map(float, (norm, margin[n:].min(initial=np.inf), kkt, gap))
+    return MarginSolution(W, *proof, solver, lam, y[:n])

@@ -6,8 +6,8 @@ import numpy as np
 
 from ntpnb.comparison import Comparison, compare
 from ntpnb.coordinates import Coordinates, unit_scale
-from ntpnb.data import as_floats
 from ntpnb.errors import ConvergenceError
+from ntpnb.validation import as_floats
 
 SETTLED = 60.0  # from −log λ = 60 on, u differs from its limit by less than e^{-60}·60
 NEWTON_STEPS = 60

@@ -6,25 +6,22 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
-from ntpnb._margin_programs import PROX, program
-from ntpnb.data import NextTokenData, as_integer, as_seed
+from ntpnb._late_law import USED, dominated, late_law, next_order
+from ntpnb._report_figure import draw, two_digits
+from ntpnb.data import NextTokenData
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.finite import FinitePart, finite_part
 from ntpnb.flow import FlowTrace, gradient_flow
-from ntpnb.loss import logits
 from ntpnb.margin import MarginSolution, max_margin
 from ntpnb.priority import TokenPriority, token_priority
+from ntpnb.validation import as_integer, as_seed
 
 FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
 # Natural logarithms of the steps at which the flow is recorded: late, little is left to see.
 LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomspace(60, 1e5, 40)])
-USED = 1e-9  # smallest share of a multiplier that is not rounding
 ANGLES = 30, 10, 1  # degrees
-DRAWN = 12  # decades of steps in the figure
 LISTED, NAMED = 3, 4  # pairs, and tied tokens in each, of the printed report
-REFINEMENTS, SOLVED = 8, 1e-8  # of a linear solve, relative to its right-hand side
 
 
 class Pair(NamedTuple):
@@ -57,7 +54,8 @@ class Report:
         The proof that they are not, or why the solvers could not decide.
     flow : FlowTrace or None
         Gradient flow from zero; None where there is no direction to go (not separable, or nothing
-        ordered), or where more than 400 candidates are dominated.
+        ordered), where more than 400 candidates are dominated, or where ties settle so slowly that
+        it cannot be followed.
     angle : ndarray or None
         Angle in radians between the flow and ``W^mm``, shape (r,).
     law : tuple of float or None
@@ -110,7 +108,9 @@ class Report:
             return []
         weights = self.svm.multipliers if self.separable else self.refusal.certificate
         shares = weights / weights.sum()
-        heavy = np.argsort(-np.round(shares, 9), kind="stable")
+        # A certificate is seldom unique and has few sure digits: by the two that are printed,
+        # so that rounding does not reorder pairs that weigh the same.
+        heavy = np.argsort([-two_digits(share) for share in shares], kind="stable")
         position = self.order.positions(self.order.strict)
         found = []
         for k in heavy[shares[heavy] > USED]:
@@ -238,66 +238,12 @@ class Report:
         -------
         matplotlib Figure
         """
-        import matplotlib.pyplot as plt
-
-        panels = 4 if self.flow is not None else 2 + (self.law is not None)
-        rows = (panels + 1) // 2
-        fig, axes = plt.subplots(rows, 2, figsize=(7.6, 2.7 * rows), layout="constrained")
-        axes = list(axes.flat)
-        self._draw_supports(axes[0])
-        self._draw_contexts(axes[1])
-        if self.flow is not None:
-            self._draw_way(axes[2])
-            steps = self._log10_flow_steps
-            near = steps <= DRAWN
-            axes[3].plot(steps[near], self.flow.excess[near], color="C0", linestyle="-")
-            axes[3].set(
-                yscale="log", xlabel="log10 of steps of GD", title="loss above the entropy (nats)"
-            )
-        elif panels == 3:
-            self._draw_way(axes[2])
-            axes[3].remove()
-        return fig
+        return draw(self)
 
     @property
-    def _log10_flow_steps(self):
+    def log10_flow_steps(self):
+        """Decimal logarithms of the steps of GD at which :attr:`flow` was recorded."""
         return (self.flow.log_times - np.log(self.step)) / np.log(10)
-
-    def _draw_supports(self, ax):
-        sizes, contexts = np.unique(self.data.support.sum(1), return_counts=True)
-        ax.bar(sizes, contexts, color="C0")
-        ax.grid(False, axis="x")
-        ax.set_axisbelow(True)
-        ax.set(xlabel="different next tokens", title="number of contexts")
-        ax.xaxis.get_major_locator().set_params(integer=True)
-
-    def _draw_contexts(self, ax):
-        totals = {}
-        for pair in self.pairs:
-            totals[pair.context] = totals.get(pair.context, 0.0) + pair.share
-        top = sorted(totals, key=lambda c: -round(totals[c], 9))[:8]
-        ax.barh(range(len(top)), [totals[c] for c in top], color="C0")
-        ax.set_yticks(range(len(top)), [self.context_name(c) for c in top])
-        ax.invert_yaxis()
-        ax.grid(False, axis="y")
-        ax.set_axisbelow(True)
-        what = "who decides" if self.separable else "who contradicts"
-        ax.set(title=f"{what}: share of the multipliers")
-
-    def _draw_way(self, ax):
-        if self.flow is None:  # the law holds at small angles only
-            degrees, dash = np.geomspace(5, 1), "--"
-            steps = [self.log10_steps(x) for x in degrees]
-        else:
-            steps, dash = self._log10_flow_steps, "-"
-            near = steps <= DRAWN
-            steps, degrees = steps[near], np.degrees(self.angle[near])
-        ax.plot(steps, degrees, color="C1", linestyle=dash)
-        ax.set(
-            xlabel="log10 of steps of GD",
-            title="angle to $W^{\\mathrm{mm}}$ (degrees)",
-            ylim=(0, None),
-        )
 
 
 def report(data, *, words=None, context_length=2, dim=None, seed=0):
@@ -350,78 +296,17 @@ def report(data, *, words=None, context_length=2, dim=None, seed=0):
         refusal = error
     if svm is not None and len(order.strict):
         try:
-            if np.count_nonzero(_dominated(data, order)) <= FLOW_UP_TO:
+            if np.count_nonzero(dominated(data, order)) <= FLOW_UP_TO:
                 flow = gradient_flow(data, LOG_STEPS - np.log(data.smoothness))
         except ConvergenceError:  # ties that settle over many decades: the late law must do
             pass
         if flow is not None:
             angle = flow.compare(finite, svm).angle
-            law = _law(flow.W[-1] - svm.W * flow.log_times[-1], svm)
+            law = late_law(flow.W[-1] - svm.W * flow.log_times[-1], svm)
         else:
-            law = _law(_next_order(data, order, finite, svm), svm)
+            law = late_law(next_order(data, order, finite, svm), svm)
     names = None if words is None else tuple(words)
     return Report(data, order, finite, svm, refusal, flow, angle, law, names, drawn)
-
-
-def _dominated(data, order):
-    """Candidates that are not tied with their row's in-support tokens, shape (m, V), bool."""
-    labels = order.components[data.group_index]
-    own = np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
-    return data.candidates & (labels != own)
-
-
-def _law(constant, svm):
-    """``(c, s)`` of ``tan(angle) = c / (log t + s)`` where ``W = W^mm log t + constant``."""
-    if constant is None:
-        return None
-    shift = np.vdot(constant, svm.W) / svm.norm**2
-    return float(np.linalg.norm(constant - shift * svm.W) / svm.norm), float(shift)
-
-
-def _next_order(data, order, finite, svm):
-    """``next_order_term`` where the tight pairs' multipliers are unique, else None.
-
-    Then ``⟨D_k, W̃⟩ = log(π_j q̃_k / λ_k)`` on every tight pair: one more solve with the margin
-    problem's own factors, in memory that grows with contexts and tokens and not with pairs. A flow
-    ends with the same values on F and on these pairs, and its constant is at least as long.
-    """
-    P = program(data, order)
-    tight = svm.multipliers > USED * svm.multipliers.sum()
-    strict = tuple(index[len(order.equal) :][tight] for index in P.entries)
-    log_ratio = _log_odds(data, order, finite)[tight] - np.log(svm.multipliers[tight])
-    on = P.tied.copy()
-    on[strict] = True
-    goal = np.zeros(on.shape)
-    goal[strict] = -log_ratio / P.norm[strict]
-    solve, A, miss = P.system(on, PROX), np.zeros(on.shape), goal
-    shift = np.zeros(on.shape[1:])
-    for _ in range(REFINEMENTS):
-        D, e = solve(miss, -P.imbalance(A))
-        A, shift = A + D, shift + e
-        W = P.weights(A)
-        miss = np.where(on, goal + P.slack(W, shift) + P.need, 0.0)
-    if np.abs(miss).max() > SOLVED * np.abs(goal).max():
-        return None
-    return finite.W + W
-
-
-def _log_odds(data, order, finite):
-    """Log of ``π_j q̃``, a row's odds of leaving the ties, summed over each strict pair's rows."""
-    rows, tokens = np.nonzero(_dominated(data, order))
-    labels = order.components[data.group_index].astype(np.int64)
-    own = np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
-    L = logits(finite.W, data)
-    inside = logsumexp(np.where(labels == own, L, -np.inf), axis=1)
-    odds = data.context_probs[rows] * np.exp(L[rows, tokens] - inside[rows])
-    count = int(order.components.max()) + 1  # of components; a pair of them is one number
-    keys = own[rows, 0] * count + labels[rows, tokens]
-    position = order.positions(order.strict)
-    components = order.components.astype(np.int64)
-    winners, losers = (components[position, order.strict[:, i]] for i in (1, 2))
-    found, inverse = np.unique(keys, return_inverse=True)
-    total = np.zeros(len(found))
-    np.add.at(total, inverse, odds)
-    return np.log(total[np.searchsorted(found, winners * count + losers)])
 
 
 def _read(text, context_length, dim, seed):
