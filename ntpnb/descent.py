@@ -180,7 +180,7 @@ class Trace:
         """
         if self.W.ndim == 3 and isinstance(finite, FinitePart):
             return compare(self.W, finite, svm)
-        n = len(self.W) if self.W.ndim == 4 else 1
+        n = len(self.W)
         lengths = [len(x) if isinstance(x, list | tuple) else None for x in (finite, svm)]
         if self.W.ndim == 3 or lengths != [n, n]:
             raise ValueError(
@@ -258,7 +258,7 @@ def iterate(problem, method, record, W):
     for r, until in enumerate(record):
         with np.errstate(all="ignore"):
             advance(done, until)
-        if not (largest := np.abs(W).max(initial=0.0)) <= LARGEST:
+        if not (largest := np.abs(W).max()) <= LARGEST:  # NaN too
             raise ValueError(
                 f"step is {method.step:g}, too large: after {until} steps W has the entry "
                 f"{largest:g}; none may be larger than {LARGEST:g}"

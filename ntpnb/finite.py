@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
+from scipy.special import softmax
 
 from ntpnb.data import NextTokenData
 from ntpnb.errors import ConvergenceError
@@ -121,9 +122,9 @@ def _residual(W, data):
 
 def _log_odds(tied):
     """Target log-odds of each group's rows pooled, shape (G, V): exact where a group is one row."""
-    counts = tied.candidates if tied.candidate_counts is None else tied.candidate_counts
     with np.errstate(divide="ignore", invalid="ignore"):  # untied tokens, which nobody reads
-        return np.log(_pooled(tied, tied.target_probs)) - np.log(_pooled(tied, counts))
+        p, c = (np.log(_pooled(tied, x)) for x in (tied.target_probs, tied.candidate_counts))
+        return p - c
 
 
 def _pooled(data, rows):
@@ -159,9 +160,7 @@ def _minimise(tied, F, W):
 
 
 def _newton_direction(W, tied, slope, whiten, iterations):
-    L = logits(W, tied)
-    Q = np.exp(L - L.max(-1, keepdims=True))
-    Q /= Q.sum(-1, keepdims=True)
+    Q = softmax(logits(W, tied), axis=1)
     weights = tied.context_probs[:, None]
     T = tied.token_embeddings
 

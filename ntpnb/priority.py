@@ -72,7 +72,7 @@ def token_priority(data):
         tail = np.concatenate([anchors, heads[back]])
         head = np.concatenate([heads, anchors[back]])
         graph = coo_matrix((np.ones(len(tail), np.int8), (tail, head)), shape=(G * V, G * V))
-        labels = connected_components(graph, directed=True, connection="strong")[1]
+        labels = connected_components(graph, connection="strong")[1]
 
     components = np.full(G * V, -1)
     components[heads] = labels[heads]

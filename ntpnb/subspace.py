@@ -157,7 +157,7 @@ class _TokenwiseSubspace(EqualSubspace):
         self._scale = _norms(data.group_embeddings)[self._owner]
         self._h = data.group_embeddings[self._owner] / self._scale[:, None]
         self._holders = [k[token == i] for i in range(data.vocab_size)]
-        self._factors = {}
+        self._factors, self._kept = {}, 0
         self._solve_common()
         q = data.shape[1]
         # What the complement consists of: common scores, and null spaces of the H_i.
@@ -166,13 +166,12 @@ class _TokenwiseSubspace(EqualSubspace):
 
     def _factor(self, i):
         """Thin SVD of the embeddings ``H_i`` of the components that hold token ``i``."""
-        if i not in self._factors:
+        if (factor := self._factors.get(i)) is None:
             factor = _thin_svd(self._h[self._holders[i]])
-            entries = sum(U.size + Vt.size for U, _, Vt in self._factors.values())
-            if entries > CACHE_LIMIT:
-                return factor
-            self._factors[i] = factor
-        return self._factors[i]
+            if self._kept <= CACHE_LIMIT:
+                self._factors[i] = factor
+                self._kept += factor[0].size + factor[2].size
+        return factor
 
     def _solve_common(self):
         """Which common scores are attainable, and a factor of the quadratic form they minimise."""

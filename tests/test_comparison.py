@@ -102,13 +102,21 @@ def test_training_approaches_the_finite_part():
 def test_comparisons_need_one_theory_for_each_problem():
     data, fin, svm = theory()
     single, batch = descend(data, GD(1.0), 2), descend([data, data], GD(1.0), 2)
-    for run, arguments in [
-        (single, ([fin], [svm])),
-        (batch, (fin, svm)),
-        (batch, ([fin], [svm])),
-        (batch, ([fin, fin], svm)),
+    for run, arguments, lengths, of in [
+        (single, ([fin], [svm]), [1, 1], "one run"),
+        (batch, (fin, svm), [None, None], "a batch of 2 runs"),
+        (batch, ([fin], [svm]), [1, 1], "a batch of 2 runs"),
+        (batch, ([fin, fin], svm), [2, None], "a batch of 2 runs"),
     ]:
-        with pytest.raises(
-            ValueError, match=r"finite and svm have lengths .* one of each per problem"
-        ):
+        with pytest.raises(ValueError, match="finite and svm have") as caught:
             run.compare(*arguments)
+        assert str(caught.value) == (
+            f"finite and svm have lengths {lengths} (None: not a list) for {of}; "
+            "give one of each per problem"
+        )
+
+
+def test_a_batch_of_one_is_compared_as_a_batch():
+    data, fin, svm = theory()
+    found = descend([data], GD(1.0), 2).compare([fin], [svm])
+    assert found.angle.shape == (1, 3)

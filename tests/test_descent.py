@@ -63,6 +63,10 @@ METHODS = {
         Adam(step=0.02, beta1=0.8, beta2=0.99),
         lambda d, W, k: plain_adam(d, W, 0.02, k, 0.8, 0.99),
     ),
+    "Adam without memory": (
+        Adam(step=0.02, beta1=0, beta2=0),
+        lambda d, W, k: plain_adam(d, W, 0.02, k, 0, 0),
+    ),
 }
 
 
@@ -79,6 +83,15 @@ def test_runs_match_textbook_loops(method, name):
         # second moments magnifies rounding of tiny gradient entries
         assert np.abs(W - textbook(data, start(data), int(k))).max() <= 1e-12
     np.testing.assert_array_equal(run.W[0], start(data))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_many_tokens_are_trained_alike(method):
+    data = t24(12, V=40, m=5, d=4, size=(1, 30))
+    ours, textbook = METHODS[method]
+    run = descend(data, ours, 20, init=start(data), record=[20])
+    # as above
+    assert np.abs(run.W[0] - textbook(data, start(data), 20)).max() <= 1e-12
 
 
 @pytest.mark.parametrize("over", ["contexts", "sequences"])
@@ -239,6 +252,8 @@ def test_a_step_must_be_positive(method, step):
         (lambda: Adam(0.1, beta1=1.0), r"beta1 is 1.0; it must lie in \[0, 1\)"),
         (lambda: Adam(0.1, beta2=-0.1), r"beta2 is -0.1; it must lie in \[0, 1\)"),
         (lambda: Adam(0.1, beta2=np.nan), r"beta2 is nan; it must lie in \[0, 1\)"),
+        (lambda: Adam(0.1, epsilon=0.0), r"^epsilon is 0.0; it must be positive$"),
+        (lambda: SGD(0.1, seed=-1), r"^seed is -1; it must be a nonnegative integer"),
         (lambda: SGD(0.1, batch_size=0), r"batch_size is 0; it must be a positive integer"),
         (lambda: SGD(0.1, batch_size=1.5), r"batch_size is 1.5; it must be a positive integer"),
         (lambda: SGD(0.1, over="tokens"), r"over is 'tokens'; it must be \"contexts\" or"),
@@ -255,7 +270,7 @@ A = t24(0)  # W is (5, 8)
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (([], GD(1.0), 3), {}, r"data is an empty list; it needs at least one problem"),
+        (([], GD(1.0), 3), {}, r"^data is an empty list; it needs at least one problem$"),
         (([A, t24(0, d=7)], GD(1.0), 3), {}, r"data\[1\] has W \(5, 7\) .* needs equal shapes"),
         (([A, t24(0, m=5)], GD(1.0), 3), {}, r"target_probs \(5, 5\), data\[0\] .* equal shapes"),
         (([A, t24(0, tokens=5)], GD(1.0), 3), {}, r"data\[1\] and data\[0\] must both have token"),
@@ -287,6 +302,12 @@ A = t24(0)  # W is (5, 8)
         ((A, GD(1.0), 3), {"record": [-1, 2]}, r"record must be increasing integers"),
         ((A, GD(1.0), 3), {"record": [0, 4]}, r"record must be increasing integers"),
         (
+            (A, GD(1e160), 3),
+            {"record": [0, 1, 3]},
+            r"^step is 1e\+160, too large: after 1 steps W has the entry \S+e\+159; none may be "
+            r"larger than 1e\+151$",
+        ),
+        (
             (A, GD(1.0), 3),
             {"record": [0.0, 1.0]},
             r"record has dtype float64 .* flat sequence of integers",
@@ -296,3 +317,18 @@ A = t24(0)  # W is (5, 8)
 def test_a_run_must_make_sense(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         descend(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"), [(None, "data"), ([None], "data"), ([A, None], r"data\[1\]")]
+)
+def test_data_of_another_type_are_named(data, name):
+    with pytest.raises(TypeError, match=rf"^{name} is of type NoneType; NextTokenData is needed"):
+        descend(data, GD(1.0), 3)
+
+
+def test_a_method_of_another_type_is_named():
+    with pytest.raises(
+        TypeError, match=r"^method is of type float; one of GD, NGD, Adam or SGD is"
+    ):
+        descend(A, 0.1, 3)

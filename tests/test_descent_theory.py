@@ -104,18 +104,23 @@ def test_a_zero_gradient_is_a_zero_step():
     assert abs(run.norm[1, -1] - 0.5) <= 1e-15
 
 
-def test_normalized_descent_keeps_its_direction_when_the_gradient_is_tiny():
+# a finite minimum, which steps of length one overshoot for ever: gradients stay large
+BESIDE = NextTokenData(np.eye(3), [[0.6, 0.3, 0.1], [0.1, 0.6, 0.3], [0.3, 0.1, 0.6]])
+
+
+@pytest.mark.parametrize("others", [[], [BESIDE]], ids=["alone", "beside a large one"])
+def test_normalized_descent_keeps_its_direction_when_the_gradient_is_tiny(others):
     """Orthonormal one-hot contexts: by symmetry W_k is a multiple of I − 1/3 for ever.
 
     The losses pass 1e-16, where q − p cancels, and 1e-154, where squares underflow.
     """
-    data = NextTokenData(np.eye(3), np.eye(3))
-    run = descend(data, NGD(1.0), 1000)
+    run = descend([NextTokenData(np.eye(3), np.eye(3)), *others], NGD(1.0), 1000)
     direction = np.eye(3) - 1 / 3
     expected = run.steps[:, None, None] * direction / np.linalg.norm(direction)
-    assert run.excess[-1] < 1e-300
+    assert run.excess[0, -1] < 1e-300
+    assert (run.excess[1:] > 1e-3).all()
     # one rounding of entries below 1000 in each of 1000 steps
-    assert np.abs(run.W - expected).max() <= 1e-11
+    assert np.abs(run.W[0] - expected).max() <= 1e-11
 
 
 # -- large scores ---------------------------------------------------------------------------------
@@ -127,11 +132,20 @@ def test_normalized_descent_keeps_its_direction_when_the_gradient_is_tiny():
 )
 def test_large_scores_neither_overflow_nor_mislead(name, scale):
     data = regimes()[name]
-    W = scale * start(data)
-    run = descend(data, GD(1.0), 1, init=W)
-    expected = W - ntpnb.gradient(W, data)
-    # the step rounds W; scores of that size shift probabilities by their own rounding
-    assert np.abs(run.W[-1] - expected).max() <= 1e-12 * scale
+    W = scale * np.stack([start(data, seed) for seed in range(3)])
+    for init in (W[:1], W):
+        run = descend([data] * len(init), GD(1.0), 1, init=init)
+        expected = init - ntpnb.gradient(init, data)
+        # the step rounds W; scores of that size shift probabilities by their own rounding
+        assert np.abs(run.W[:, -1] - expected).max() <= 1e-12 * scale
+
+
+@pytest.mark.parametrize("level", [-1e3, -1e6])
+def test_scores_that_are_all_low_still_have_a_softmax(level):
+    data = NextTokenData([[1.0]], [[0.5, 0.3, 0.2]])
+    W = level + np.array([[0.5], [-0.25], [1.0]])
+    moved = W - descend(data, GD(1.0), 1, init=W).W[-1]
+    np.testing.assert_allclose(moved, slow.gradient(W, data), atol=-2 * EPS * level)  # W's rounding
 
 
 def test_tokens_that_are_no_candidates_may_score_highest():

@@ -9,7 +9,7 @@ from problems import any_problem, doubled, l24, rearranged, regimes, renamed, ro
 
 import ntpnb
 from ntpnb import NextTokenData
-from ntpnb.loss import logits
+from ntpnb.loss import LARGEST, logits
 
 EPS = np.finfo(float).eps
 
@@ -61,16 +61,16 @@ def test_gradient_matches_central_differences(data, seed):
     assert abs(np.vdot(ntpnb.gradient(W, data), D) - slope) <= tolerance
 
 
-@given(any_problem(), st.integers(0, 99))
-def test_a_stack_is_each_matrix_alone(data, seed):
+@given(any_problem(), st.integers(0, 99), st.sampled_from([1.0, 1e3]))
+def test_a_stack_is_each_matrix_alone(data, seed, scale):
     rng = np.random.default_rng(seed)
-    W = rng.standard_normal((2, 3, *data.shape))
+    W = scale * rng.standard_normal((2, 3, *data.shape))
     for f in (ntpnb.cross_entropy, ntpnb.excess_loss, ntpnb.gradient):
         whole = f(W, data)
         each = np.array([[f(w, data) for w in row] for row in W])
         assert whole.shape == each.shape
         # the same sums, in an order that BLAS chooses
-        np.testing.assert_allclose(whole, each, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(whole, each, rtol=1e-12, atol=1e-13 * scale)
 
 
 def test_one_matrix_gives_a_float():
@@ -212,11 +212,26 @@ def test_lists_and_strided_matrices_are_taken():
         (0.0, r"W has shape \(\); its last two axes must be \(5, 8\)"),
         (np.full((5, 8), np.nan), r"W has entries that are not finite"),
         (np.full((2, 5, 8), np.inf), r"W has entries that are not finite"),
+        (np.full((5, 8), -2e151), r"W has the entry 2e\+151; none may be larger than 1e\+151"),
+        ("W", r"W is not a rectangular array of numbers"),
     ],
 )
 def test_a_wrong_matrix_is_named(f, W, message):
     with pytest.raises(ValueError, match=message):
         f(W, t24(0))
+
+
+@pytest.mark.parametrize("f", [ntpnb.cross_entropy, ntpnb.gradient, ntpnb.excess_loss])
+def test_data_of_another_type_are_named(f):
+    with pytest.raises(TypeError, match=r"^data is of type ndarray; NextTokenData is needed"):
+        f(np.zeros((5, 8)), t24(0).target_probs)
+
+
+def test_the_largest_matrix_is_still_scored():
+    data = t24(0)
+    W = LARGEST * np.sign(draw(data, 6))
+    assert np.isfinite([ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)]).all()
+    assert np.isfinite(ntpnb.gradient(W, data)).all()
 
 
 # -- invariances ----------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ def check_order(data):
         label = order.components[at]
         rows = data.context_groups == g
         np.testing.assert_array_equal(label >= 0, data.candidates[rows].any(0))
+        assert (label[label < 0] == -1).all()
         same = (label[:, None] == label) & (label >= 0)[:, None] & ~np.eye(V, dtype=bool)
         np.testing.assert_array_equal(same, R & R.T)
     # reduced: one representative, the smallest token, for each component; no pair twice
@@ -142,6 +143,11 @@ def test_data_without_any_pair():
     ):
         order = ntpnb.token_priority(data)
         assert order.equal.shape == order.strict.shape == (0, 3)
+
+
+def test_data_of_another_type_are_named():
+    with pytest.raises(TypeError, match=r"^data is of type ndarray; NextTokenData is needed"):
+        ntpnb.token_priority(t24(0).target_probs)
 
 
 @given(any_problem())

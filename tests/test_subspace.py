@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from problems import any_problem, changed, doubled, l24, regimes, renamed, rotated, t24
 
 import ntpnb
-from ntpnb import NextTokenData
+from ntpnb import NextTokenData, subspace
 from ntpnb.priority import token_priority
 from ntpnb.subspace import equal_subspace
 
@@ -84,11 +84,15 @@ def test_nearly_parallel_contexts_are_independent(gap, written):
     assert np.abs(F.project(W) - expected).max() <= 1e-14 / gap
 
 
-@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-8])
-def test_nearly_parallel_contexts_in_too_few_dimensions(gap):
+def nearly_parallel(gap):
     """Four contexts in the plane, so that common scores are bound, two of them nearly parallel."""
     P = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5]]
-    data = NextTokenData([[1, 0], [1, gap], [0, 1], [1, 2]], P)
+    return NextTokenData([[1, 0], [1, gap], [0, 1], [1, 2]], P)
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_nearly_parallel_contexts_in_too_few_dimensions(gap):
+    data = nearly_parallel(gap)
     F = ntpnb.equal_subspace(data)
     assert F.dim == 4
     W = np.random.default_rng(0).standard_normal(data.shape)
@@ -98,6 +102,18 @@ def test_nearly_parallel_contexts_in_too_few_dimensions(gap):
         coefficients = mpmath.lu_solve(M * M.T, M * mpmath.matrix(W.ravel().tolist()))
         expected = np.array([float(x) for x in M.T * coefficients]).reshape(data.shape)
     assert np.abs(F.project(W) - expected).max() <= 1e-14 / gap  # as above
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_fit_between_nearly_parallel_contexts(gap):
+    data = nearly_parallel(gap)
+    rng = np.random.default_rng(1)
+    W, shifts = rng.standard_normal(data.shape), rng.standard_normal((4, 1))
+    F = ntpnb.equal_subspace(data)
+    # a common score of a context's tokens must not count; the gap costs its share of the digits
+    # where the score is found, and again where the rows are
+    found = F.fit(data.context_embeddings @ W.T + shifts)
+    assert np.abs(found - F.project(W)).max() <= 1e-14 / gap**2
 
 
 def test_parallel_contexts_are_one_direction():
@@ -209,6 +225,9 @@ def test_whitening_gives_curvature_of_size_one(make, norms):
     """At W = 0 the restricted Hessian has eigenvalues of size one on F, at any scale."""
     for seed in range(10):
         data = make(seed, norms=norms, **({"size": (2, 3)} if make is t24 else {"cyclic": True}))
+        rare = 10.0 ** -(np.arange(len(data.group_names)) % 4)  # contexts from common to rare
+        weights = data.context_probs * rare[data.group_index]
+        data = changed(data, context_probs=weights / weights.sum())
         F = ntpnb.equal_subspace(data)
         tied = ntpnb.finite.restrict(data)
         whiten = F.whitening()
@@ -230,9 +249,11 @@ def test_a_huge_basis_is_refused_and_never_needed():
     data = NextTokenData(np.random.default_rng(0).standard_normal((2, 8)), P)
     F = ntpnb.equal_subspace(data)
     assert F.dim == 2 * 1499
-    with pytest.raises(
-        ValueError, match=r"a basis of 2998 matrices of shape \(3000, 8\) has 71952000"
-    ):
+    message = (
+        r"a basis of 2998 matrices of shape \(3000, 8\) has 71952000 entries, more than 67108864; "
+        r"use project and reject, which need none$"
+    )
+    with pytest.raises(ValueError, match=message):
         _ = F.basis
     W = np.random.default_rng(1).standard_normal(data.shape)
     # the complement, seen by the contexts: one common score for the tied tokens
@@ -245,7 +266,11 @@ def test_too_many_dense_generators_are_refused():
     rng = np.random.default_rng(0)
     P = np.full((100, 1000), 1 / 1000)
     H, T = rng.standard_normal((100, 100)), rng.standard_normal((1000, 50))
-    with pytest.raises(ValueError, match=r"99900 ties .* 50 × 100 dimensions need 499500000 num"):
+    message = (
+        r"99900 ties .* 50 × 100 dimensions need 499500000 numbers, more than 268435456; use fewer "
+        r"contexts, or token_embeddings=None where tokens are one-hot$"
+    )
+    with pytest.raises(ValueError, match=message):
         ntpnb.equal_subspace(NextTokenData(H, P, token_embeddings=T))
     # the same sizes in one direction each need little
     flat = NextTokenData(H[:, :1] * H[:1], P, token_embeddings=T[:, :1] * T[:1])
@@ -266,7 +291,23 @@ def test_a_wrong_matrix_is_named(W, message):
             f(W)
 
 
-def test_an_order_at_hand_is_used():
+def test_factors_are_kept_within_their_limit(monkeypatch):
+    """Results never depend on what is kept, only memory and time do."""
+    data = t24(2, V=6, m=9, d=4, size=(2, 4))
+    W = np.random.default_rng(5).standard_normal(data.shape)
+    whole = ntpnb.equal_subspace(data)
+    limit = sum(U.size + Vt.size for U, _, Vt in whole._factors.values()) // 2
+    monkeypatch.setattr(subspace, "CACHE_LIMIT", limit)
+    part = ntpnb.equal_subspace(data)
+    np.testing.assert_array_equal(part.project(W), whole.project(W))
+    kept = [U.size + Vt.size for U, _, Vt in part._factors.values()]
+    assert 0 < len(kept) < 6
+    assert sum(kept[:-1]) <= limit
+
+
+def test_an_order_at_hand_is_used(monkeypatch):
     data = t24(1, size=3)
     order = token_priority(data)
-    assert equal_subspace(data, order).dim == equal_subspace(data).dim == 12
+    assert equal_subspace(data).dim == 12
+    monkeypatch.setattr(subspace, "token_priority", None)
+    assert equal_subspace(data, order).dim == 12

@@ -60,10 +60,10 @@ def measured(root=project.ROOT):
     ]
 
 
-def _of_claim(claim, root):
+def _of_claim(claim, prefixes, root):
     """Yield what is wrong with a listed claim, whatever was measured."""
     id = claim["id"]
-    if not any(covers(prefix, id) for prefix in ("beyond", "erratum", *statements(root))):
+    if not any(covers(prefix, id) for prefix in prefixes):
         yield f"{id}: starts with no id of book/statements.yml, nor with beyond. or erratum."
     if "explained" in claim:
         page, label = claim["explained"].split("#")
@@ -105,8 +105,9 @@ def problems(root=project.ROOT):
         else:
             values[id] = value
             yield from _of_value(claims[id], value)
+    prefixes = ("beyond", "erratum", *statements(root))
     for id, claim in claims.items():
-        yield from _of_claim(claim, root)
+        yield from _of_claim(claim, prefixes, root)
         if id not in values:
             yield f"{id}: listed in {claim['notebook']}.yml, but no notebook measures it"
     errata = [claim for claim in claims.values() if claim["kind"] == "erratum"]
