@@ -8,8 +8,9 @@ import yaml
 from bs4 import BeautifulSoup
 
 import ntpnb
+from ntpnb.book.claims import statements
 from ntpnb.book.project import ROOT, names
-from ntpnb.book.sphinx_ext import foot, pages_url, repository_url
+from ntpnb.book.sphinx_ext import foot, on_paper, pages_url, repository_url
 
 SITE = ROOT / "_build" / "html"
 GITHUB = "https://github.com/owner/name"
@@ -75,6 +76,24 @@ def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
             files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
             moves = caption.parent.select(".frames") != []
             assert links == files + [f"{figure}_frames.svg"] * moves
+
+
+def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site):
+    def links(tag):
+        return {link["href"].rpartition("/")[2] for link in tag.select("a[href]")}
+
+    index = BeautifulSoup((site / "statements.html").read_text(encoding="utf-8"), "html.parser")
+    known, quoted = {id.replace(".", "-") for id in statements()}, set()
+    for name in names():
+        page = BeautifulSoup((site / f"nb/{name}.html").read_text(encoding="utf-8"), "html.parser")
+        for block in page.select("div.proof[id]"):
+            label = block["id"]
+            if label not in known:
+                continue
+            quoted.add(label)
+            assert f"statements.html#index-{label}" in links(block)
+            assert f"{name}.html#{label}" in links(index.select_one(f"#index-{label}").parent)
+    assert len(quoted) > 20
 
 
 def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
@@ -167,3 +186,23 @@ def test_repository_address(environ, declared, remote, expected):
 )
 def test_address_of_the_pages(repository, expected):
     assert pages_url(repository) == expected
+
+
+def test_on_paper_figures_are_vectors_and_code_has_few_colours():
+    body = """<figure class="brief"><img alt="A" src="_images/one.png" /></figure>
+<figure><img alt="B" src="_images/0a1b.png" /><a href="_downloads/7/moved_frames.svg">frames</a>
+<a href="_downloads/8/moved.svg">SVG</a></figure>
+<figure><img alt="C" src="_images/photo.png" /></figure>
+<figure><img alt="D" src="_images/2c3d.png" /><a href="_downloads/9/one.svg">SVG</a></figure>
+<pre><span class="k">def</span> <span class="nf">f</span><span class="p">():</span>
+<span class="c1"># why</span></pre><span class="pre">x</span>"""
+    page = BeautifulSoup(on_paper(body), "html.parser")
+    assert [image["src"] for image in page.select("img")] == [
+        "_downloads/9/one.svg",
+        "_downloads/8/moved.svg",
+        "_images/photo.png",
+        "_downloads/9/one.svg",
+    ]
+    assert [image["alt"] for image in page.select("img")] == list("ABCD")
+    assert page.pre.text == "def f():\n# why"
+    assert [span.text for span in page.select("span")] == ["# why", "x"]

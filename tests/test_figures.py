@@ -190,6 +190,7 @@ def contrast(one, two):
 def test_lines_and_letters_stand_out_from_the_card():
     # WCAG 2.2: 3 for graphics (1.4.11), 4.5 for text (1.4.3).
     assert min(contrast(color, figures.BACKGROUND) for color in figures.PALETTE) >= 3
+    assert min(contrast(color, figures.BACKGROUND) for color in figures.PALETTE[:-1]) >= 4.5
     figures.use_style()
     letters = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.titlecolor")
     colors = {mpl.rcParams[name].replace("auto", "black") for name in letters}

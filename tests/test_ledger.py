@@ -254,6 +254,19 @@ def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     assert pages == {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
 
 
+def test_the_statement_index_leads_to_where_a_statement_is_quoted(tmp_path):
+    root = tiny_project.make(tmp_path)
+    source = root / "notebooks/01_tiny.md"
+    quoted = "\n:::{prf:theorem} 1\n:label: t24-fig1\n:::\n"
+    tiny_project.write(source, source.read_text(encoding="utf-8") + quoted)
+    figure = {"figure": "tiny", "seed": 0, "data": "0"}
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, figure])
+    collect.collect(root)
+    index = (root / "book/statements.md").read_text(encoding="utf-8")
+    assert "- {prf:ref}`Fig. 1 <t24-fig1>` (also 000 Fig. 1) `t24.fig1`\n" in index
+    assert "- Fig. 2 `t24.fig2`\n" in index
+
+
 def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):
     root = tiny_project.make(tmp_path)
     claims_file = tiny_project.CLAIMS.replace("near: 12, ", "near: 11, ")

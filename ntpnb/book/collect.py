@@ -25,6 +25,11 @@ def figures(root=project.ROOT):
     ]
 
 
+def data_hash(figure, root=project.ROOT):
+    """Hash the data of a figure as they lie in `figures/`."""
+    return hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
+
+
 def read_manifest(root=project.ROOT):
     """Read `figures/manifest.json`; empty where no figure was drawn yet."""
     return project.read_json(Path(root) / "figures/manifest.json", {})
@@ -40,10 +45,9 @@ def write_manifest(names, root=project.ROOT):
     for row in figures(root):
         figure, name = row.pop("figure"), row["notebook"]
         if name in names:
-            data = hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
             stored = project.read_executed(name, root)["metadata"]["ntpnb"]
             rows[figure] = {k: row[k] for k in ("notebook", "seed")}
-            rows[figure] |= {"data": data, "key": stored["key"]}
+            rows[figure] |= {"data": data_hash(figure, root), "key": stored["key"]}
         elif figure in (old := read_manifest(root)):
             rows[figure] = old[figure]
     project.write(
@@ -60,10 +64,10 @@ def measured(root=project.ROOT):
     ]
 
 
-def _of_claim(claim, root):
+def _of_claim(claim, prefixes, root):
     """Yield what is wrong with a listed claim, whatever was measured."""
     id = claim["id"]
-    if not any(covers(prefix, id) for prefix in ("beyond", "erratum", *statements(root))):
+    if not any(covers(prefix, id) for prefix in prefixes):
         yield f"{id}: starts with no id of book/statements.yml, nor with beyond. or erratum."
     if "explained" in claim:
         page, label = claim["explained"].split("#")
@@ -105,8 +109,9 @@ def problems(root=project.ROOT):
         else:
             values[id] = value
             yield from _of_value(claims[id], value)
+    prefixes = ("beyond", "erratum", *statements(root))
     for id, claim in claims.items():
-        yield from _of_claim(claim, root)
+        yield from _of_claim(claim, prefixes, root)
         if id not in values:
             yield f"{id}: listed in {claim['notebook']}.yml, but no notebook measures it"
     errata = [claim for claim in claims.values() if claim["kind"] == "erratum"]

@@ -23,9 +23,10 @@ __all__ = [
 BACKGROUND = "#fcfcfa"
 """An opaque, nearly white card, so that a figure reads the same in light and dark mode."""
 
-PALETTE = ("#0072b2", "#d55e00", "#003d30", "#830768", "#565000", "#8f8f8f")
+PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", "#8f8f8f")
 """Okabe and Ito's hues, their lightness spread so that all stay apart under every kind of colour
-blindness, each with contrast 3 or more against the background."""
+blindness, with contrast 4.5 or more against the background, as letters need; the grey, which is
+for marks alone, with 3."""
 
 _INK = "#3d3d3d"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))

@@ -17,6 +17,7 @@ from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
 from . import project
+from .claims import statements
 
 HOSTED = re.compile(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?")
 
@@ -136,6 +137,29 @@ class FigureLinks(SphinxTransform):
                 caption.insert(place, [nodes.Text(" · "), link])
 
 
+class StatementLinks(SphinxTransform):
+    """Let a block that quotes a statement of the papers lead to its row of the index."""
+
+    default_priority = 250  # before Sphinx resolves references
+
+    def apply(self):
+        """Add the link to every such block of the page."""
+        known = {id.replace(".", "-") for id in statements(Path(self.env.srcdir).parent)}
+        for block in list(self.document.findall(nodes.Element)):
+            if "proof" in block.get("classes", ()) and (label := block.get("label")) in known:
+                link = addnodes.pending_xref(
+                    "",
+                    nodes.inline("", "in the statement index"),
+                    refdomain="std",
+                    reftype="ref",
+                    refexplicit=True,
+                    reftarget=f"index-{label}",
+                    refdoc=self.env.docname,
+                    refwarn=True,
+                )
+                block[-1] += nodes.paragraph("", "", link, classes=["to-index"])
+
+
 # Accessibility slips of the tools beneath: what they write, what it should be.
 REPAIRS = {
     'role="doc-biblioentry"': 'role="listitem"',  # ARIA lists hold items only (docutils)
@@ -146,6 +170,34 @@ REPAIRS = {
 def _repair(app, pagename, templatename, context, doctree):
     for written, meant in REPAIRS.items() if "body" in context else ():
         context["body"] = context["body"].replace(written, meant)
+
+
+def on_paper(body):
+    """Make the page that is printed to a PDF sharp and small.
+
+    Figures are the vector files that captions offer. In code only comments keep their colour: each
+    coloured word would cost two of the tags that screen readers need, together most of the PDF.
+
+    Parameters
+    ----------
+    body : str
+        The whole book as HTML.
+    """
+    files = re.findall(r'href="([^"]+(?<!_frames)\.svg)"', body)
+    vectors = {Path(file).stem: file for file in files}
+
+    def sharp(figure):
+        names = re.findall(r'/(\w+)\.(?:png|svg)"', figure[0])  # the picture's, the links'
+        file = next((vectors[name] for name in names if name in vectors), None)
+        return re.sub(r'src="[^"]+\.png"', f'src="{file}"', figure[0]) if file else figure[0]
+
+    body = re.sub(r"<figure.*?</figure>", sharp, body, flags=re.DOTALL)
+    return re.sub(r'<span class="(?!c)\w{1,2}">([^<]*)</span>', r"\1", body)
+
+
+def _paper(app, pagename, templatename, context, doctree):
+    if app.builder.name == "singlehtml" and "body" in context:
+        context["body"] = on_paper(context["body"])
 
 
 def foot(repository, context):
@@ -167,6 +219,8 @@ def setup(app):
         app.setup_extension("sphinxext.opengraph")
         app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
     app.add_transform(FigureLinks)
+    app.add_transform(StatementLinks)
     app.connect("html-page-context", _repair)
+    app.connect("html-page-context", _paper)
     app.connect("html-page-context", lambda *page: foot(repository, page[3]))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,10 +2,13 @@
 
 import functools
 import http.server
+import io
 import threading
 from contextlib import contextmanager
 
+import numpy as np
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 
 from ntpnb.book.project import ROOT
 
@@ -51,6 +54,8 @@ RENDERED = """async () => {
     await image.decode().catch(() => {});
     if (!image.naturalWidth) complaints.push("image not loaded: " + image.src);
     if (!image.alt.trim()) complaints.push("image without alt text: " + image.src);
+    const { filter, opacity } = getComputedStyle(image);
+    if (filter !== "none" || opacity !== "1") complaints.push("image recoloured: " + image.src);
   }
   return complaints;
 }"""
@@ -70,6 +75,24 @@ THIN_OUT_CODE = """() => {
   for (const token of document.querySelectorAll(".highlight pre span"))
     if (seen.has(token.className)) token.replaceWith(...token.childNodes);
     else seen.add(token.className);
+}"""
+
+
+# Matplotlib writes a letter as a reference to an outline that it scales.
+LETTERS = """() => {
+  const outline = (use) => document.getElementById(use.href.baseVal.slice(1));
+  const letters = [...document.querySelectorAll("use, text, tspan")].filter(
+    (node) => node.localName !== "use" || outline(node).hasAttribute("transform"));
+  const found = letters.map((letter) => {
+    const { fill, fillOpacity } = getComputedStyle(letter);
+    let alpha = fillOpacity;
+    for (let node = letter; node instanceof Element; node = node.parentNode)
+      alpha *= getComputedStyle(node).opacity;
+    const { left, top, right, bottom } = letter.getBoundingClientRect();
+    return [fill.match(/[\\d.]+/g).map(Number), alpha, [left, top, right, bottom]];
+  });
+  for (const letter of letters) letter.style.visibility = "hidden";
+  return found;
 }"""
 
 
@@ -102,6 +125,65 @@ def accessibility(tab):
         if rule["impact"] in ("serious", "critical")
         for node in rule["nodes"]
     ]
+
+
+NOTE_FOCUS = """() => {
+  window.reached = new Set();
+  document.addEventListener("focusin", (event) => window.reached.add(event.target));
+  return document.querySelectorAll("a, button, input, select, summary, [tabindex]").length;
+}"""
+
+# What works with the mouse shows a pointing hand, unless it is a control anyway. The theme's way
+# back to the top comes and goes while one scrolls; the keyboard has Home.
+UNREACHED = """() => {
+  const seen = [...document.querySelectorAll("body *")].filter((node) =>
+    node.checkVisibility({ visibilityProperty: true }) && !node.disabled
+      && !node.closest("#pst-back-to-top"));
+  const control = "a[href], button, input, select, textarea, summary, [onclick], [role=button]";
+  const within = (node) => node && (window.reached.has(node) || within(node.parentElement));
+  return seen.filter((node) => node.matches(control) ? !window.reached.has(node)
+      : getComputedStyle(node).cursor === "pointer" && !within(node))
+    .map((node) => "not by keyboard: " + node.outerHTML.slice(0, 120));
+}"""
+
+
+def mouse_only(tab):
+    """Walk over the page with the Tab key; return the visible controls that it missed."""
+    for _ in range(tab.evaluate(NOTE_FOCUS) + 20):
+        tab.keyboard.press("Tab")
+    return tab.evaluate(UNREACHED)
+
+
+def light(rgb):
+    """Relative luminance of WCAG 2.2."""
+    rgb = rgb / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def pale_letters(tab):
+    """Measure the letters of the SVG in a tab against what is drawn behind them.
+
+    WCAG 2.2 asks for a contrast of 4.5 (1.4.3). What the page behind an image shows through would
+    not be the same in light and dark, and is a complaint of its own.
+    """
+    letters = tab.evaluate(LETTERS)
+    screen = Image.open(io.BytesIO(tab.screenshot(omit_background=True))).convert("RGBA")
+    pixels = np.array(screen, dtype=float)
+    complaints = set() if letters else {"no letters"}
+    if pixels[1:-1, 1:-1, 3].min() < 255:
+        complaints.add("the page behind shows through")
+    for fill, alpha, box in letters:
+        left, top, right, bottom = np.round(box).astype(int)
+        behind = pixels[top:bottom, left:right, :3].reshape(-1, 3)
+        if not len(behind):  # a space
+            continue
+        behind = np.median(behind, axis=0)  # a thin line below a letter does not hide it
+        seen = alpha * np.array(fill[:3]) + (1 - alpha) * behind
+        low, high = sorted((light(seen), light(behind)))
+        if (contrast := (high + 0.05) / (low + 0.05)) < 4.5:
+            complaints.add(f"letters of {seen.round()} on {behind.round()}: {contrast:.2f}")
+    return sorted(complaints)
 
 
 class Visitor:
