@@ -424,6 +424,27 @@ def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d):
     assert len(tried) == 2
 
 
+@pytest.mark.parametrize("solver", ["interior-point", "fista", "nnls", "cvxpy"])
+def test_all_methods_refuse_with_a_certificate(solver):
+    for seed in range(3):
+        data = problems.t24(5500 + seed, V=5, m=10, d=2, size=(1, 3))
+        with pytest.raises(NotSeparableError) as caught:
+            max_margin(data, solver=solver)
+        prove_refused(data, caught.value)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1e9])
+def test_an_inverse_is_used_only_where_half_of_the_digits_stay(scale):
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((5, 5)))[0]
+    for condition, used in [(1e2, True), (1e6, True), (1e9, False)]:
+        G = scale * (Q * np.geomspace(1, 1 / condition, 5)) @ Q.T
+        K = G + _margin_programs.PROX * np.eye(5)
+        inverse = _margin_programs._inverse(G)
+        assert (inverse is not None) == used
+        if used:
+            assert np.abs(inverse @ K - np.eye(5)).max() <= 1e-14 * condition
+
+
 def test_an_unknown_solver_is_refused():
     with pytest.raises(ValueError, match="solver is 'simplex'; it must be one of"):
         max_margin(datasets.toy(), solver="simplex")
