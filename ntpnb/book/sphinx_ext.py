@@ -148,6 +148,34 @@ def _repair(app, pagename, templatename, context, doctree):
         context["body"] = context["body"].replace(written, meant)
 
 
+def on_paper(body):
+    """Make the page that is printed to a PDF sharp and small.
+
+    Figures are the vector files that captions offer. In code only comments keep their colour: each
+    coloured word would cost two of the tags that screen readers need, together most of the PDF.
+
+    Parameters
+    ----------
+    body : str
+        The whole book as HTML.
+    """
+    files = re.findall(r'href="([^"]+(?<!_frames)\.svg)"', body)
+    vectors = {Path(file).stem: file for file in files}
+
+    def sharp(figure):
+        names = re.findall(r'/(\w+)\.(?:png|svg)"', figure[0])  # the picture's, the links'
+        file = next((vectors[name] for name in names if name in vectors), None)
+        return re.sub(r'src="[^"]+\.png"', f'src="{file}"', figure[0]) if file else figure[0]
+
+    body = re.sub(r"<figure.*?</figure>", sharp, body, flags=re.DOTALL)
+    return re.sub(r'<span class="(?!c)\w{1,2}">([^<]*)</span>', r"\1", body)
+
+
+def _paper(app, pagename, templatename, context, doctree):
+    if app.builder.name == "singlehtml" and "body" in context:
+        context["body"] = on_paper(context["body"])
+
+
 def foot(repository, context):
     """Add to a page's foot the version, what changed, and where to report an error."""
     links = {"What changed": context["pathto"]("changelog")}
@@ -168,5 +196,6 @@ def setup(app):
         app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
     app.add_transform(FigureLinks)
     app.connect("html-page-context", _repair)
+    app.connect("html-page-context", _paper)
     app.connect("html-page-context", lambda *page: foot(repository, page[3]))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

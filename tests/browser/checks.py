@@ -127,6 +127,33 @@ def accessibility(tab):
     ]
 
 
+NOTE_FOCUS = """() => {
+  window.reached = new Set();
+  document.addEventListener("focusin", (event) => window.reached.add(event.target));
+  return document.querySelectorAll("a, button, input, select, summary, [tabindex]").length;
+}"""
+
+# What works with the mouse shows a pointing hand, unless it is a control anyway. The theme's way
+# back to the top comes and goes while one scrolls; the keyboard has Home.
+UNREACHED = """() => {
+  const seen = [...document.querySelectorAll("body *")].filter((node) =>
+    node.checkVisibility({ visibilityProperty: true }) && !node.disabled
+      && !node.closest("#pst-back-to-top"));
+  const control = "a[href], button, input, select, textarea, summary, [onclick], [role=button]";
+  const within = (node) => node && (window.reached.has(node) || within(node.parentElement));
+  return seen.filter((node) => node.matches(control) ? !window.reached.has(node)
+      : getComputedStyle(node).cursor === "pointer" && !within(node))
+    .map((node) => "not by keyboard: " + node.outerHTML.slice(0, 120));
+}"""
+
+
+def mouse_only(tab):
+    """Walk over the page with the Tab key; return the visible controls that it missed."""
+    for _ in range(tab.evaluate(NOTE_FOCUS) + 20):
+        tab.keyboard.press("Tab")
+    return tab.evaluate(UNREACHED)
+
+
 def light(rgb):
     """Relative luminance of WCAG 2.2."""
     rgb = rgb / 255

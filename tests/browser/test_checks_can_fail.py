@@ -1,7 +1,7 @@
 """Each browser check finds the fault it is there for, on a page that has nothing else wrong."""
 
 import pytest
-from checks import Visitor, pale_letters, served
+from checks import Visitor, mouse_only, pale_letters, served
 
 from ntpnb.book import figures, saving
 
@@ -80,3 +80,22 @@ def test_pale_letters_are_found(complaint, browser, tmp_path):
     tab.close()
     assert (complaint is None) == (not found)
     assert complaint is None or any(complaint in one for one in found), found
+
+
+CONTROLS = {
+    '<a href="#top">A link</a> <button>A button</button> <details><summary>More</summary></details>'
+    '<button disabled>No button</button> <a href="#top" hidden>No link</a>': 0,
+    '<a href="#top" tabindex="-1">A link</a>': 1,
+    '<button tabindex="-1">A button</button>': 1,
+    '<span onclick="alert()">Press me</span>': 1,
+    '<div style="cursor: pointer">Press <b>me</b></div>': 2,
+}
+
+
+@pytest.mark.parametrize("controls", CONTROLS)
+def test_what_needs_a_mouse_is_found(controls, browser):
+    tab = browser.new_page()
+    tab.set_content(PAGE % controls)
+    found = mouse_only(tab)
+    tab.close()
+    assert len(found) == CONTROLS[controls], found

@@ -1,7 +1,9 @@
 """Every page of the built book in a real browser: light on a desktop, dark on a phone."""
 
+import re
+
 import pytest
-from checks import SITE, VIEWS, pale_letters
+from checks import RENDERED, SITE, VIEWS, pale_letters
 
 from ntpnb.book.project import ROOT
 
@@ -41,3 +43,11 @@ def test_letters_in_the_diagram_stand_out(mode, width, visitor):
     tab = visitor.open("index.html", mode, width)
     tab.evaluate("document.body.replaceChildren(document.querySelector('svg.diagram'))")
     assert pale_letters(tab) == []
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_the_hurried_print_two_sheets(paper, visitor):
+    tab = visitor.open("summary.html", "light", 1280)
+    assert tab.evaluate(RENDERED) == []
+    printed = tab.pdf(format=paper, margin=dict.fromkeys(("top", "right", "bottom", "left"), "1cm"))
+    assert len(re.findall(rb"/Type /Page\b", printed)) == 2

@@ -1,0 +1,63 @@
+"""Whatever a mouse can do on a page, the keyboard can: on a page of each kind, on either screen."""
+
+import pytest
+from checks import RENDERED, VIEWS, mouse_only
+
+PAGES = ["index.html", "nb/01_toy.html", "scoreboard.html", "search.html?q=entropy", "404.html"]
+
+
+@pytest.mark.parametrize(("mode", "width"), VIEWS)
+@pytest.mark.parametrize("page", PAGES)
+def test_tab_reaches_every_control(page, mode, width, visitor):
+    tab = visitor.open(page, mode, width)
+    tab.evaluate(RENDERED)
+    assert mouse_only(tab) == []
+
+
+@pytest.fixture
+def tab(visitor):
+    tab = visitor.open("nb/01_toy.html", "light", 1280)
+    tab.evaluate(RENDERED)
+    return tab
+
+
+def press(tab, control, key="Enter"):
+    tab.locator(control).locator("visible=true").first.focus()
+    tab.keyboard.press(key)
+
+
+def test_enter_switches_the_colours(tab):
+    seen = set()
+    for _ in range(3):
+        press(tab, ".theme-switch-button")
+        seen.add(tab.evaluate("document.documentElement.dataset.mode"))
+    assert seen == {"light", "dark", "auto"}
+
+
+def test_enter_opens_the_search_and_escape_closes_it(tab):
+    press(tab, ".search-button__button")
+    tab.keyboard.type("entropy")
+    assert tab.evaluate("document.activeElement.value") == "entropy"
+    tab.keyboard.press("Escape")
+    assert not tab.locator("dialog[open]").count()
+
+
+def test_enter_opens_folded_code_and_solutions(tab):
+    for kind in ("details.hide", "details.sd-dropdown"):
+        folded = tab.locator(f"{kind}:not([open])").count()
+        assert folded
+        press(tab, f"{kind}:not([open]) > summary")
+        assert tab.locator(f"{kind}:not([open])").count() == folded - 1
+
+
+def test_enter_copies_code(tab):
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    press(tab, "button.copybtn")
+    tab.wait_for_selector("button.copybtn.success")
+    assert tab.evaluate("navigator.clipboard.readText()").startswith("from fractions import")
+
+
+def test_enter_follows_a_link_below_a_figure(tab):
+    with tab.expect_download() as download:
+        press(tab, "figcaption a[href$='.csv']")
+    assert download.value.suggested_filename == "toy.csv"
