@@ -8,6 +8,7 @@ import yaml
 from bs4 import BeautifulSoup
 
 import ntpnb
+from ntpnb.book.claims import statements
 from ntpnb.book.project import ROOT, names
 from ntpnb.book.sphinx_ext import foot, on_paper, pages_url, repository_url
 
@@ -75,6 +76,24 @@ def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
             files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
             moves = caption.parent.select(".frames") != []
             assert links == files + [f"{figure}_frames.svg"] * moves
+
+
+def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site):
+    def links(tag):
+        return {link["href"].rpartition("/")[2] for link in tag.select("a[href]")}
+
+    index = BeautifulSoup((site / "statements.html").read_text(encoding="utf-8"), "html.parser")
+    known, quoted = {id.replace(".", "-") for id in statements()}, set()
+    for name in names():
+        page = BeautifulSoup((site / f"nb/{name}.html").read_text(encoding="utf-8"), "html.parser")
+        for block in page.select("div.proof[id]"):
+            label = block["id"]
+            if label not in known:
+                continue
+            quoted.add(label)
+            assert f"statements.html#index-{label}" in links(block)
+            assert f"{name}.html#{label}" in links(index.select_one(f"#index-{label}").parent)
+    assert len(quoted) > 20
 
 
 def test_the_foot_of_every_page_names_the_version_and_what_changed(site):

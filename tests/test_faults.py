@@ -209,7 +209,8 @@ def test_no_notebook_reaches_the_network(book):
 
 
 def test_no_notebook_starts_a_kernel_of_its_own_or_another_program():
-    # The kernel's guard sees sockets only, so notebooks start nothing that could have others.
+    # The guard sees one process only, so notebooks start no other, joblib's workers excepted
+    # (`test_reproducibility` runs those without a network).
     for name in project.names():
         text = Path(project.source(name)).read_text(encoding="utf-8")
         assert not re.search(r"\bsubprocess\b|os\.system|^[!%]|get_ipython", text, re.MULTILINE)

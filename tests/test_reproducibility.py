@@ -91,3 +91,30 @@ def test_two_clean_builds_of_the_book_are_byte_identical(tmp_path):
     first, second = (build(copy_of_the_book(tmp_path / name)) for name in ("one", "the other"))
     assert first.keys() == second.keys()
     assert [path for path, content in first.items() if content != second[path]] == []
+
+
+ALONE = ("unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+"""Runs a command where no network exists but the loopback device, which kernels talk over."""
+
+
+def with_workers():
+    """List the notebooks that compute in several processes."""
+    return [name for name in project.names() if "n_jobs" in project.source(name).read_text("utf-8")]
+
+
+@pytest.mark.parametrize("name", with_workers())
+def test_workers_need_no_network(name, tmp_path):
+    # The guard in a kernel (`test_faults`) does not see the sockets of processes that it starts.
+    try:
+        subprocess.run([*ALONE, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("the system does not let a test take its network away (unshare, ip)")
+    root = copy_of_the_book(tmp_path / "copy")
+    attempt = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
+    reach = subprocess.run([*ALONE, sys.executable, "-c", attempt], capture_output=True, text=True)
+    assert "Network is unreachable" in reach.stderr
+    build = [*ALONE, sys.executable, "-m", "ntpnb.book", "run", name]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(build, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert texts(project.executed(name, root)) == texts(project.executed(name))

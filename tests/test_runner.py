@@ -108,6 +108,16 @@ def test_a_missing_figure_makes_its_notebook_stale(book, suffix):
     assert runner.stale("01_tiny", book) == "figure tiny is missing"
 
 
+def test_a_figure_drawn_over_makes_its_notebook_stale(book):
+    # As in Jupyter, where a notebook with a changed parameter saves to the same folder.
+    path = book / "figures/tiny.csv"
+    drawn = path.read_bytes()
+    edit(path, "6.0", "7.0")
+    assert runner.stale("01_tiny", book) == "figure tiny was drawn over"
+    assert runner.run(root=book) == []
+    assert path.read_bytes() == drawn
+
+
 def test_a_figure_of_another_version_makes_its_notebook_stale(book):
     key = collect.read_manifest(book)["tiny"]["key"]
     edit(book / "figures/manifest.json", key, "0" * 64)

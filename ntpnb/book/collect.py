@@ -25,6 +25,11 @@ def figures(root=project.ROOT):
     ]
 
 
+def data_hash(figure, root=project.ROOT):
+    """Hash the data of a figure as they lie in `figures/`."""
+    return hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
+
+
 def read_manifest(root=project.ROOT):
     """Read `figures/manifest.json`; empty where no figure was drawn yet."""
     return project.read_json(Path(root) / "figures/manifest.json", {})
@@ -40,10 +45,9 @@ def write_manifest(names, root=project.ROOT):
     for row in figures(root):
         figure, name = row.pop("figure"), row["notebook"]
         if name in names:
-            data = hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
             stored = project.read_executed(name, root)["metadata"]["ntpnb"]
             rows[figure] = {k: row[k] for k in ("notebook", "seed")}
-            rows[figure] |= {"data": data, "key": stored["key"]}
+            rows[figure] |= {"data": data_hash(figure, root), "key": stored["key"]}
         elif figure in (old := read_manifest(root)):
             rows[figure] = old[figure]
     project.write(

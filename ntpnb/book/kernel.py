@@ -1,8 +1,8 @@
 """A notebook's kernel: IPython's own, in a process that opens no socket and looks up no name.
 
 `execute` starts this file as a script. A guard against mistakes, not against malice: it sees what
-Python does, not other programs or libraries with sockets of their own (as the kernel's messages
-have, and they stay on this machine).
+this process's Python does, not its workers, other programs, or libraries with sockets of their own
+(as the kernel's messages have, and they stay on this machine).
 """
 
 import socket

@@ -160,7 +160,7 @@ def _statements(entries, statements, root):
     }
     text = "# Statement index\n\n" + (
         f"{sum(map(bool, checks.values()))} of {len(statements)} numbered statements, figures and "
-        "printed numbers of the two papers are executed so far. T24 is numbered as in its "
+        "printed numbers of the two papers are executed. T24 is numbered as in its "
         "NeurIPS version (002); 001 is the workshop version, 000 the first arXiv version.\n"
     )
     for paper, heading in _PAPERS.items():
@@ -168,8 +168,8 @@ def _statements(entries, statements, root):
         for id in filter(lambda id: covers(paper, id), statements):
             entry = statements[id]
             where, label = plain(entry["where"]), id.replace(".", "-")
-            if label in labels:
-                where = f"{{prf:ref}}`{where} <{label}>`"
+            if label in labels:  # the block links back to this row
+                where = f"(index-{label})=\n    {{prf:ref}}`{where} <{label}>`"
             if "also" in entry:
                 where += f" (also {plain(entry['also'])})"
             links = (

@@ -36,6 +36,8 @@ def stale(name, root=project.ROOT):
             return f"figure {figure} is missing"
         if drawn.get(figure, {}).get("key") != notebook["metadata"]["ntpnb"]["key"]:
             return f"figure {figure} was drawn by another version"
+        if drawn[figure]["data"] != collect.data_hash(figure, root):
+            return f"figure {figure} was drawn over"  # by a reader who tried other parameters
     return ""
 
 

@@ -17,6 +17,7 @@ from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
 from . import project
+from .claims import statements
 
 HOSTED = re.compile(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?")
 
@@ -136,6 +137,29 @@ class FigureLinks(SphinxTransform):
                 caption.insert(place, [nodes.Text(" · "), link])
 
 
+class StatementLinks(SphinxTransform):
+    """Let a block that quotes a statement of the papers lead to its row of the index."""
+
+    default_priority = 250  # before Sphinx resolves references
+
+    def apply(self):
+        """Add the link to every such block of the page."""
+        known = {id.replace(".", "-") for id in statements(Path(self.env.srcdir).parent)}
+        for block in list(self.document.findall(nodes.Element)):
+            if "proof" in block.get("classes", ()) and (label := block.get("label")) in known:
+                link = addnodes.pending_xref(
+                    "",
+                    nodes.inline("", "in the statement index"),
+                    refdomain="std",
+                    reftype="ref",
+                    refexplicit=True,
+                    reftarget=f"index-{label}",
+                    refdoc=self.env.docname,
+                    refwarn=True,
+                )
+                block[-1] += nodes.paragraph("", "", link, classes=["to-index"])
+
+
 # Accessibility slips of the tools beneath: what they write, what it should be.
 REPAIRS = {
     'role="doc-biblioentry"': 'role="listitem"',  # ARIA lists hold items only (docutils)
@@ -195,6 +219,7 @@ def setup(app):
         app.setup_extension("sphinxext.opengraph")
         app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
     app.add_transform(FigureLinks)
+    app.add_transform(StatementLinks)
     app.connect("html-page-context", _repair)
     app.connect("html-page-context", _paper)
     app.connect("html-page-context", lambda *page: foot(repository, page[3]))
