@@ -9,7 +9,7 @@ UV_VERSION := 0.13.8
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
 GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt \
-	.pytest_cache .ruff_cache .hypothesis build *.egg-info
+	.pytest_cache .ruff_cache .hypothesis build mutants *.egg-info
 
 # One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.
 export OMP_NUM_THREADS := 1
@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help book test figures serve pdf bench stress lint format lock clean _chromium
+.PHONY: help book test figures serve pdf bench stress mutants lint format lock clean _chromium
 
 help: ## list the targets (what a bare `make` does)
 	@echo "The executable companion to two papers on next-token prediction. Targets:"
@@ -90,6 +90,11 @@ bench: $(VENV)/.ready ## timings against what one would otherwise write (install
 
 stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs
 	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n 2 --dist load
+
+mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice?
+	$(PY) -m pip install --quiet --no-build-isolation --editable '.[mutation]'
+	HYPOTHESIS_PROFILE=mutants $(VENV)/bin/mutmut run --max-children 2
+	$(PY) tests/mutants.py
 
 # Without annotations the lock, and with it the key of every notebook, changes only if a pin does.
 lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay (UPGRADE=--upgrade moves all)

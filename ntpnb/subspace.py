@@ -260,7 +260,7 @@ class _TokenwiseSubspace(EqualSubspace):
         pairs, T = self._order.equal, np.eye(self._data.vocab_size)
         h = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
         rows = _outer(T[pairs[:, 1]] - T[pairs[:, 2]], h)
-        return (sla.svd(rows, full_matrices=False)[2] if self.dim else rows)[: self.dim]
+        return sla.svd(rows, full_matrices=False)[2][: self.dim]
 
 
 def _outer(A, B):

@@ -264,6 +264,11 @@ def test_a_method_must_make_sense(make, message):
         make()
 
 
+def test_the_ends_of_a_method_s_ranges_are_taken():
+    assert vars(Adam(0.1, beta1=0, beta2=0.0)) == vars(Adam(0.1, 0.0, 0)) != vars(Adam(0.1))
+    assert SGD(0.1, 1, 0) == SGD(0.1)
+
+
 A = t24(0)  # W is (5, 8)
 
 

@@ -17,6 +17,7 @@ from scipy.linalg import svd
 from scipy.optimize import brentq, linprog
 
 from ntpnb import (
+    ConvergenceError,
     NextTokenData,
     NotSeparableError,
     _margin_methods,
@@ -424,9 +425,70 @@ def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d):
     assert len(tried) == 2
 
 
+@pytest.mark.parametrize("solver", ["interior-point", "fista", "nnls", "cvxpy"])
+def test_all_methods_refuse_with_a_certificate(solver):
+    for seed in range(3):
+        data = problems.t24(5500 + seed, V=5, m=10, d=2, size=(1, 3))
+        with pytest.raises(NotSeparableError) as caught:
+            max_margin(data, solver=solver)
+        prove_refused(data, caught.value)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1e9])
+def test_an_inverse_is_used_only_where_half_of_the_digits_stay(scale):
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((5, 5)))[0]
+    for condition, used in [(1e2, True), (1e6, True), (1e9, False)]:
+        G = scale * (Q * np.geomspace(1, 1 / condition, 5)) @ Q.T
+        K = G + _margin_programs.PROX * np.eye(5)
+        inverse = _margin_programs._inverse(G)
+        assert (inverse is not None) == used
+        if used:
+            assert np.abs(inverse @ K - np.eye(5)).max() <= 1e-14 * condition
+
+
 def test_an_unknown_solver_is_refused():
-    with pytest.raises(ValueError, match="solver is 'simplex'; it must be one of"):
+    message = "solver is 'simplex'; it must be one of auto, active-set, interior-point, fista, "
+    with pytest.raises(ValueError, match=message):
         max_margin(datasets.toy(), solver="simplex")
+
+
+def test_fista_refuses_what_has_no_supports():
+    message = "^solver is 'fista', which needs one-hot tokens and two-level orders$"
+    for data in (problems.l24(4001, cyclic=True), problems.t24(1, tokens=4)):
+        with pytest.raises(ValueError, match=message):
+            max_margin(data, solver="fista")
+
+
+@pytest.mark.parametrize(("m", "first"), [(99, "active-set"), (100, "fista")])
+def test_many_contexts_begin_with_fista(m, first):
+    told = []
+    svm = max_margin(problems.t24(1, 4, m, m + 5, (1, 3)), progress=told.append)
+    assert svm.solver == first
+    assert told[0].startswith(f"{first}, step ")
+
+
+def test_undecided_says_how_close_it_came(monkeypatch):
+    """Every method proves nothing here; the dense one is the last resort of small problems."""
+    data = problems.t24(5000, 6, 9, 12, (1, 4))
+    monkeypatch.setattr(_margin_methods, "residual", lambda *iterate: 1e-9)
+    monkeypatch.setattr(_margin_methods, "certificate", lambda *direction: None)
+    methods = list(margin.METHODS)
+    for solver, names in [("auto", "nnls"), *((name, name) for name in methods if name != "cvxpy")]:
+        with pytest.raises(ConvergenceError) as caught:
+            max_margin(data, solver=solver)
+        assert caught.value.residual == 1e-9
+        assert str(caught.value) == (
+            f"undecided: {names} reached a relative KKT residual of 1.0e-09, not small enough, "
+            "and found no certificate that the data are not separable"
+        )
+    assert max_margin(data, solver="cvxpy").solver == "cvxpy"  # as good as Clarabel promises
+    monkeypatch.setattr(margin, "DENSE", 1000)
+    with pytest.raises(
+        ConvergenceError, match=r"^undecided: active-set and interior-point reached"
+    ):
+        max_margin(data)
+    monkeypatch.setattr(_margin_methods, "residual", lambda *iterate: 1e-10)
+    assert max_margin(data).solver == "active-set"
 
 
 def test_without_strict_pairs_there_is_nothing_to_win():
