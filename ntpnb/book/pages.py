@@ -147,7 +147,7 @@ def _errata(entries, paper):
                 f"{{ref}}`here <{place.split('#')[1]}>`",
             )
         )
-    return table(("Where", "Printed", "Meant", "Affects", "Shown"), rows, (21, 24, 31, 15, 9))
+    return table(("Where", "Printed", "Meant", "Affects", "See"), rows, (21, 24, 31, 15, 9))
 
 
 def _statements(entries, statements, root):
