@@ -189,6 +189,7 @@ def test_methods_settle_in_the_steps_their_names_promise():
             max_margin(data, solver=solver, progress=told.append)
             form = rf"{solver}, step (\d+): best relative KKT residual (\S+)"
             steps, best = zip(*(re.fullmatch(form, line).groups() for line in told), strict=True)
+            assert 1 <= int(steps[0])
             assert int(steps[-1]) <= bound
             assert float(best[-1]) <= 1e-13
 
@@ -481,8 +482,10 @@ def test_undecided_says_how_close_it_came(monkeypatch):
     monkeypatch.setattr(_margin_methods, "certificate", lambda *direction: None)
     methods = list(margin.METHODS)
     for solver, names in [("auto", "nnls"), *((name, name) for name in methods if name != "cvxpy")]:
+        told = []
         with pytest.raises(ConvergenceError) as caught:
-            max_margin(data, solver=solver)
+            max_margin(data, solver=solver, progress=told.append)
+        assert told[-1].startswith(f"{names}, step ")
         assert caught.value.residual == 1e-9
         assert str(caught.value) == (
             f"undecided: {names} reached a relative KKT residual of 1.0e-09, not small enough, "
