@@ -432,6 +432,13 @@ def test_all_methods_refuse_with_a_certificate(solver):
         with pytest.raises(NotSeparableError) as caught:
             max_margin(data, solver=solver)
         prove_refused(data, caught.value)
+        weights = caught.value.certificate
+        assert weights.sum() == pytest.approx(1.0, rel=1e-12)
+        assert str(caught.value) == (
+            f"no W keeps all {len(weights)} strict pairs at a positive margin: "
+            f"{np.count_nonzero(weights)} of them contradict each other, weighted as .certificate "
+            "says"
+        )
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 1e9])
