@@ -107,12 +107,13 @@ def _project(P, Y, below):
     Column ``j`` shifts by the mean of its entries below their bounds: Newton's method on a concave
     function, so it ends after a few passes from any guess ``below``.
     """
-    while True:
+    for _ in range(len(Y) + 1):  # rounding may go back and forth between two guesses
         shift = np.einsum("vj,vj->j", below, Y) / below.sum(0, dtype=Y.dtype)
         X = np.minimum(Y - shift, P.bound) * P.active
         before, below = below, X < P.bound
         if (below == before).all():
-            return X, below
+            break
+    return X, below
 
 
 def residual(P, A, W, slack):

@@ -173,5 +173,6 @@ def _newton_direction(W, tied, slope, whiten, iterations):
 
     operator = LinearOperator((slope.size, slope.size), matvec=hessian, dtype=np.float64)
     forcing = min(0.1, np.sqrt(np.linalg.norm(slope)))  # superlinear convergence
-    step, _ = cg(operator, slope.ravel(), rtol=forcing, maxiter=iterations)
-    return step.reshape(slope.shape)
+    size = np.abs(slope).max() or 1.0  # rare contexts alone leave a slope whose square underflows
+    step, _ = cg(operator, slope.ravel() / size, rtol=forcing, maxiter=iterations)
+    return size * step.reshape(slope.shape)

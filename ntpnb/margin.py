@@ -13,7 +13,7 @@ from ntpnb.priority import token_priority
 METHODS = {"active-set": methods.active_set, "interior-point": methods.interior_point}
 METHODS |= {"fista": methods.fista, "nnls": references.nnls, "cvxpy": references.cvxpy}
 TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
-ACCEPT, ACCEPT_CVXPY = 1e-10, 1e-8  # what a method must reach; Clarabel is not refined
+ACCEPT = dict.fromkeys(METHODS, 1e-10) | {"cvxpy": 1e-8}  # to reach; Clarabel is not refined
 DENSE = 2**22  # entries of the pairs' matrices that a dense last resort may form
 FISTA_FROM = 100  # contexts; with fewer, factorisations are cheaper than FISTA's first steps
 
@@ -115,14 +115,17 @@ def _solve(data, solver, progress, separation):
     names = dict.fromkeys((first, "interior-point")) if solver == "auto" else (solver,)
     try:
         name, A, refused = _search(P, names, progress, separation)
+        y = -A[P.entries] / (P.unit * P.norm[P.entries])
+        if not refused:
+            svm = _proven(data, order, y, name)
+            if not separation and svm.kkt_residual > ACCEPT[name]:  # lost in summing W
+                raise _undecided([name], svm.kkt_residual)
+            return svm
     except ConvergenceError:
         pairs = len(order.equal) + len(order.strict)
         if solver != "auto" or pairs * np.prod(data.shape) > DENSE:
             raise
         return _solve(data, "nnls", progress, separation)  # slow, and decides the closest calls
-    y = -A[P.entries] / (P.unit * P.norm[P.entries])
-    if not refused:
-        return _proven(data, order, y, name)
     lam = np.maximum(y[len(order.equal) :], 0.0)
     raise NotSeparableError(
         f"no W keeps all {len(lam)} strict pairs at a positive margin: {np.count_nonzero(lam)} of "
@@ -150,12 +153,16 @@ def _search(P, names, progress, separation):
                     return name, refusal, True
         except np.linalg.LinAlgError:
             pass  # a Newton system ran out of digits: the best iterate so far decides
-        if best[0] <= (ACCEPT_CVXPY if name == "cvxpy" else ACCEPT):
+        if best[0] <= ACCEPT[name]:
             return name, best[1], False
-    raise ConvergenceError(
-        f"undecided: {' and '.join(names)} reached a relative KKT residual of {best[0]:.1e}, "
+    raise _undecided(names, best[0])
+
+
+def _undecided(names, residual):
+    return ConvergenceError(
+        f"undecided: {' and '.join(names)} reached a relative KKT residual of {residual:.1e}, "
         "not small enough, and found no certificate that the data are not separable",
-        best[0],
+        residual,
     )
 
 

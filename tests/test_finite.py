@@ -234,6 +234,28 @@ def test_an_order_at_hand_is_used(monkeypatch):
     np.testing.assert_array_equal(restrict(data, order).candidates, expected)
 
 
+@pytest.mark.parametrize("share", 10.0 ** -np.arange(10, 170, 5))
+def test_contexts_too_rare_to_square_their_slope(share):
+    # The inner products of Newton's steps underflow; nothing may be divided by them.
+    third, fourth = 1 / 3, 1 / 4
+    data = ntpnb.NextTokenData(
+        [[-0.9, 1.3], [2.3, -0.9], [0.0, 0.0], [0.0, 0.0]],
+        [
+            [third, 0.0, 0.0, third, third],
+            [third, third, 0.0, third, 0.0],
+            [1.0, 0.0, 0.0, 0.0, 0.0],
+            [fourth, 0.0, fourth, fourth, fourth],
+        ],
+        [1e-175, share, 1 - share, 1e-163],
+        np.random.default_rng(0).standard_normal((5, 6)),
+        [[3, 0, 0, 2, 2], [1, 1, 0, 1, 1], [1, 2, 1, 2, 2], [1, 3, 1, 3, 1]],
+    )
+    with np.errstate(all="raise", under="ignore"):
+        fin = finite_part(data)
+    assert not fin.compatible
+    assert fin.gradient_norm <= 1e-9
+
+
 # -- failure --------------------------------------------------------------------------------------
 
 

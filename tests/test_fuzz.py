@@ -274,6 +274,12 @@ def test_each_solver_of_max_margin(data, solver):
         assert svm.kkt_residual <= 1e-9
 
 
+def test_fista_ends_where_its_rounding_has_no_fixed_point():
+    H = 1e-40 * np.array([[2.0, 2.0, 2.0], [2.0, 2.0, 2.0], [0.0, 2.0, 1.0]])
+    data = NextTokenData(H, np.eye(6)[[4, 5, 2]], context_groups=[2, 2, -1])
+    assert call(ntpnb.max_margin, data, "fista").kkt_residual <= 1e-10
+
+
 @fuzz(data=problems())
 def test_is_separable_agrees_with_max_margin(data):
     answer = call(ntpnb.is_separable, data)

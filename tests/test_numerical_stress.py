@@ -171,6 +171,24 @@ def test_nearly_parallel_contexts_that_disagree(angle):
         assert svm.norm == pytest.approx(np.hypot(1, 2 / angle) / np.sqrt(2), rel=1e-4)
 
 
+def test_an_answer_whose_sum_of_pairs_lost_its_digits_is_not_returned():
+    # Parallel to 1e-5, on both sides: multipliers of 5e13 sum to a W of 1e7, so that nine digits
+    # of its margins are left. Either more of them are found, or that is said.
+    H = [[-0.34904, -0.829834, -0.333741], [-0.332553, -0.830672, -0.334901]]
+    T = [[2.711189591, 1.889032136, 0.174773840], [-2.711166701, -1.889011110, -0.174769919]]
+    data = NextTokenData(
+        [*H, [0.34021465971, 0.82742932454, 0.33408280015]],
+        [[0, 0, 1], [1, 0, 0], [0, 0, 1]],
+        token_embeddings=[*T, [-2.711141301, -1.889024366, -0.174775868]],
+    )
+    for solver in ("auto", "active-set", "interior-point", "nnls"):
+        try:
+            assert ntpnb.max_margin(data, solver).kkt_residual <= 1e-10
+        except ntpnb.ConvergenceError as error:
+            undecided = error
+    assert undecided.residual > 1e-10
+
+
 def test_small_multipliers_are_no_certificate():
     # At angles of 1e-5 three independent contexts are separable; multipliers that shrink towards
     # zero, until their sum of pairs underflows, must not pass for a proof of the contrary.
