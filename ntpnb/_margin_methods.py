@@ -21,8 +21,9 @@ def active_set(P, A=None, T=None, patience=3):
     """
     A = np.zeros(P.need.shape) if A is None else A
     T = P.active if T is None else T
-    centre, c, fewest, last, stalls, system, solved = A, 0.0, np.inf, np.inf, 0, None, None
-    while stalls < patience:
+    centre, c, system, solved = A, 0.0, None, None
+    fewest, least, stalls, idle = np.inf, np.inf, 0, 0
+    while max(stalls, idle) < patience:
         if T is not solved:
             system, solved, A = P.system(T, PROX, system), T, np.where(T, A, 0.0)
         D, e = system(P.slack(P.weights(A), c) - PROX * (A - centre), -P.imbalance(A))
@@ -38,8 +39,8 @@ def active_set(P, A=None, T=None, patience=3):
             fewest, T = min(fewest, count), T ^ wrong
         else:
             now = residual(P, A, W, slack)
-            stalls = 0 if now < 0.5 * last else stalls + 1
-            centre, last, fewest = A, now, np.inf
+            idle = 0 if now < 0.5 * least else idle + 1
+            centre, least, fewest, stalls = A, min(now, least), np.inf, 0
 
 
 def interior_point(P, steps=80):

@@ -254,7 +254,8 @@ def iterate(problem, method, record, W):
         raise TypeError(
             f"method is of type {type(method).__name__}; one of GD, NGD, Adam or SGD is needed"
         )
-    advance, done = method._start(problem, W), 0
+    with np.errstate(all="ignore"):
+        advance, done = method._start(problem, W), 0
     for r, until in enumerate(record):
         with np.errstate(all="ignore"):
             advance(done, until)

@@ -172,7 +172,7 @@ def _newton_direction(W, tied, slope, whiten, iterations):
         return (whiten(R @ tied.context_embeddings) + 1e-16 * y).ravel()  # never singular
 
     operator = LinearOperator((slope.size, slope.size), matvec=hessian, dtype=np.float64)
-    forcing = min(0.1, np.sqrt(np.linalg.norm(slope)))  # superlinear convergence
+    forcing = np.clip(np.sqrt(np.linalg.norm(slope)), 1e-8, 0.1)  # superlinear convergence
     size = np.abs(slope).max() or 1.0  # rare contexts alone leave a slope whose square underflows
     step, _ = cg(operator, slope.ravel() / size, rtol=forcing, maxiter=iterations)
     return size * step.reshape(slope.shape)

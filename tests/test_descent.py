@@ -337,3 +337,11 @@ def test_a_method_of_another_type_is_named():
         TypeError, match=r"^method is of type float; one of GD, NGD, Adam or SGD is"
     ):
         descend(A, 0.1, 3)
+
+
+def test_a_step_that_overflows_before_the_first_is_refused_in_words():
+    data = ntpnb.NextTokenData([[1e39]], [[0.3, 0.7]])
+    with np.errstate(all="raise"):
+        assert not ntpnb.descend(data, ntpnb.GD(1e250), 0).W.any()
+        with pytest.raises(ValueError, match="too large: after 1 steps"):
+            ntpnb.descend(data, ntpnb.GD(1e250), 1)

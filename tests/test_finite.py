@@ -256,6 +256,23 @@ def test_contexts_too_rare_to_square_their_slope(share):
     assert fin.gradient_norm <= 1e-9
 
 
+def test_laws_too_small_to_square_their_slope():
+    # The norm of the slope underflows, and with it the accuracy that is asked of a Newton step.
+    data = ntpnb.NextTokenData(
+        [[-1.4], [0.0], [0.0], [-1.4], [0.0]],
+        [
+            [0, 0, 1, 0, 7e-164],
+            [6e-144, 0, 1, 3e-31, 8e-207],
+            [0, 9e-75, 0, 1, 0],
+            [0, 1, 0, 0, 0],
+            [0, 1, 0, 0, 1e-60],
+        ],
+        context_groups=[8, -4, 5, 8, 2],
+    )
+    with np.errstate(all="raise", under="ignore"):
+        assert finite_part(data).gradient_norm <= 1e-9
+
+
 # -- failure --------------------------------------------------------------------------------------
 
 

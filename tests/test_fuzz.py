@@ -274,6 +274,16 @@ def test_each_solver_of_max_margin(data, solver):
         assert svm.kkt_residual <= 1e-9
 
 
+def test_an_active_set_that_only_gains_and_loses_digits_ends():
+    T = [[-906411.29048774, -1829551.39389818, -22613.46375053]]
+    T += [[906411.29048753, 1829551.39389513, 22613.46375209]]
+    T += [[-906411.29048783, -1829551.39389627, -22613.46375094]]
+    T += [[906411.29048573, 1829551.39389678, 22613.46374988]]
+    data = NextTokenData([[0.00675884]], np.eye(4)[[2]], token_embeddings=T)
+    for solver in ("auto", "active-set", "nnls"):
+        call(ntpnb.max_margin, data, solver)
+
+
 def test_fista_ends_where_its_rounding_has_no_fixed_point():
     H = 1e-40 * np.array([[2.0, 2.0, 2.0], [2.0, 2.0, 2.0], [0.0, 2.0, 1.0]])
     data = NextTokenData(H, np.eye(6)[[4, 5, 2]], context_groups=[2, 2, -1])

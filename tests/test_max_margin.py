@@ -507,6 +507,12 @@ def test_undecided_says_how_close_it_came(monkeypatch):
     assert max_margin(data) is close
 
 
+@pytest.mark.parametrize("seed", [5000, 5003])
+def test_the_reference_asks_for_less_where_clarabel_gives_up(seed):
+    data = problems.t24(seed, 6, 9, 8, (1, 4))
+    assert max_margin(data, "cvxpy").norm == pytest.approx(max_margin(data).norm, rel=1e-6)
+
+
 def test_without_strict_pairs_there_is_nothing_to_win():
     svm = max_margin(REGIMES["every token in every support"])
     assert (svm.norm, svm.min_margin) == (0.0, np.inf)
