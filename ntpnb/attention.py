@@ -1,7 +1,6 @@
 """What is L24's alone: general heads and losses, and the pseudo graphs of what training selects."""
 
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from ntpnb.data import NextTokenData, require_data
 from ntpnb.descent import SGD, iterate, record_grid, start_at
 from ntpnb.loss import as_weights, logits
 from ntpnb.stack import Stack
-from ntpnb.validation import as_floats
+from ntpnb.validation import as_floats, require_number
 
 
 def squared(outputs, label):
@@ -177,8 +176,7 @@ def pseudo_data(W, data, threshold=1e-2, ignore_below=9e-3):
     if W.ndim != 2:
         raise ValueError(f"W has shape {W.shape}; it needs {data.shape}")
     for name, value in (("threshold", threshold), ("ignore_below", ignore_below)):
-        if not isinstance(value, Real):
-            raise TypeError(f"{name} is of type {type(value).__name__}; a number is needed")
+        require_number(name, value, lambda x: True, "be a number")
     if not 0 < ignore_below <= threshold < 1 / data.vocab_size:
         raise ValueError(
             f"threshold is {threshold:g} and ignore_below {ignore_below:g}; they must satisfy "

@@ -241,7 +241,10 @@ def next_order_term(data):
             step = np.linalg.solve(hessian, slope)
         except np.linalg.LinAlgError:  # odds far apart
             break
-        change = np.abs(D @ step).max(initial=0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            change = np.abs(D @ step).max(initial=0.0)
+        if not np.isfinite(change):
+            break
         if np.linalg.norm(slope) <= 1e-12 * np.linalg.norm(goal):
             if change > 1e-3:  # e^{-x} has no minimum, though its slope becomes as small as we like
                 break

@@ -280,3 +280,18 @@ def test_no_direction_no_flow():
 def test_times_and_starts_must_make_sense(times, options, message):
     with pytest.raises(ValueError, match=message):
         gradient_flow(toy(), times, **options)
+
+
+def test_tokens_on_one_line_of_any_length_end_in_words():
+    # All differences of tokens are parallel to sixteen digits, and Newton's step overflows.
+    T = 1e-40 * np.array(
+        [
+            [-0.90641129048774108, -1.8295513938981765, -0.022613463750533164],
+            [0.90641129048752564, 1.8295513938951300, 0.022613463752090567],
+            [-0.90641129048783151, -1.8295513938962697, -0.022613463750943783],
+            [0.90641129048573077, 1.8295513938967819, 0.022613463749876743],
+        ]
+    )
+    data = NextTokenData([[0.006758844871951726]], np.eye(4)[[2]], token_embeddings=T)
+    with np.errstate(all="raise", under="ignore"), pytest.raises(ntpnb.ConvergenceError):
+        ntpnb.next_order_term(data)
