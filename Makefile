@@ -11,6 +11,12 @@ CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-
 GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt \
 	.pytest_cache .ruff_cache .hypothesis build mutants *.egg-info
 
+# Sphinx sees which pages changed, but neither what makes them nor which show a notebook's numbers, and
+# it does not repeat the warnings of a build that failed. Then all pages are read anew.
+MACHINERY := Makefile pyproject.toml requirements.lock ntpnb/book book/nb \
+	_config.yml book/_toc.yml book/_templates book/_static
+BUILT := _build/.complete
+
 # One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
@@ -53,7 +59,11 @@ $(VENV)/.ready: pyproject.toml $(VENV)/.locked
 book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
 	$(PY) -m ntpnb.book run
 	$(PY) -m ntpnb.book collect
-	$(VENV)/bin/jupyter-book build book -W -n --keep-going --all
+	@all=--all; \
+	if [ -f $(BUILT) ] && [ -z "$$(find $(MACHINERY) -newer $(BUILT) -type f ! -name '*.pyc')" ]; then all=; fi; \
+	rm -f $(BUILT); \
+	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all
+	@touch $(BUILT)
 
 test: _chromium lint book ## every check: lint, unit, property, notebook outputs, book, browser
 	$(PY) -m pytest -n 2 --dist loadfile
