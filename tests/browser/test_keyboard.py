@@ -11,6 +11,8 @@ PAGES = ["index.html", "nb/01_toy.html", "scoreboard.html", "search.html?q=entro
 def test_tab_reaches_every_control(page, mode, width, visitor):
     tab = visitor.open(page, mode, width)
     tab.evaluate(RENDERED)
+    if page.startswith("search"):  # results come one after the other
+        tab.wait_for_function("/ found /.test(document.querySelector('.search-summary').innerText)")
     assert mouse_only(tab) == []
 
 
