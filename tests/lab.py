@@ -10,6 +10,9 @@ from pathlib import Path
 
 from jupyter_client import BlockingKernelClient
 
+PEAK_UNIT = 2**20 if sys.platform == "darwin" else 2**10
+"""What makes ``ru_maxrss`` MiB: it is in bytes there, else in KiB."""
+
 
 class Failed(Exception):
     """A cell raised; the message is its traceback."""
@@ -130,5 +133,5 @@ class Lab:
             "checks": checks,
             "folder": told["folder"].strip("'"),
             "seconds": took,
-            "mib": int(told["peak"]) / (2**20 if sys.platform == "darwin" else 2**10),
+            "mib": int(told["peak"]) / PEAK_UNIT,
         }
