@@ -1,46 +1,42 @@
 """Methods for a max-margin program, each a generator of iterates that someone else judges.
 
-An iterate is ``(A, W, slack, D)``: multipliers ``−A``, ``W = weights(A)``, its slack, and where
+An iterate is ``(A, c, D)``: multipliers ``−A`` with ``W = weights(A)``, common scores, and where
 the method has settled the direction ``D`` in which ``A`` grows, a certificate if there is no
-solution; else None.
+solution; else None. ``nnls`` and ``cvxpy`` are dense, and references for small programs by pair.
 """
 
 import numpy as np
-from scipy.linalg import eigvalsh
+from scipy import optimize
 
 from ntpnb._margin_programs import PROX
 
-SINGLE = 40  # steps of FISTA in single precision
+SINGLE = 40  # steps of FISTA in single precision: as good at first, and twice as fast
 
 
 def active_set(P, A=None, T=None, patience=3):
-    """Primal-dual active set steps, until the number of wrong guesses stalls.
+    """Primal-dual active set steps, until neither wrong guesses nor moves get fewer.
 
     Guess which ordered entries are tight, solve the equations with a proximal term, exchange all
     entries of the wrong sign. Once none is left, move the proximal centre, which also refines.
     """
-    A = np.zeros(P.need.shape) if A is None else A
-    T = P.active if T is None else T
+    A, T = (np.zeros(P.need.shape), P.active) if A is None else (A, T)
     centre, c, system, solved = A, 0.0, None, None
-    fewest, least, stalls, idle = np.inf, np.inf, 0, 0
-    while max(stalls, idle) < patience:
+    fewest, least, stalls = np.inf, np.inf, 0
+    while stalls < patience:
         if T is not solved:
             system, solved, A = P.system(T, PROX, system), T, np.where(T, A, 0.0)
         D, e = system(P.slack(P.weights(A), c) - PROX * (A - centre), -P.imbalance(A))
         A, c = A + D, c + e
-        W = P.weights(A)
-        slack = P.slack(W, c)
-        noise = 1e-14 * max(1.0, np.abs(A).max())
+        slack, noise = P.slack(P.weights(A), c), 1e-14 * max(1.0, np.abs(A).max())
         wrong = P.ordered & np.where(T, A > noise, slack + PROX * centre < -noise)
-        count = np.count_nonzero(wrong)
-        yield A, W, slack, None if count else A - centre
+        count, move = np.count_nonzero(wrong), np.abs(A - centre).max()
+        yield A, c, None if count else A - centre
+        stalls = 0 if count < fewest or (not count and move < least / 2) else stalls + 1
+        fewest = min(fewest, count)
         if count:
-            stalls = 0 if count < fewest else stalls + 1
-            fewest, T = min(fewest, count), T ^ wrong
+            T = T ^ wrong
         else:
-            now = residual(P, A, W, slack)
-            idle = 0 if now < 0.5 * least else idle + 1
-            centre, least, fewest, stalls = A, min(now, least), np.inf, 0
+            centre, least = A, min(move, least)
 
 
 def interior_point(P, steps=80):
@@ -49,89 +45,87 @@ def interior_point(P, steps=80):
     A = step = np.where(out, -1.0, 0.0)
     s, c, accuracy = np.ones(out.shape), 0.0, 1e-5
     for _ in range(steps):
+        yield A, c, step
         W, lam = P.weights(A), np.where(out, -A, 1.0)
         slack = P.slack(W, c)
-        yield A, W, slack, step
         mu, size = (s * lam)[out].sum() / n, max(1.0, np.linalg.norm(W))
         r, q = slack - np.where(out, s, 0.0), -P.imbalance(A)
         if max(np.abs(r).max() / size, mu / size**2) < accuracy:
             accuracy *= 1e-2
             yield from active_set(P, A, P.tied | out & (lam > s), patience=2)
         system = P.system(P.active, np.where(out, s / lam, 0.0) + 10 * PROX)
-        pull = np.where(out, s, 0.0)
-        D, _ = system(r + pull, q)
-        ds = np.where(out, s / lam * D - s, 0.0)
-        t = 1 / max(1.0, (-ds / s).max(), (D / lam)[out].max())  # as far as s and λ stay positive
-        ahead = ((s + t * ds) * (lam - t * D))[out].sum() / n
-        pull -= np.where(out, (mu * (ahead / mu) ** 3 + ds * D) / lam, 0.0)
-        D, e = system(r + pull, q)
-        ds = np.where(out, s / lam * D - pull, 0.0)
-        t = 0.995 / max(1.0, (-ds / s).max(), (D / lam)[out].max())
-        A, c, s, step = A + t * D, c + t * e, s + t * ds, t * D
+        aim = D = ds = 0.0
+        for _ in range(2):  # predict how far the gap can shrink, then correct for it
+            pull = np.where(out, s - (aim + ds * D) / lam, 0.0)
+            D, e = system(r + pull, q)
+            ds = np.where(out, s / lam * D - pull, 0.0)
+            t = 1 / max(1.0, (-ds / s).max(), (D / lam)[out].max())  # s and λ stay positive
+            aim = mu * (((s + t * ds) * (lam - t * D))[out].sum() / (n * mu)) ** 3
+        A, c, s, step = A + 0.995 * t * D, c + 0.995 * t * e, s + 0.995 * t * ds, D
 
 
 def fista(P):
-    """Accelerated projected gradient on the dual (Beck & Teboulle 2009), for supports only.
+    """Accelerated projected gradient on the dual (Beck & Teboulle 2009), finished by an active set.
 
-    Momentum restarts where it points uphill (O'Donoghue & Candès 2015); a few copies of ``A`` is
-    all the memory it needs. Tries to finish by an active set, ever more rarely.
+    Momentum restarts where it points uphill (O'Donoghue & Candès 2015); a few copies of ``A`` are
+    all the memory it needs. The active set is tried ever more rarely.
     """
-    m, d = P.U.shape
-    top = eigvalsh(P.gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
-    double = np.eye(m) - P.gram / top, P.U, P.need / top
-    single = [X.astype(np.float32) for X in double]  # as good at first, and twice as fast
-    A, below = _project(P, -single[2], P.active)
-    Y, momentum, polish = A, 1.0, max(SINGLE, m // 5)
-    for k in range(1, max(200, 2 * m) + 1):
-        step, U, lift = single if k <= SINGLE else double
-        Z = Y @ step if m < 2 * d else Y - (Y @ U) @ (U.T / top)
-        X, below = _project(P, Z - lift, below)
-        if k % 50 == 0 or k == polish:
-            W = P.weights(X)
-            c = -np.where(below, P.slack(W, 0.0), 0.0).sum(0) / below.sum(0)
-            yield X, W, P.slack(W, c), np.zeros(X.shape)
+    n = int(P.need.size**0.5)
+    A, below = P.project(P.descend(np.zeros(P.need.shape, "f4")), P.active)
+    Y, momentum, polish = A, 1.0, 20 + n // 3
+    for k in range(1, max(200, 4 * n) + 1):
+        X, below = P.project(P.descend(Y), below)
+        X = X.astype(float) if k == SINGLE else X
+        if k % SINGLE == 0:
+            yield X, 0.0, X - A
         if k == polish:
-            polish *= 4
+            polish *= 2
             yield from active_set(P, X.astype(float), below, patience=2)
-        move = X - A
-        if np.vdot(Y - X, move) > 0:
-            momentum, Y = 1.0, X
-        else:
-            follow = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            Y, momentum = X + (momentum - 1) / follow * move, follow
-        A = X
+        momentum = 1.0 if np.vdot(Y - X, X - A) > 0 else momentum
+        follow = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        A, Y, momentum = X, X + (momentum - 1) / follow * (X - A), follow
 
 
-def _project(P, Y, below):
-    """Nearest columns with zero sums and nonpositive ordered entries, and what is below its bound.
+def nnls(P):
+    """Nonnegative least squares (Lawson & Hanson 1974, Ch. 23), refined by an active set.
 
-    Column ``j`` shifts by the mean of its entries below their bounds: Newton's method on a concave
-    function, so it ends after a few passes from any guess ``below``.
+    ``min ‖W‖`` with ``R W ≥ b`` follows from ``min ‖[Rᵀ; bᵀ] y − e‖`` over ``y ≥ 0``, ties
+    entering with both signs; a residual of zero makes ``y`` a certificate.
     """
-    for _ in range(len(Y) + 1):  # rounding may go back and forth between two guesses
-        shift = np.einsum("vj,vj->j", below, Y) / below.sum(0, dtype=Y.dtype)
-        X = np.minimum(Y - shift, P.bound) * P.active
-        before, below = below, X < P.bound
-        if (below == before).all():
-            break
-    return X, below
+    R, b, n = -P.rows(), P.need, np.count_nonzero(P.tied)
+    rows = np.column_stack([np.vstack([R, -R[:n]]), np.append(b, np.zeros(n))])
+    y = optimize.nnls(rows.T, np.append(np.zeros(R.shape[1]), 1.0))[0]
+    y, minus = np.split(y / max(1 - b @ y[: len(b)], 1e-8), [len(b)])  # bounded for a certificate
+    y[:n] -= minus
+    yield -y, 0.0, -y
+    yield from active_set(P, -y, P.tied | (y > 0))
 
 
-def residual(P, A, W, slack):
-    """Violation of the optimality conditions, in the units of ``MarginSolution.kkt_residual``."""
-    miss = slack * P.norm / np.maximum(P.unit, np.linalg.norm(W) * P.reach)
-    ties, room, lam = np.abs(miss[P.tied]), miss[P.ordered], -A[P.ordered]
-    signs = max(-lam.min(), np.abs(P.imbalance(A)).max(initial=0.0)) / np.abs(A).max()
-    complementarity = np.abs(lam * room).sum() / np.abs(lam).sum()
-    return max(ties.max(initial=0.0), -room.min(), complementarity, signs)
+def cvxpy(P):
+    """Run cvxpy with Clarabel, one constraint per pair; it refuses by ``nnls``."""
+    import cvxpy as cp
+
+    R, n = -P.rows(), np.count_nonzero(P.tied)
+    x = cp.Variable(R.shape[1])
+    tied, above = R[:n] @ x == 0, R[n:] @ x >= P.need[n:]
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(x) / 2), [tied, above])
+    try:
+        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    except cp.SolverError as error:
+        raise np.linalg.LinAlgError(str(error)) from error
+    if problem.status in cp.settings.SOLUTION_PRESENT:
+        A = np.append(tied.dual_value, -np.maximum(above.dual_value, 0.0))
+        yield A, 0.0, A
+    else:
+        yield next(nnls(P))
 
 
-def separates(P, W, slack):
-    """Whether W, moved until all ties are met, has a clearly positive margin everywhere."""
-    c = slack - P.slack(W, 0.0)
+def separates(P, A, c):
+    """Whether ``weights(A)``, moved until all ties are met, has a clearly positive margin."""
     if P.tied.any():
-        D, e = P.ties()(np.where(P.tied, slack, 0.0), 0.0)
-        W, c = W + P.weights(D), c + e
+        D, e = P.ties()(np.where(P.tied, P.slack(P.weights(A), c), 0.0), 0.0)
+        A, c = A + D, c + e
+    W = P.weights(A)
     margin, size = P.slack(W, c) + P.need, np.linalg.norm(W)
     met = np.abs(margin[P.tied]).max(initial=0.0) <= 1e-9 * size
     return met and size > 1e-6 and margin[P.ordered].min() >= 1e-6 * size  # not W = 0

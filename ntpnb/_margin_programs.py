@@ -5,26 +5,29 @@ Minimise ``½‖W‖²`` with ``φ_k(W) = c_k`` on ties and ``≤ c_k − b_k`` 
 Multipliers are ``−A``: ``W = weights(A) = Σ A_k φ_k`` with ``A ≤ 0`` on ordered entries and
 ``imbalance(A) = 0``. ``slack(W, c) = c − φ(W) − b``. ``system(T, θ)(r, q)`` returns ``D``, zero
 off the mask ``T``, and ``e`` with ``φ(weights(D)) + θ D − e = r`` on ``T``, ``imbalance(D) = q``.
+``descend`` is a gradient step of the dual, ``project`` leads back to the A it allows.
 """
 
 from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy import sparse
+from scipy.linalg import eigvalsh, lapack
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 PROX = 1e-10  # proximal term that makes every system definite; the methods refine it away
 KEEP = 2**22  # entries of kept factors (32 MiB); beyond it they are computed again
 
 
-def program(data, order, dense=False):
+def program(data, order, by_pair=False):
     """Return the program of an order with strict pairs: by supports where it has two levels."""
     pairs = np.concatenate([order.equal, order.strict])
     group = order.positions(pairs)
     anchor = np.full(len(order.groups), -1)
     anchor[group] = pairs[:, 1]
     two_level = data.token_embeddings is None and (anchor[group] == pairs[:, 1]).all()
-    P = (_by_support if two_level and not dense else _by_pair)(data, pairs, group)
+    P = (_by_support if two_level and not by_pair else _by_pair)(data, pairs, group)
     P.ordered = np.zeros(P.norm.shape, dtype=bool)
     P.ordered[tuple(index[len(order.equal) :] for index in P.entries)] = True
     P.tied = P.active & ~P.ordered
@@ -44,120 +47,130 @@ def _by_support(data, pairs, group):
     columns, column = np.unique(group, return_inverse=True)
     norm = _norms(data.group_embeddings[columns])
     U = data.group_embeddings[columns] / norm[:, None]
-    gram, inverse = U @ U.T, cache(lambda: _inverse(gram))
-    active = np.zeros((data.vocab_size, len(columns)), dtype=bool)
+    gram, (m, d) = U @ U.T, U.shape
+    active = np.zeros((data.vocab_size, m), dtype=bool)
     active[pairs[:, 1], column] = active[pairs[:, 2], column] = True
-    P = SimpleNamespace(U=U, gram=gram, active=active, reach=norm, entries=(pairs[:, 2], column))
+
+    @cache
+    def parts():
+        top = eigvalsh(gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
+        parts = np.eye(m) - gram / top, U, U.T / top, P.need / top
+        return {kind: [X.astype(kind) for X in parts] for kind in "fd"}
+
+    def descend(Y):
+        near, left, right, lift = parts()[Y.dtype.char]
+        return (Y @ near if m < 2 * d else Y - Y @ left @ right) - lift
+
+    P = SimpleNamespace(active=active, entries=(pairs[:, 2], column), descend=descend)
     P.norm = np.broadcast_to(norm, active.shape)
     P.weights = lambda A: A @ U
     P.slack = lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0)
     P.imbalance = lambda A: A.sum(0)
-    P.system = lambda T, theta, old=None: _RowSystem(gram, inverse, T, theta, old)
+    P.project = lambda Y, below: _project(P, Y, below)
+    P.system = lambda T, theta, old=None: _RowSystem(gram, T, theta, old)
     return P
 
 
+def _project(P, Y, below):
+    """Nearest columns with zero sums and nonpositive ordered entries, and what is below its bound.
+
+    Column ``j`` shifts by the mean of its entries below their bounds: Newton's method on a concave
+    function, so it ends after a few passes from any guess ``below``.
+    """
+    for _ in range(10):  # rounding may go back and forth between two guesses
+        shift = np.einsum("vj,vj->j", below, Y) / below.sum(0, dtype=Y.dtype)
+        X = np.minimum(Y - shift, P.bound) * P.active
+        before, below = below, X < P.bound
+        if (below == before).all():
+            break
+    return X, below
+
+
 def _by_pair(data, pairs, group):
-    """Any order on any token embeddings; ``A`` has one entry per pair, memory O(pairs²)."""
-    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    """Any order on any token embeddings; ``A`` has one entry per pair, a system |T|² entries."""
+    T, one_hot, n = data.token_embeddings, data.token_embeddings is None, len(pairs)
+    T = sparse.eye_array(data.vocab_size, format="csr") if one_hot else T
     left, right = T[pairs[:, 2]] - T[pairs[:, 1]], data.group_embeddings[group]
-    a, b = _norms(left), _norms(right)
-    left, right = left * (1 / a)[:, None], right / b[:, None]
-    gram = (left @ left.T) * (right @ right.T)
+    a, b = np.full(n, 2**0.5) if one_hot else _norms(left), _norms(right)
+    left, right = sparse.diags_array(1 / a) @ left, right / b[:, None]
 
     def system(T, theta, old=None):
         J = T.nonzero()[0]
-        L = _factor(gram, J, np.broadcast_to(theta, T.shape)[J])
-        return lambda r, q: (np.bincount(J, lapack.dpotrs(L, r[J], lower=1)[0], len(T)), q)
+        K = left[J] @ left[J].T
+        K = (K.toarray() if one_hot else K) * (right[J] @ right[J].T)
+        F = _factor(K, np.broadcast_to(theta, T.shape)[J])
+        return lambda r, q: (np.bincount(J, lapack.dpotrs(F, r[J])[0], n), q)
 
-    P = SimpleNamespace(U=np.zeros((0, 0)), norm=a * b, entries=(np.arange(len(pairs)),))
-    P.system, P.active = system, np.ones(len(pairs), dtype=bool)
-    P.reach = np.minimum(a, 1.0) * b  # tiny tokens take a huge W, which must not excuse its misses
+    @cache
+    def top():
+        shifted = LinearOperator((n, n), lambda A: A - P.need - P.slack(P.weights(A), 0.0))
+        start = np.random.default_rng(0).standard_normal(n)
+        return eigsh(shifted, 1, v0=start, tol=0.01)[0][0] if n > 1 else 1.0
+
+    P = SimpleNamespace(norm=a * b, entries=(np.arange(n),), active=np.full(n, True), system=system)
     P.weights = lambda A: left.T @ (A[:, None] * right)
+    P.rows = lambda: np.stack([P.weights(e).ravel() for e in np.eye(n)])
     P.slack = lambda W, c: -((left @ W) * right).sum(1) - P.need
     P.imbalance = lambda A: np.zeros(0)
+    P.descend = lambda Y: Y + P.slack(P.weights(Y), 0.0) / top()
+    P.project = lambda Y, below: (np.minimum(Y, P.bound), Y < P.bound)
     return P
 
 
 class _RowSystem:
     """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
 
-    ``K_v⁻¹ = Fᵀ F``; or, where ``θ = PROX``, G is well conditioned and J is most of the row,
-    ``K_v⁻¹ = Q − Fᵀ F`` with ``Q = (G + θ)⁻¹`` and F as small as the complement of J. From ``old``,
-    a system with the same ``θ``, only the rows whose pattern changed are computed again.
+    From ``old``, a system with the same ``θ``, only the rows whose pattern changed are made anew.
     """
 
-    def __init__(self, gram, inverse, T, theta, old):
-        self.T, self.gram, self.theta = T, gram, np.broadcast_to(theta, T.shape)
-        changed = range(len(T)) if old is None else (T != old.T).any(1).nonzero()[0]
-        if len(changed) > len(T) // 2:
-            self.Q = inverse() if np.ndim(theta) == 0 and T.mean() > 2 / 3 else None
-            changed, self.near, self.kept = range(len(T)), 0.0, {}
-            self.total = np.zeros(gram.shape, order="F")  # Σ_v K_v⁻¹ − near Q, lower triangle
+    def __init__(self, gram, T, theta, old):
+        self.gram, self.T, self.theta = gram, T, np.broadcast_to(theta, T.shape)
+        changed = np.ones(len(T), dtype=bool) if old is None else (T != old.T).any(1)
+        if changed.mean() > 0.5:
+            changed[:], self.total, self.kept = True, np.zeros(gram.shape), {}
         else:
-            self.Q, self.near, self.total = old.Q, old.near, old.total.copy(order="F")
-            self.kept = {v: block for v, block in old.kept.items() if v not in changed}
-            for v in changed:
-                self._accumulate(old, v, -1.0)
-        for v in changed:
-            self._accumulate(self, v, 1.0)
-        total = self.total + self.near * self.Q if self.near else self.total
-        self.common = _factor(total, np.arange(len(gram)), 0.0)
+            self.total = old.total.copy()
+            self.kept = {v: block for v, block in old.kept.items() if not changed[v]}
+            for v in changed.nonzero()[0]:
+                self._accumulate(-1.0, *old._block(v))
+        for v in changed.nonzero()[0]:
+            self._accumulate(1.0, *self._block(v))
+        self.common = _factor(self.total, 0.0)
 
-    def _accumulate(self, system, v, sign):
-        J, F = system._block(v)
-        if J is None:
-            self.near += sign
-            blas.dsyrk(-sign, F.T, beta=1, c=self.total, lower=1, overwrite_c=1)
-        elif len(J):
+    def _accumulate(self, sign, J, F):
+        if len(J):
             inverse = np.zeros((len(J), len(self.gram)))
-            inverse[:, J] = lapack.dlauum(F, lower=1)[0].T
-            self.total.T[J] += sign * inverse
+            inverse[:, J] = sign * lapack.dlauum(F)[0].T  # its lower triangle
+            self.total[J] += inverse
 
     def _block(self, v):
-        """``(J, F)``, or ``(None, F)`` where the complement of J is used."""
+        """``J`` and the triangular ``F`` with ``K_v⁻¹ = F Fᵀ``."""
         if v in self.kept:
             return self.kept[v]
-        J, I = self.T[v].nonzero()[0], (~self.T[v]).nonzero()[0]
-        if self.Q is None or len(J) <= 2 * len(I):
-            block = J, _factor(self.gram, J, self.theta[v, J], inverted=True)
-        else:
-            block = None, _factor(self.Q, I, 0.0, inverted=True) @ self.Q[I]
+        J = self.T[v].nonzero()[0]
+        F = _factor(self.gram.take(J, 0).take(J, 1), self.theta[v, J])
+        block = J, lapack.dtrtri(F)[0] if len(J) else F
         if self.T.size * len(self.gram) <= KEEP:
             self.kept[v] = block
         return block
 
     def _rowwise(self, r):
-        r = np.where(self.T, r, 0.0)
-        D = np.zeros(r.shape) if self.Q is None else r @ self.Q
+        D = np.zeros(r.shape)
         for v in range(len(r)):
             J, F = self._block(v)
-            if J is None:
-                D[v] -= (F @ r[v]) @ F
-            else:
-                D[v, J] = (F @ r[v, J]) @ F
-        return np.where(self.T, D, 0.0)
+            D[v, J] = F @ (r[v, J] @ F)
+        return D
 
     def __call__(self, r, q):
         D = self._rowwise(r)
-        e = lapack.dpotrs(self.common, q - D.sum(0), lower=1)[0]
-        return D + self._rowwise(e), e
+        e = lapack.dpotrs(self.common, q - D.sum(0))[0]
+        return D + self._rowwise(np.broadcast_to(e, r.shape)), e
 
 
-def _inverse(gram):
-    """``(G + PROX)⁻¹``, or None where it would lose half of the digits."""
-    Q = np.linalg.inv(gram + PROX * np.eye(len(gram)))
-    return Q if np.linalg.norm(gram, 1) * np.linalg.norm(Q, 1) < 1e8 else None
-
-
-def _factor(K, J, diagonal, inverted=False):
-    """Cholesky factor of ``K_JJ + diagonal``, from its lower triangle, or the factor's inverse."""
-    K = K.take(J, 0).take(J, 1)  # much faster than both indices at once
-    K.flat[:: len(J) + 1] += diagonal
-    if len(J):
-        K, failed = lapack.dpotrf(K, lower=1)
-        if failed:
-            raise np.linalg.LinAlgError("a Newton system is not positive definite")
-    return lapack.dtrtri(K, lower=1)[0] if inverted and len(J) else K
+def _factor(K, diagonal):
+    """Upper triangular Cholesky factor of ``K + diagonal``, from its lower triangle."""
+    K.flat[:: len(K) + 1] += diagonal
+    return np.linalg.cholesky(K).T
 
 
 def _norms(X):

@@ -24,7 +24,6 @@ from ntpnb import (
     _margin_methods,
     _margin_programs,
     datasets,
-    equal_subspace,
     is_separable,
     margin,
     max_margin,
@@ -172,23 +171,23 @@ def test_cvxpy_agrees(paper, block):
 
 @pytest.mark.parametrize("solver", ["active-set", "interior-point", "fista", "nnls", "cvxpy"])
 def test_all_methods_give_one_answer(solver):
-    tolerance = {"cvxpy": 1e-6}.get(solver, 1e-9)  # Clarabel's own tolerance is 1e-8
+    tolerance = {"cvxpy": 1e-6}.get(solver, 1e-9)  # Clarabel stops at 1e-11, of squares
     for seed in range(5):
-        data = problems.t24(5000 + seed, 6, 9, 12, (1, 4))
-        best, other = max_margin(data), max_margin(data, solver=solver)
-        assert other.solver.startswith(solver)
-        np.testing.assert_allclose(other.W, best.W, rtol=0, atol=tolerance * best.norm)
+        for data, _ in separable(seed):
+            best, other = max_margin(data), max_margin(data, solver=solver)
+            assert other.solver == solver
+            np.testing.assert_allclose(other.W, best.W, rtol=0, atol=tolerance * best.norm)
 
 
 def test_methods_settle_in_the_steps_their_names_promise():
     """Random problems with d > m; every method ends in an active set, or in no step at all."""
-    most = {"active-set": 6, "interior-point": 9, "fista": 3, "nnls": 1}
+    most = {"active-set": 6, "interior-point": 9, "fista": 4, "nnls": 1}
     for solver, bound in most.items():
         for seed in range(10):
             told = []
             data = problems.t24(5000 + seed, 6, 9, 12, (1, 4))
             max_margin(data, solver=solver, progress=told.append)
-            form = rf"{solver}, step (\d+): best relative KKT residual (\S+)"
+            form = rf"{solver}, step (\d+): best KKT residual (\S+)"
             steps, best = zip(*(re.fullmatch(form, line).groups() for line in told), strict=True)
             assert 1 <= int(steps[0])
             assert int(steps[-1]) <= bound
@@ -208,17 +207,23 @@ def separable(seed):
             yield data, program(data, order)
 
 
+def judged(data, P, A):
+    return margin._proven(
+        data, priority(data), -A[P.entries] / (P.unit * P.norm[P.entries]), "none"
+    )
+
+
 def test_the_interior_point_gets_there_by_itself(monkeypatch):
     """Without the active set that ends it sooner: about eight steps, with positive multipliers."""
     monkeypatch.setattr(_margin_methods, "active_set", lambda *arguments, **options: ())
     counts = []
     for seed in range(20):
-        for _, P in separable(seed):
+        for data, P in separable(seed):
             counts.append(0)
-            for A, W, slack, _ in _margin_methods.interior_point(P):
+            for A, _, _ in _margin_methods.interior_point(P):
                 counts[-1] += 1
                 assert (A[P.ordered] < 0).all()
-                if _margin_methods.residual(P, A, W, slack) <= 1e-8:
+                if judged(data, P, A).kkt_residual <= 1e-8:
                     break
     assert len(counts) >= 60
     assert max(counts) <= 16
@@ -235,8 +240,8 @@ def test_newton_systems_solve_their_equations(monkeypatch, m, d, theta, seed):
         _margin_programs, "_factor", lambda *x, **y: factored.append(x) or factor(*x, **y)
     )
     data = problems.t24(5200 + seed, 7, m, d, (2, 6))
-    for dense in (False, True):
-        P, rng = program(data, priority(data), dense=dense), np.random.default_rng(seed)
+    for by_pair in (False, True):
+        P, rng = program(data, priority(data), by_pair), np.random.default_rng(seed)
         share = rng.choice([0.1, 0.6, 0.95])  # of the ordered entries
         T = P.tied | P.ordered & (rng.random(P.need.shape) < share)
         moved = T.copy()
@@ -247,13 +252,13 @@ def test_newton_systems_solve_their_equations(monkeypatch, m, d, theta, seed):
         for mask in (T, moved):
             factored.clear()
             system = P.system(mask, weight, old)
-            assert dense or old is None or len(factored) <= 3  # one row's two, and the common one
+            assert by_pair or old is None or len(factored) <= 3  # one row's two, and the common one
             D, e = system(r, q)
             assert not D[~mask].any()
             found = -P.slack(P.weights(D), e) - P.need + weight * D
             assert np.abs((found - r)[mask]).max() <= 1e-9 * (1 + np.abs(D).max())
             assert np.abs(P.imbalance(D) - q).max(initial=0) <= 1e-9 * (1 + np.abs(D).max())
-            old = system if not dense else None
+            old = system if not by_pair else None
 
 
 @pytest.mark.parametrize("size", [1e-4, 1.0])
@@ -273,7 +278,9 @@ def test_residuals_are_those_of_their_definition(seed, size):
         lam, terms = y[n:], slow.pair_matrices(data, pairs.tolist())
         W, h = y @ terms, np.linalg.norm(data.group_embeddings, axis=1)[order.positions(pairs)]
         w, norm = terms @ W, np.linalg.norm(W)
-        sigma = np.maximum(1.0, norm * h)
+        _, i, j = pairs.T
+        T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+        sigma = np.maximum(1.0, norm * h * np.minimum(1.0, np.linalg.norm(T[i] - T[j], axis=1)))
         parts = [*np.abs(w / sigma)[:n], *((1 - w) / sigma)[n:]]
         parts.append(lam @ np.abs((w - 1) / sigma)[n:] / lam.sum())
         np.testing.assert_allclose(svm.W.ravel(), W, rtol=0, atol=1e-12 * norm)
@@ -285,39 +292,12 @@ def test_residuals_are_those_of_their_definition(seed, size):
         assert svm.solver == "none"
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_engine_s_residual_is_that_of_the_answer(seed):
-    """Between contexts of one length, whose multipliers count alike in both."""
-    made = problems.t24(5400 + seed, 6, 7, 9, (1, 4))
-    H = made.context_embeddings
-    data = NextTokenData(2 * H / np.linalg.norm(H, axis=1)[:, None], made.target_probs)
-    order, rng = priority(data), np.random.default_rng(seed)
-    P, n = program(data, order, dense=True), len(order.equal)
-    y = rng.standard_normal(len(P.norm))
-    y[n:] = np.abs(y[n:])
-    A = -y * P.unit * P.norm
-    W = P.weights(A)
-    found = _margin_methods.residual(P, A, W, P.slack(W, 0.0))
-    assert found == pytest.approx(margin._proven(data, order, y, "none").kkt_residual, rel=1e-9)
-    # at a solution: a multiplier of the wrong sign, and a column that does not sum to zero
-    P = program(data, order)
-    *_, (A, W, slack, _) = _margin_methods.active_set(P)
-    assert _margin_methods.residual(P, A, W, slack) <= 1e-13
-    largest = np.abs(A).max()
-    for at in (np.where(P.ordered, A, 0.0).argmin(), P.ordered.argmax()):
-        wrong = A.copy()
-        wrong.flat[at] = 1e-3 * largest
-        assert _margin_methods.residual(P, wrong, W, slack) >= 0.999e-3
-    shifted = A + np.where(P.tied & (A == np.where(P.tied, A, np.inf).min()), 1e-3 * largest, 0.0)
-    assert _margin_methods.residual(P, shifted, W, slack) == pytest.approx(1e-3, rel=1e-2)
-
-
 def test_a_certificate_is_refined_from_a_rough_one():
     refined = 0
     for seed in range(20):
         data = problems.t24(7000 + seed, V=5, m=10, d=2 + seed % 3, size=(1, 3))
         P, rng = program(data, priority(data)), np.random.default_rng(seed)
-        steps = (D for *_, D in _margin_methods.interior_point(P) if D is not None)
+        steps = (D for _, _, D in _margin_methods.interior_point(P) if D is not None)
         found = next(
             (R for D in steps if (R := _margin_methods.certificate(P, D)) is not None), None
         )
@@ -349,25 +329,24 @@ def test_what_separates_is_recognised():
     """At any size but zero, and with ties that are missed only as far as they can be mended."""
     for seed in range(10):
         for data, P in separable(seed):
-            *_, (A, W, slack, _) = _margin_methods.active_set(P)
-            if _margin_methods.residual(P, A, W, slack) > 1e-10:
+            *_, (A, c, _) = _margin_methods.active_set(P)
+            if judged(data, P, A).kkt_residual > 1e-10:
                 continue
-            c, size = slack - P.slack(W, 0.0), np.linalg.norm(W)
-            tied = equal_subspace(data).project(
-                np.random.default_rng(seed).standard_normal(W.shape)
-            )
-            tied *= 1e-3 * size / max(np.linalg.norm(tied), 1e-300)
-            for t, V, separates in [
-                (1, W, True),
-                (1e3, W, True),
-                (1e-5 / size, W, True),
-                (1e-7 / size, W, False),
-                (-1, W, False),
-                (1, W + tied, True),
-                (0, tied, False),
+            size = np.linalg.norm(P.weights(A))
+            tied = np.where(P.tied, np.random.default_rng(seed).standard_normal(A.shape), 0.0)
+            if len(P.imbalance(A)):
+                tied -= P.tied * tied.sum(0) / P.tied.sum(0)
+            tied *= 1e-3 * size / max(np.linalg.norm(P.weights(tied)), 1e-300)
+            for t, off, separates in [
+                (1, 0, True),
+                (1e3, 0, True),
+                (1e-5 / size, 0, True),
+                (1e-7 / size, 0, False),
+                (-1, 0, False),
+                (1, 1, True),
+                (0, 1, False),
             ]:
-                V = V if t == 0 else t * V
-                assert _margin_methods.separates(P, V, P.slack(V, t * c)) == separates
+                assert _margin_methods.separates(P, t * A + off * tied, t * c) == separates
 
 
 def nearest(P, Y):
@@ -385,19 +364,18 @@ def nearest(P, Y):
     return X
 
 
-def plain_fista(P, steps):
+def plain_fista(P, U, steps):
     """Beck & Teboulle (2009) from one step at zero; restarts by O'Donoghue & Candès (2015)."""
-    G = P.U @ P.U.T
+    G = U @ U.T
     L = np.linalg.norm(G, 2)
     X = Y = nearest(P, -P.need / L)
     t, found = 1.0, {}
     for k in range(1, steps + 1):
         X, last = nearest(P, Y - (Y @ G + P.need) / L), X
         if np.vdot(Y - X, X - last) > 0:
-            t, Y = 1.0, X
-        else:
-            t, s = (1 + np.sqrt(1 + 4 * t * t)) / 2, t
-            Y = X + (s - 1) / t * (X - last)
+            t = 1.0
+        t, s = (1 + np.sqrt(1 + 4 * t * t)) / 2, t
+        Y = X + (s - 1) / t * (X - last)
         found[k] = X
     return found
 
@@ -407,24 +385,22 @@ def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d):
     """Without the active set that ends it sooner; the first forty steps are in single precision."""
     tried = []
     monkeypatch.setattr(
-        _margin_methods, "active_set", lambda P, A, T, patience: tried.append(T) or ()
+        _margin_methods, "active_set", lambda P, A, T, patience: tried.append((A, T)) or ()
     )
     data = problems.t24(5100 + m, 6, m, d, (1, 4))
     P = program(data, priority(data))
-    expected = plain_fista(P, 200)
+    U = data.group_embeddings / np.linalg.norm(data.group_embeddings, axis=1)[:, None]
+    expected = plain_fista(P, U, 200)
     found = list(_margin_methods.fista(P))
-    assert len(found) == 6
-    for k, (X, W, slack, D) in zip((40, 50, 100, 150, 160, 200), found, strict=True):
+    for k, (X, _, D) in zip((40, 80, 120, 160, 200), found, strict=True):
         scale = np.abs(expected[k]).max()
         assert np.abs(X - expected[k]).max() <= 1e-5 * scale
-        np.testing.assert_allclose(W, X @ P.U, rtol=0, atol=1e-6 * scale)
-        # each context's common score is the mean of what the entries below their bounds ask for
-        below = P.active & (X < np.where(P.ordered, 0.0, np.inf))
-        assert np.abs(np.where(below, slack, 0.0).sum(0)).max() <= 1e-6 * scale
-        c = slack - P.slack(W, 0.0)
-        assert np.ptp(np.where(P.active, c, c.max(0)), axis=0).max() <= 1e-6 * scale
-        assert not D.any()
-    assert len(tried) == 2
+        np.testing.assert_allclose(D, expected[k] - expected[k - 1], rtol=0, atol=1e-5 * scale)
+    assert [A.dtype for A, _ in tried] == [float] * 4
+    first = 20 + int((6 * m) ** 0.5) // 3
+    for k, (A, T) in zip(first * 2 ** np.arange(4), tried, strict=True):
+        assert np.abs(A - expected[k]).max() <= 1e-5 * np.abs(expected[k]).max()
+        assert (T == (P.active & (A < np.where(P.ordered, 0.0, np.inf)))).all()
 
 
 @pytest.mark.parametrize("solver", ["interior-point", "fista", "nnls", "cvxpy"])
@@ -437,22 +413,9 @@ def test_all_methods_refuse_with_a_certificate(solver):
         weights = caught.value.certificate
         assert weights.sum() == pytest.approx(1.0, rel=1e-12)
         assert str(caught.value) == (
-            f"no W keeps all {len(weights)} strict pairs at a positive margin: "
-            f"{np.count_nonzero(weights)} of them contradict each other, weighted as .certificate "
-            "says"
+            f"no W keeps all {len(weights)} strict pairs at a positive margin: weighted as "
+            f".certificate says, {np.count_nonzero(weights)} of them contradict each other"
         )
-
-
-@pytest.mark.parametrize("scale", [0.1, 1.0, 1e9])
-def test_an_inverse_is_used_only_where_half_of_the_digits_stay(scale):
-    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((5, 5)))[0]
-    for condition, used in [(1e2, True), (1e6, True), (1e9, False)]:
-        G = scale * (Q * np.geomspace(1, 1 / condition, 5)) @ Q.T
-        K = G + _margin_programs.PROX * np.eye(5)
-        inverse = _margin_programs._inverse(G)
-        assert (inverse is not None) == used
-        if used:
-            assert np.abs(inverse @ K - np.eye(5)).max() <= 1e-14 * condition
 
 
 def test_an_unknown_solver_is_refused():
@@ -461,15 +424,8 @@ def test_an_unknown_solver_is_refused():
         max_margin(datasets.toy(), solver="simplex")
 
 
-def test_fista_refuses_what_has_no_supports():
-    message = "^solver is 'fista', which needs one-hot tokens and two-level orders$"
-    for data in (problems.l24(4001, cyclic=True), problems.t24(1, tokens=4)):
-        with pytest.raises(ValueError, match=message):
-            max_margin(data, solver="fista")
-
-
-@pytest.mark.parametrize(("m", "first"), [(99, "active-set"), (100, "fista")])
-def test_many_contexts_begin_with_fista(m, first):
+@pytest.mark.parametrize(("m", "first"), [(100, "active-set"), (101, "fista")])
+def test_many_pairs_begin_with_fista(m, first):
     told = []
     svm = max_margin(problems.t24(1, 4, m, m + 5, (1, 3)), progress=told.append)
     assert svm.solver == first
@@ -479,38 +435,35 @@ def test_many_contexts_begin_with_fista(m, first):
 def test_undecided_says_how_close_it_came(monkeypatch):
     """Every method proves nothing here; the dense one is the last resort of small problems."""
     data = problems.t24(5000, 6, 9, 12, (1, 4))
-    monkeypatch.setattr(_margin_methods, "residual", lambda *iterate: 1e-9)
+    poor = SimpleNamespace(kkt_residual=1.1e-10)
+    monkeypatch.setattr(margin, "_proven", lambda *answer: poor)
     monkeypatch.setattr(_margin_methods, "certificate", lambda *direction: None)
-    methods = list(margin.METHODS)
-    for solver, names in [("auto", "nnls"), *((name, name) for name in methods if name != "cvxpy")]:
+    auto = "active-set and interior-point and nnls"
+    for solver, names in [("auto", auto), *((name, name) for name in margin.METHODS)]:
         told = []
         with pytest.raises(ConvergenceError) as caught:
             max_margin(data, solver=solver, progress=told.append)
-        assert told[-1].startswith(f"{names}, step ")
-        assert caught.value.residual == 1e-9
+        assert told[-1].startswith(f"{names.split()[-1]}, step ")
+        assert caught.value.residual == 1.1e-10
         assert str(caught.value) == (
-            f"undecided: {names} reached a relative KKT residual of 1.0e-09, not small enough, "
-            "and found no certificate that the data are not separable"
+            f"undecided: {names} reached a KKT residual of 1.1e-10, not small enough, and found "
+            "no certificate that the data are not separable"
         )
-    assert max_margin(data, solver="cvxpy").solver == "cvxpy"  # as good as Clarabel promises
     monkeypatch.setattr(margin, "DENSE", 1000)
-    with pytest.raises(
-        ConvergenceError, match=r"^undecided: active-set and interior-point reached"
-    ):
+    with pytest.raises(ConvergenceError, match=r"^undecided: active-set and interior-point r"):
         max_margin(data)
-    monkeypatch.setattr(_margin_methods, "residual", lambda *iterate: 0.0)
-    with pytest.raises(ConvergenceError, match="interior-point reached"):
-        max_margin(data, "interior-point")  # what its first step has is no answer
-    close = SimpleNamespace(kkt_residual=1e-10, solver="close enough")
+    close = SimpleNamespace(kkt_residual=1e-10)
     monkeypatch.setattr(margin, "_proven", lambda *answer: close)
-    monkeypatch.setattr(_margin_methods, "residual", lambda *iterate: 1e-10)
     assert max_margin(data) is close
 
 
-@pytest.mark.parametrize("seed", [5000, 5003])
-def test_the_reference_asks_for_less_where_clarabel_gives_up(seed):
-    data = problems.t24(seed, 6, 9, 8, (1, 4))
-    assert max_margin(data, "cvxpy").norm == pytest.approx(max_margin(data).norm, rel=1e-6)
+def test_a_reference_that_gives_up_leaves_it_undecided(monkeypatch):
+    def fail(*_, **__):
+        raise cp.SolverError("no progress")
+
+    monkeypatch.setattr(cp.Problem, "solve", fail)
+    with pytest.raises(ConvergenceError, match=r"^undecided: cvxpy reached a KKT residual of 1\.0"):
+        max_margin(datasets.toy(), "cvxpy")
 
 
 def test_without_strict_pairs_there_is_nothing_to_win():
