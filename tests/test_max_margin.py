@@ -281,7 +281,8 @@ def test_residuals_are_those_of_their_definition(seed, size):
         _, i, j = pairs.T
         T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
         sigma = np.maximum(1.0, norm * h * np.minimum(1.0, np.linalg.norm(T[i] - T[j], axis=1)))
-        parts = [*np.abs(w / sigma)[:n], *((1 - w) / sigma)[n:]]
+        miss = np.append(np.abs(w)[:n], (1 - w)[n:])
+        parts = [*miss / sigma, *miss - 0.1]
         parts.append(lam @ np.abs((w - 1) / sigma)[n:] / lam.sum())
         np.testing.assert_allclose(svm.W.ravel(), W, rtol=0, atol=1e-12 * norm)
         np.testing.assert_array_equal(svm.equal_multipliers, y[:n])

@@ -7,6 +7,7 @@ half its probability changes nothing.
 
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -203,6 +204,20 @@ def test_small_multipliers_are_no_certificate():
             assert svm.kkt_residual <= 1e-9
 
 
+def test_long_weights_do_not_excuse_a_missed_margin():
+    # Almost parallel contexts, of lengths up to 300: with ‖W‖ of ten million, a residual relative
+    # to both would take a margin of 0.6 for one.
+    H = [[-1.5919483768838153e-03, -1.3157245349111233e-03, 4.4718691532524848e-05]]
+    H += [[2.2790883913169170e-02, 1.8833384255830241e-02, -6.4474824855568135e-04]]
+    H += [[4.0310548503129562, 3.3312104690970608, -0.11412963845717861]]
+    H += [[-244.08955032800415, -201.74368821589692, 6.8482349858440577]]
+    H += [[1.0251848243410053e-03, 8.4721290245202442e-04, -2.8842611338464656e-05]]
+    P = np.array([[1, 0, 0, 1, 1], [1, 0, 1, 0, 1], [0, 0, 1, 0, 0], [1, 0, 0, 0, 0]])
+    data = NextTokenData(H, (P / P.sum(1, keepdims=True))[[0, 1, 2, 3, 1]])
+    with suppress(NotSeparableError, ntpnb.ConvergenceError):
+        assert ntpnb.max_margin(data).min_margin >= 0.9
+
+
 @pytest.mark.parametrize("tiny", [1e-30, 1e-100, 1e-300])
 def test_tiny_target_probabilities(tiny):
     data = NextTokenData(np.eye(2, 3), [[1 - tiny, tiny, 0], [0, 0.5, 0.5]])
@@ -314,6 +329,20 @@ run = descend(data, GD(1 / data.smoothness), 20, record=[0, 20])
 assert run.excess[-1] < run.excess[0]
 assert finite_part(data).compatible
 assert max_margin(data).kkt_residual <= 1e-10
+
+tokens = rng.permutation(V)[:60].reshape(20, 3)  # two sequences to a context: no two levels
+labels, count = np.zeros((20, V)), np.zeros((20, V))
+np.put_along_axis(labels, tokens[:, :1], 1.0, axis=1)
+np.put_along_axis(count, tokens, 1.0, axis=1)
+count[1::2] += labels[::2]
+data = NextTokenData(
+    np.repeat(rng.standard_normal((10, q)), 2, axis=0),
+    labels,
+    candidate_counts=count,
+    context_groups=np.arange(20) // 2,
+)
+for solver in ("active-set", "fista"):
+    assert max_margin(data, solver).kkt_residual <= 1e-10
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
