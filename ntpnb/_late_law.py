@@ -12,8 +12,7 @@ REFINEMENTS, SOLVED = 8, 1e-8  # of a linear solve, relative to its right-hand s
 
 def dominated(data, order):
     """Candidates that are not tied with their row's in-support tokens, shape (m, V), bool."""
-    labels = order.components[data.group_index]
-    own = np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
+    labels, own = _components(data, order)
     return data.candidates & (labels != own)
 
 
@@ -55,17 +54,21 @@ def next_order(data, order, finite, svm):
 def _log_odds(data, order, finite):
     """Log of ``π_j q̃``, a row's odds of leaving the ties, summed over each strict pair's rows."""
     rows, tokens = np.nonzero(dominated(data, order))
-    labels = order.components[data.group_index].astype(np.int64)
-    own = np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
+    labels, own = _components(data, order)
     L = logits(finite.W, data)
     inside = logsumexp(np.where(labels == own, L, -np.inf), axis=1)
     odds = data.context_probs[rows] * np.exp(L[rows, tokens] - inside[rows])
     count = int(order.components.max()) + 1  # of components; a pair of them is one number
     keys = own[rows, 0] * count + labels[rows, tokens]
     position = order.positions(order.strict)
-    components = order.components.astype(np.int64)
-    winners, losers = (components[position, order.strict[:, i]] for i in (1, 2))
+    winners, losers = (order.components[position, order.strict[:, i]] for i in (1, 2))
     found, inverse = np.unique(keys, return_inverse=True)
     total = np.zeros(len(found))
     np.add.at(total, inverse, odds)
     return np.log(total[np.searchsorted(found, winners * count + losers)])
+
+
+def _components(data, order):
+    """Components of all tokens in each row, shape (m, V), and that of its support, (m, 1)."""
+    labels = order.components[data.group_index]
+    return labels, np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
