@@ -10,7 +10,7 @@ from scipy import optimize
 
 from ntpnb._margin_programs import PROX
 
-SINGLE = 40  # steps of FISTA in single precision: as good at first, and twice as fast
+SINGLE = 40  # steps of FISTA in single precision (by support): as good at first, twice as fast
 
 
 def active_set(P, A=None, T=None, patience=3):
@@ -32,43 +32,42 @@ def active_set(P, A=None, T=None, patience=3):
         count, move = np.count_nonzero(wrong), np.abs(A - centre).max()
         yield A, c, None if count else A - centre
         stalls = 0 if count < fewest or (not count and move < least / 2) else stalls + 1
-        fewest = min(fewest, count)
         if count:
-            T = T ^ wrong
+            fewest, T = min(fewest, count), T ^ wrong
         else:
-            centre, least = A, min(move, least)
+            fewest, centre, least = 0, A, min(move, least)
 
 
 def interior_point(P, steps=80):
     """Predictor-corrector steps (Mehrotra 1992) with a proximal term, finished by an active set."""
-    out, n = P.ordered, np.count_nonzero(P.ordered)
-    A = step = np.where(out, -1.0, 0.0)
-    s, c, accuracy = np.ones(out.shape), 0.0, 1e-5
+    strict, n = P.ordered, np.count_nonzero(P.ordered)
+    A = step = np.where(strict, -1.0, 0.0)
+    s, c, accuracy = np.ones(strict.shape), 0.0, 1e-5
     for _ in range(steps):
         yield A, c, step
-        W, lam = P.weights(A), np.where(out, -A, 1.0)
+        W, lam = P.weights(A), np.where(strict, -A, 1.0)
         slack = P.slack(W, c)
-        mu, size = (s * lam)[out].sum() / n, max(1.0, np.linalg.norm(W))
-        r, q = slack - np.where(out, s, 0.0), -P.imbalance(A)
+        mu, size = (s * lam)[strict].sum() / n, max(1.0, np.linalg.norm(W))
+        r, q = slack - np.where(strict, s, 0.0), -P.imbalance(A)
         if max(np.abs(r).max() / size, mu / size**2) < accuracy:
             accuracy *= 1e-2
-            yield from active_set(P, A, P.tied | out & (lam > s), patience=2)
-        system = P.system(P.active, np.where(out, s / lam, 0.0) + 10 * PROX)
+            yield from active_set(P, A, P.tied | strict & (lam > s), patience=2)
+        system = P.system(P.active, np.where(strict, s / lam, 0.0) + 10 * PROX)
         aim = D = ds = 0.0
         for _ in range(2):  # predict how far the gap can shrink, then correct for it
-            pull = np.where(out, s - (aim + ds * D) / lam, 0.0)
+            pull = np.where(strict, s - (aim + ds * D) / lam, 0.0)
             D, e = system(r + pull, q)
-            ds = np.where(out, s / lam * D - pull, 0.0)
-            t = 1 / max(1.0, (-ds / s).max(), (D / lam)[out].max())  # s and λ stay positive
-            aim = mu * (((s + t * ds) * (lam - t * D))[out].sum() / (n * mu)) ** 3
+            ds = np.where(strict, s / lam * D - pull, 0.0)
+            t = 1 / max(1.0, (-ds / s).max(), (D / lam)[strict].max())  # s and λ stay positive
+            aim = mu * (((s + t * ds) * (lam - t * D))[strict].sum() / (n * mu)) ** 3
         A, c, s, step = A + 0.995 * t * D, c + 0.995 * t * e, s + 0.995 * t * ds, D
 
 
 def fista(P):
     """Accelerated projected gradient on the dual (Beck & Teboulle 2009), finished by an active set.
 
-    Momentum restarts where it points uphill (O'Donoghue & Candès 2015); a few copies of ``A`` are
-    all the memory it needs. The active set is tried ever more rarely.
+    Momentum restarts where it points uphill (O'Donoghue & Candès 2015). The active set is tried
+    ever more rarely; but for it, a few copies of ``A`` are all the memory that is needed.
     """
     n = int(P.need.size**0.5)
     A, below = P.project(P.descend(np.zeros(P.need.shape, "f4")), P.active)

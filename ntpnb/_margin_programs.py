@@ -17,7 +17,7 @@ from scipy.linalg import eigvalsh, lapack
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 PROX = 1e-10  # proximal term that makes every system definite; the methods refine it away
-KEEP = 2**22  # entries of kept factors (32 MiB); beyond it they are computed again
+KEEP = 2**25  # entries of kept factors (256 MiB); beyond it they are computed again
 
 
 def program(data, order, by_pair=False):
@@ -33,7 +33,7 @@ def program(data, order, by_pair=False):
     P.tied = P.active & ~P.ordered
     P.ties = cache(lambda: P.system(P.tied, PROX))
     P.bound = np.where(P.tied, np.inf, 0.0).astype("f4")  # of A; zero also off the program
-    P.unit = P.norm[P.ordered].min()  # of W: what makes the largest b one
+    P.unit = P.norm[P.ordered].min()  # W of the program is the data's times this: max b is one
     P.need = np.where(P.ordered, P.unit / P.norm, 0.0)
     return P
 
@@ -54,8 +54,8 @@ def _by_support(data, pairs, group):
     @cache
     def parts():
         top = eigvalsh(gram, subset_by_index=[m - 1, m - 1])[0] or 1.0
-        parts = np.eye(m) - gram / top, U, U.T / top, P.need / top
-        return {kind: [X.astype(kind) for X in parts] for kind in "fd"}
+        double = np.eye(m) - gram / top, U, U.T / top, P.need / top
+        return {kind: [X.astype(kind) for X in double] for kind in "fd"}
 
     def descend(Y):
         near, left, right, lift = parts()[Y.dtype.char]
@@ -88,9 +88,9 @@ def _project(P, Y, below):
 
 def _by_pair(data, pairs, group):
     """Any order on any token embeddings; ``A`` has one entry per pair, a system |T|² entries."""
-    T, one_hot, n = data.token_embeddings, data.token_embeddings is None, len(pairs)
-    T = sparse.eye_array(data.vocab_size, format="csr") if one_hot else T
-    left, right = T[pairs[:, 2]] - T[pairs[:, 1]], data.group_embeddings[group]
+    n, one_hot = len(pairs), data.token_embeddings is None
+    tokens = sparse.eye_array(data.vocab_size).tocsr() if one_hot else data.token_embeddings
+    left, right = tokens[pairs[:, 2]] - tokens[pairs[:, 1]], data.group_embeddings[group]
     a, b = np.full(n, 2**0.5) if one_hot else _norms(left), _norms(right)
     left, right = sparse.diags_array(1 / a) @ left, right / b[:, None]
 
@@ -109,7 +109,7 @@ def _by_pair(data, pairs, group):
 
     P = SimpleNamespace(norm=a * b, entries=(np.arange(n),), active=np.full(n, True), system=system)
     P.weights = lambda A: left.T @ (A[:, None] * right)
-    P.rows = lambda: np.stack([P.weights(e).ravel() for e in np.eye(n)])
+    P.rows = lambda: (sparse.csr_array(left).toarray()[:, :, None] * right[:, None]).reshape(n, -1)
     P.slack = lambda W, c: -((left @ W) * right).sum(1) - P.need
     P.imbalance = lambda A: np.zeros(0)
     P.descend = lambda Y: Y + P.slack(P.weights(Y), 0.0) / top()
@@ -174,6 +174,6 @@ def _factor(K, diagonal):
 
 
 def _norms(X):
-    """Row norms; for zero rows, which make their constraint plain, the least of the others."""
+    """Row norms; for zero rows the least of the others, so that ``0 ≤ −b`` gets the largest b."""
     norms = np.linalg.norm(X, axis=1)
     return np.where(norms > 0, norms, norms[norms > 0].min(initial=np.inf if norms.any() else 1.0))

@@ -13,7 +13,7 @@ METHODS = {"active-set": methods.active_set, "interior-point": methods.interior_
 METHODS |= {"fista": methods.fista, "nnls": methods.nnls, "cvxpy": methods.cvxpy}
 TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
 ACCEPT = 1e-10  # what an answer has to reach
-DENSE = 2**22  # entries of the pairs' matrices that the dense last resort may form
+DENSE = 2**22  # entries of the pairs' matrices that NNLS may form
 FEW = 300  # pairs; with more, FISTA's first steps are cheaper than factorisations
 
 
@@ -62,7 +62,7 @@ def max_margin(data, solver="auto", *, progress=None):
         ``"active-set"``: a few exact Newton steps, where they settle (so far always for d ≥ m).
         ``"fista"``: many cheap steps. ``"interior-point"``: about ten steps, twenty at the edge of
         separability. ``"nnls"``, ``"cvxpy"``: dense references for small problems. ``"auto"``
-        (default): one of the first two, by size, then the third, then NNLS if that is small.
+        (default): the first or the second, the third, and NNLS, which begins where W is small.
     progress : callable, optional
         Called with a line of text per step.
 
@@ -76,7 +76,8 @@ def max_margin(data, solver="auto", *, progress=None):
         An unknown ``solver``.
     NotSeparableError
         ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the sum in
-        :class:`MarginSolution` has a norm below ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``.
+        :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``, where
+        zero factors count as the least of the others.
     ConvergenceError
         Undecided: neither proof was reached; ``.residual`` is the best KKT residual.
     """
@@ -101,12 +102,14 @@ def _solve(data, solver, progress, separation):
     if solver not in ("auto", *METHODS):
         raise ValueError(f"solver is {solver!r}; it must be one of auto, {', '.join(METHODS)}")
     order = token_priority(data)
-    n, pairs = len(order.equal), len(order.equal) + len(order.strict)
+    ties, pairs, size = len(order.equal), len(order.equal) + len(order.strict), np.prod(data.shape)
     best = _proven(data, order, np.zeros(pairs), "no strict pairs")
-    if pairs == n:
+    if pairs == ties:
         return best
-    fast, small = "fista" if pairs > FEW else "active-set", pairs * np.prod(data.shape) <= DENSE
-    auto = [fast] * (not separation) + ["interior-point"] + ["nnls"] * bool(small)
+    fast = ["fista" if pairs > FEW else "active-set", "interior-point"]
+    fast = fast[separation and data.token_embeddings is None :]  # at the edge FISTA only delays
+    sure = ["nnls"] * bool(pairs * size <= DENSE)  # and fast where W is small
+    auto = sure + fast if pairs > 8 * size else fast + sure
     for name in (names := auto if solver == "auto" else [solver]):
         P = program(data, order, by_pair=name in ("nnls", "cvxpy"))
         scale = -P.unit * P.norm[P.entries]
@@ -122,15 +125,15 @@ def _solve(data, solver, progress, separation):
                     progress(f"{name}, step {step}: best KKT residual {best.kkt_residual:.1e}")
                 if best.kkt_residual <= TIGHT:
                     return best
-                if (D := methods.certificate(P, D)) is not None:
-                    lam = np.maximum((D[P.entries] / scale)[n:], 0.0)
+                if (refusal := methods.certificate(P, D)) is not None:
+                    lam = np.maximum((refusal[P.entries] / scale)[ties:], 0.0)
                     raise NotSeparableError(
                         f"no W keeps all {len(lam)} strict pairs at a positive margin: weighted as "
                         f".certificate says, {np.count_nonzero(lam)} of them contradict each other",
                         lam / lam.sum(),
                     )
-        except np.linalg.LinAlgError:
-            pass  # a Newton system ran out of digits: the best iterate so far decides
+        except (np.linalg.LinAlgError, RuntimeError):
+            pass  # a Newton system or a library ran out of digits: the best iterate so far decides
         if best.kkt_residual <= ACCEPT:
             return best
     raise ConvergenceError(
@@ -142,21 +145,21 @@ def _solve(data, solver, progress, separation):
 
 def _proven(data, order, y, solver):
     """The solution with its residuals, from the data and the multipliers of all pairs alone."""
-    pairs, n = np.concatenate([order.equal, order.strict]), len(order.equal)
+    pairs, ties = np.concatenate([order.equal, order.strict]), len(order.equal)
     g, i, j = order.positions(pairs), pairs[:, 1], pairs[:, 2]
     H, T = data.group_embeddings, data.token_embeddings
-    y[n:] = np.maximum(y[n:], 0.0)
+    y[ties:] = np.maximum(y[ties:], 0.0)
     A = np.zeros(order.components.shape)
     np.add.at(A, (g, i), y)
     np.add.at(A, (g, j), -y)
     W = A.T @ H if T is None else T.T @ (A.T @ H)
     scores = H @ W.T if T is None else H @ W.T @ T.T
-    margin, norm, lam, total = scores[g, i] - scores[g, j], np.linalg.norm(W), y[n:], y[n:].sum()
+    margin, norm, lam = scores[g, i] - scores[g, j], np.linalg.norm(W), y[ties:]
     near = 1.0 if T is None else np.minimum(1.0, np.linalg.norm(T[i] - T[j], axis=1))
     sigma = np.maximum(1.0, near * norm * np.linalg.norm(H, axis=1)[g])
-    miss = np.append(np.abs(margin[:n]), 1 - margin[n:])
-    slackness = lam @ np.abs(miss / sigma)[n:] / (total or 1.0)
+    miss = np.append(np.abs(margin[:ties]), 1 - margin[ties:])
+    slackness = lam @ np.abs(miss / sigma)[ties:] / (lam.sum() or 1.0)
     kkt = max((miss / sigma).max(initial=0.0), miss.max(initial=0.0) - 0.1, slackness)
-    gap = abs(norm**2 - total) / (norm**2 / 2 or 1.0)
-    proof = map(float, (norm, margin[n:].min(initial=np.inf), kkt, gap))
-    return MarginSolution(W, *proof, solver, lam, y[:n])
+    gap = abs(norm**2 - lam.sum()) / (norm**2 / 2 or 1.0)
+    proof = map(float, (norm, margin[ties:].min(initial=np.inf), kkt, gap))
+    return MarginSolution(W, *proof, solver, lam, y[:ties])
