@@ -230,6 +230,63 @@ def test_the_interior_point_gets_there_by_itself(monkeypatch):
     assert np.mean(counts) <= 9
 
 
+def plain_active_set(P, theta, A, T, patience):
+    """The guesses, exchanges and proximal centres that the method's text promises, densely."""
+    units = np.eye(P.need.size).reshape(-1, *P.need.shape)
+    R = np.stack([P.weights(unit).ravel() for unit in units])
+    C = np.stack([P.imbalance(unit) for unit in units])
+    T, ordered, b = T.ravel(), P.ordered.ravel(), P.need.ravel()
+    A = centre = A.ravel()
+    fewest, least, stalls = np.inf, np.inf, 0
+    while stalls < patience:
+        K = np.block([[R[T] @ R[T].T, -C[T]], [C[T].T, np.zeros((C.shape[1],) * 2)]])
+        K[: T.sum(), : T.sum()] += theta * np.eye(T.sum())
+        x = np.linalg.solve(K, np.append(theta * centre[T] - b[T], np.zeros(C.shape[1])))
+        A = np.zeros(len(b))
+        A[T], c = x[: T.sum()], x[T.sum() :]
+        slack = C @ c - R @ (A @ R) - b
+        wrong = ordered & np.where(T, A > 1e-12, slack + theta * centre < -1e-12)
+        move, count = np.abs(A - centre).max(), wrong.sum()
+        yield A, slack, None if count else A - centre
+        better = count < fewest or (not count and move < least / 2)
+        stalls, fewest = 0 if better else stalls + 1, min(fewest, count)
+        T = T ^ wrong
+        if not count:
+            centre, least = A, min(move, least)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_active_set_takes_the_promised_steps(monkeypatch, by_pair, warm):
+    """With a proximal term so large that nothing hides in it, until the moves are rounding."""
+    monkeypatch.setattr(_margin_methods, "PROX", 0.1)
+    settled, ended = 0, 0
+    for seed in range(16):
+        d, candidates = (3, 8)[seed % 2], seed % 3 == 0 and not by_pair
+        data = problems.t24(5600 + seed, 5, 6, d, (1, 3), candidates=candidates)
+        P, rng = program(data, priority(data), by_pair), np.random.default_rng(seed)
+        A, T, patience, begin = np.zeros(P.need.shape), P.active, 3, ()
+        if warm:
+            A = rng.random(A.shape) * (1.0 * P.tied - P.ordered)
+            T, patience = P.tied | P.ordered & (rng.random(A.shape) < 0.5), 2
+            begin = A, T, patience
+        found = list(_margin_methods.active_set(P, *begin))
+        expected = list(plain_active_set(P, 0.1, A, T, patience))
+        moves = (np.inf if D is None else np.abs(D).max() for _, _, D in expected)
+        last = next((k for k, move in enumerate(moves) if move <= 1e-9), None)
+        settled, ended = settled + (last is not None), ended + (last is None)
+        assert len(found) == len(expected) or (last is not None and len(found) > last)
+        for (A, c, D), (B, slack, E) in list(zip(found, expected, strict=False))[:last]:
+            scale = 1e-9 * max(1.0, np.abs(B).max())  # the systems' condition is below a thousand
+            assert np.abs(A.ravel() - B).max() <= scale
+            rest = P.slack(P.weights(A), c).ravel() - slack
+            assert np.abs(rest[P.active.ravel()]).max() <= scale
+            assert (D is None) == (E is None)
+            assert D is None or np.abs(D.ravel() - E).max() <= scale
+    assert ended >= 8
+    assert settled >= 2
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("m", "d", "theta"), [(6, 9, "prox"), (6, 9, "own"), (9, 6, "own")])
 def test_newton_systems_solve_their_equations(monkeypatch, m, d, theta, seed):
@@ -327,17 +384,18 @@ def test_a_certificate_is_refined_from_a_rough_one():
 
 
 def test_what_separates_is_recognised():
-    """At any size but zero, and with ties that are missed only as far as they can be mended."""
+    """At any size but zero and whatever ``c``, with ties missed only as far as one step mends."""
     for seed in range(10):
         for data, P in separable(seed):
             *_, (A, c, _) = _margin_methods.active_set(P)
             if judged(data, P, A).kkt_residual > 1e-10:
                 continue
-            size = np.linalg.norm(P.weights(A))
-            tied = np.where(P.tied, np.random.default_rng(seed).standard_normal(A.shape), 0.0)
+            size, rng = np.linalg.norm(P.weights(A)), np.random.default_rng(seed)
+            tied = np.where(P.tied, rng.standard_normal(A.shape), 0.0)
             if len(P.imbalance(A)):
                 tied -= P.tied * tied.sum(0) / P.tied.sum(0)
             tied *= 1e-3 * size / max(np.linalg.norm(P.weights(tied)), 1e-300)
+            far = not np.any(tied)  # else the proximal term leaves 1e-10 of 1e4 times the size
             for t, off, separates in [
                 (1, 0, True),
                 (1e3, 0, True),
@@ -345,9 +403,11 @@ def test_what_separates_is_recognised():
                 (1e-7 / size, 0, False),
                 (-1, 0, False),
                 (1, 1, True),
+                (1, 1e7, far),
                 (0, 1, False),
             ]:
-                assert _margin_methods.separates(P, t * A + off * tied, t * c) == separates
+                for common in (t * c, 0.0, size * rng.standard_normal(np.shape(c))):
+                    assert _margin_methods.separates(P, t * A + off * tied, common) == separates
 
 
 def nearest(P, Y):
@@ -381,18 +441,22 @@ def plain_fista(P, U, steps):
     return found
 
 
+@pytest.mark.parametrize("candidates", [False, True])
 @pytest.mark.parametrize(("m", "d"), [(9, 12), (8, 8), (9, 7), (12, 5)])
-def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d):
+def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d, candidates):
     """Without the active set that ends it sooner; the first forty steps are in single precision."""
-    tried = []
+    tried, kinds = [], []
     monkeypatch.setattr(
         _margin_methods, "active_set", lambda P, A, T, patience: tried.append((A, T)) or ()
     )
-    data = problems.t24(5100 + m, 6, m, d, (1, 4))
+    data = problems.t24(5100 + m, 6, m, d, (1, 4), candidates=candidates)
     P = program(data, priority(data))
+    assert P.active.all() != candidates
     U = data.group_embeddings / np.linalg.norm(data.group_embeddings, axis=1)[:, None]
-    expected = plain_fista(P, U, 200)
+    expected, descend = plain_fista(P, U, 200), P.descend
+    P.descend = lambda Y: kinds.append(Y.dtype.char) or descend(Y)
     found = list(_margin_methods.fista(P))
+    assert "".join(kinds) == "f" * 41 + "d" * 160  # one to begin with
     for k, (X, _, D) in zip((40, 80, 120, 160, 200), found, strict=True):
         scale = np.abs(expected[k]).max()
         assert np.abs(X - expected[k]).max() <= 1e-5 * scale
