@@ -231,11 +231,44 @@ def test_the_interior_point_gets_there_by_itself(monkeypatch):
     assert np.mean(counts) <= 9
 
 
+def dense(P):
+    """Every ``φ_k``, and how each entry of ``A`` unbalances the columns."""
+    units = np.eye(P.need.size).reshape(-1, *P.need.shape)
+    rows = np.stack([P.weights(unit).ravel() for unit in units])
+    return rows, np.stack([P.imbalance(unit) for unit in units])
+
+
+@pytest.mark.parametrize("zero", [0, 1, 6])
+def test_programs_are_in_normal_form(zero):
+    """Rows and margins of norm one, whatever the embeddings' length, also where some are zero."""
+    for seed in range(6):
+        data = problems.t24(5700 + seed, 6, 6, 8, (1, 4), zero=zero, candidates=bool(seed % 2))
+        if seed >= 4:
+            data = problems.t24(5700 + seed, 6, 6, 8, (1, 4), zero=zero, tokens=4)
+        for by_pair in (False, True):
+            P, rng = program(data, priority(data), by_pair), np.random.default_rng(seed)
+            rows, _ = dense(P)
+            norms, mute = np.linalg.norm(rows, axis=1), (P.weights(P.active + 0.0) == 0).all()
+            length = norms[P.active.ravel()]
+            np.testing.assert_allclose(length[length > 0], 1.0, rtol=1e-12)
+            assert mute == (zero == 6)
+            assert (length == 0).any() == (zero > 0)
+            assert P.need.max() == 1
+            assert (P.need > 0)[P.ordered].all()
+            assert not P.need[~P.ordered].any()
+            W = rng.standard_normal(P.weights(P.need).shape)
+            c = rng.standard_normal(P.imbalance(P.need).shape)
+            slack = c - (rows @ W.ravel()).reshape(P.need.shape) - P.need if len(c) else None
+            if slack is not None:
+                np.testing.assert_allclose(P.slack(W, c), np.where(P.active, slack, 0), atol=1e-12)
+            for scale in (2.0**-20, 2.0**20):
+                other = problems.rotated(data, scale * np.eye(8))
+                np.testing.assert_array_equal(program(other, priority(other), by_pair).need, P.need)
+
+
 def plain_active_set(P, theta, A, T, patience):
     """The guesses, exchanges and proximal centres that the method's text promises, densely."""
-    units = np.eye(P.need.size).reshape(-1, *P.need.shape)
-    R = np.stack([P.weights(unit).ravel() for unit in units])
-    C = np.stack([P.imbalance(unit) for unit in units])
+    R, C = dense(P)
     T, ordered, b = T.ravel(), P.ordered.ravel(), P.need.ravel()
     A = centre = A.ravel()
     fewest, least, stalls = np.inf, np.inf, 0
@@ -286,6 +319,70 @@ def test_the_active_set_takes_the_promised_steps(monkeypatch, by_pair, warm):
             assert D is None or np.abs(D.ravel() - E).max() <= scale
     assert ended >= 8
     assert settled >= 2
+
+
+def plain_interior_point(P, theta):
+    """Mehrotra's (1992) steps from ones, each a dense system in all its unknowns."""
+    R, C = dense(P)
+    on, out, b = P.active.ravel(), P.ordered.ravel(), P.need.ravel()
+    A, c, s = np.where(out, -1.0, 0.0), np.zeros(C.shape[1]), np.ones(out.sum())
+    D = A
+    n, m = len(A), len(c)
+    while True:
+        lam, slack, T = -A[out], C @ c - R @ (A @ R) - b, on.copy()
+        r, T[out] = slack.copy(), lam > s
+        r[out] -= s
+        mu, size = s @ lam / len(s), max(1.0, np.linalg.norm(A @ R))
+        yield A, slack, D, T, max(np.abs(r[on]).max() / size, mu / size**2)
+        K = np.zeros((n + m + len(s),) * 2)
+        K[:n, :n] = np.where(on[:, None] & on, R @ R.T, 0.0) + np.diag(np.where(on, theta, 1.0))
+        K[:n, n : n + m] = -C * on[:, None]
+        K[n : n + m, :n] = C.T
+        K[:n, n + m :][out] = np.eye(len(s))  # φ(W) grows by as much as c − s does, up to r
+        K[n + m :, :n][:, out] = -np.diag(s)
+        K[n + m :, n + m :] = np.diag(lam)
+        aim = second = 0.0
+        for _ in range(2):
+            right = np.concatenate([r * on, -C.T @ A, aim + second - s * lam])
+            D, e, ds = np.split(np.linalg.solve(K, right), [n, n + m])
+            t = 1 / max(1.0, (-ds / s).max(), (D[out] / lam).max())
+            after = (s + t * ds) @ (lam - t * D[out]) / len(s)
+            aim, second = mu * (after / mu) ** 3, ds * D[out]
+        A, c, s = A + 0.995 * t * D, c + 0.995 * t * e, s + 0.995 * t * ds
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_interior_point_takes_mehrotra_s_steps(monkeypatch, by_pair):
+    """Until the systems' condition leaves few digits; then it tries the active set, ever later."""
+    tried = []
+    monkeypatch.setattr(_margin_methods, "PROX", 0.001)
+    monkeypatch.setattr(
+        _margin_methods, "active_set", lambda P, A, T, patience: tried.append((A, T)) or ()
+    )
+    proven = 0
+    for seed in range(10):
+        d, candidates = (3, 8)[seed % 2], seed % 3 == 0 and not by_pair
+        data = problems.t24(5800 + seed, 5, 6, d, (1, 3), candidates=candidates)
+        P, accuracy, tries = program(data, priority(data), by_pair), 1e-5, []
+        tried.clear()
+        steps = zip(_margin_methods.interior_point(P), plain_interior_point(P, 0.01), strict=False)
+        for _, ((A, c, D), (B, slack, E, T, rest)) in zip(range(16), steps, strict=False):
+            if rest < 1e-10 or np.abs(B).max() > 100:  # solved, or without a solution
+                break
+            scale = 1e-9 * max(1.0, np.abs(B).max())  # they agree to 1e-11 and better
+            np.testing.assert_allclose(A.ravel(), B, rtol=0, atol=scale)
+            np.testing.assert_allclose(D.ravel(), E, rtol=0, atol=scale)
+            found = P.slack(P.weights(A), c)[P.active]
+            np.testing.assert_allclose(found, slack[P.active.ravel()], rtol=0, atol=scale)
+            assert len(tried) == len(tries)
+            if rest < accuracy:
+                accuracy *= 1e-2
+                tries.append((A, T))
+        proven += rest < 1e-10
+        for (A, found), (B, T) in zip(tried, tries, strict=True):
+            assert A is B
+            assert (found.ravel() == T).all()
+    assert proven >= 3
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -358,19 +455,22 @@ def test_residuals_are_those_of_their_definition(seed, size):
         assert svm.solver == "none"
 
 
-def test_a_certificate_is_refined_from_a_rough_one():
-    refined = 0
+def certified():
+    """Programs without a solution, by the interior point's directions, and a certificate each."""
     for seed in range(20):
         data = problems.t24(7000 + seed, V=5, m=10, d=2 + seed % 3, size=(1, 3))
-        P, rng = program(data, priority(data)), np.random.default_rng(seed)
+        P = program(data, priority(data))
         steps = (D for _, _, D in _margin_methods.interior_point(P) if D is not None)
-        found = next(
-            (R for D in steps if (R := _margin_methods.certificate(P, D)) is not None), None
-        )
-        if found is None:
-            continue
+        tries = (_margin_methods.certificate(P, D) for D in steps)
+        found = next((D for D in tries if D is not None), None)
+        if found is not None:
+            yield data, P, found / np.abs(found).max()
+
+
+def test_a_certificate_is_refined_from_a_rough_one():
+    refined, rng = 0, np.random.default_rng(0)
+    for _, P, found in certified():
         refined += 1
-        found = found / np.abs(found).max()
         size = np.abs(found[P.ordered]).sum()
         for scale, noise, kept in [
             (1, 0, 1),
@@ -417,6 +517,38 @@ def test_what_separates_is_recognised():
             ]:
                 for common in (t * c, 0.0, size * rng.standard_normal(np.shape(c))):
                     assert _margin_methods.separates(P, t * A + off * tied, common) == separates
+
+
+def test_separability_is_settled_at_the_first_proof(monkeypatch):
+    """By the interior point alone, and in fewer of its steps than the solution takes."""
+    taken, method = [], _margin_methods.interior_point
+    monkeypatch.setattr(
+        margin, "METHODS", {"interior-point": lambda P: (taken.append(x) or x for x in method(P))}
+    )
+    fewer, verdicts = 0, 0
+    for seed in range(10):
+        for size in (1, (1, 3)):
+            data = problems.t24(5000 + seed, 6, 9, 12, size)
+            taken.clear()
+            assert is_separable(data)
+            few = len(taken)
+            max_margin(data, "interior-point")
+            assert few <= len(taken) - few
+            fewer, verdicts = fewer + (few < len(taken) - few), verdicts + 1
+    assert fewer > verdicts / 2
+
+
+@pytest.mark.parametrize("near", [3e-5, 1e-5, 1e-6, 1e-8])
+def test_what_nearly_cancels_is_no_certificate(near):
+    """Embeddings that cancel, moved by ``near`` in directions of their own: separable by that."""
+    refused = 0
+    for data, _, rough in certified():
+        refused += 1
+        H = np.hstack([data.context_embeddings, near * np.eye(10)])
+        data = problems.changed(data, context_embeddings=H)
+        P = program(data, priority(data))
+        assert _margin_methods.certificate(P, rough) is None
+    assert refused >= 10
 
 
 def nearest(P, Y):
@@ -490,6 +622,12 @@ def test_all_methods_refuse_with_a_certificate(solver):
             f"no W keeps all {len(weights)} strict pairs at a positive margin: weighted as "
             f".certificate says, {np.count_nonzero(weights)} of them contradict each other"
         )
+
+
+def test_cvxpy_needs_no_nonnegative_least_squares_where_it_solves(monkeypatch):
+    monkeypatch.delattr(_margin_methods, "nnls")
+    for data, _ in separable(0):
+        assert max_margin(data, "cvxpy").solver == "cvxpy"
 
 
 def test_an_unknown_solver_is_refused():
