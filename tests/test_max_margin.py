@@ -199,6 +199,7 @@ def separable(seed):
     for data in (
         problems.t24(5000 + seed, 6, 9, 12, (1, 4)),
         problems.t24(5000 + seed, 6, 9, 12, 1),
+        problems.t24(5000 + seed, 6, 9, 12, (1, 4), candidates=True),
         problems.t24(5000 + seed, 6, 5, 12, (2, 4), tokens=4),
         problems.l24(4000 + seed, cyclic=bool(seed % 2)),
     ):
@@ -228,6 +229,160 @@ def test_the_interior_point_gets_there_by_itself(monkeypatch):
     assert len(counts) >= 60
     assert max(counts) <= 16
     assert np.mean(counts) <= 9
+
+
+def dense(P):
+    """Every ``φ_k``, and how each entry of ``A`` unbalances the columns."""
+    units = np.eye(P.need.size).reshape(-1, *P.need.shape)
+    rows = np.stack([P.weights(unit).ravel() for unit in units])
+    return rows, np.stack([P.imbalance(unit) for unit in units])
+
+
+@pytest.mark.parametrize("zero", [0, 1, 6])
+def test_programs_are_in_normal_form(zero):
+    """Rows and margins of norm one, whatever the embeddings' length, also where some are zero."""
+    for seed in range(6):
+        data = problems.t24(5700 + seed, 6, 6, 8, (1, 4), zero=zero, candidates=bool(seed % 2))
+        if seed >= 4:
+            data = problems.t24(5700 + seed, 6, 6, 8, (1, 4), zero=zero, tokens=4)
+        for by_pair in (False, True):
+            P, rng = program(data, priority(data), by_pair), np.random.default_rng(seed)
+            rows, _ = dense(P)
+            length = np.linalg.norm(rows[P.active.ravel()], axis=1)
+            np.testing.assert_allclose(length[length > 0], 1.0, rtol=1e-12)
+            assert (length == 0).any() == (zero > 0)
+            assert (length > 0).any() == (zero < 6)
+            assert P.need.max() == 1
+            assert (P.need > 0)[P.ordered].all()
+            assert not P.need[~P.ordered].any()
+            W = rng.standard_normal(P.weights(P.need).shape)
+            c = rng.standard_normal(P.imbalance(P.need).shape)
+            c = c if len(c) else 0.0  # by pairs there are no columns to balance
+            slack = np.where(P.active, c - (rows @ W.ravel()).reshape(P.need.shape) - P.need, 0.0)
+            np.testing.assert_allclose(P.slack(W, c), slack, rtol=0, atol=1e-12)
+            for scale in (2.0**-20, 2.0**20):
+                other = problems.rotated(data, scale * np.eye(8))
+                np.testing.assert_array_equal(program(other, priority(other), by_pair).need, P.need)
+
+
+def plain_active_set(P, theta, A, T, patience):
+    """The guesses, exchanges and proximal centres that the method's text promises, densely."""
+    R, C = dense(P)
+    T, ordered, b = T.ravel(), P.ordered.ravel(), P.need.ravel()
+    A = centre = A.ravel()
+    fewest, least, stalls = np.inf, np.inf, 0
+    while stalls < patience:
+        K = np.block([[R[T] @ R[T].T, -C[T]], [C[T].T, np.zeros((C.shape[1],) * 2)]])
+        K[: T.sum(), : T.sum()] += theta * np.eye(T.sum())
+        x = np.linalg.solve(K, np.append(theta * centre[T] - b[T], np.zeros(C.shape[1])))
+        A = np.zeros(len(b))
+        A[T], c = x[: T.sum()], x[T.sum() :]
+        slack = C @ c - R @ (A @ R) - b
+        wrong = ordered & np.where(T, A > 1e-12, slack + theta * centre < -1e-12)
+        move, count = np.abs(A - centre).max(), wrong.sum()
+        yield A, slack, None if count else A - centre
+        better = count < fewest or (not count and move < least / 2)
+        stalls, fewest = 0 if better else stalls + 1, min(fewest, count)
+        T = T ^ wrong
+        if not count:
+            centre, least = A, min(move, least)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_active_set_takes_the_promised_steps(monkeypatch, by_pair, warm):
+    """With a proximal term so large that nothing hides in it, until the moves are rounding."""
+    monkeypatch.setattr(_margin_methods, "PROX", 0.1)
+    settled, ended = 0, 0
+    for seed in range(16):
+        d, candidates = (3, 8)[seed % 2], seed % 3 == 0 and not by_pair
+        data = problems.t24(5600 + seed, 5, 6, d, (1, 3), candidates=candidates)
+        P, rng = program(data, priority(data), by_pair), np.random.default_rng(seed)
+        A, T, patience, begin = np.zeros(P.need.shape), P.active, 3, ()
+        if warm:
+            A = rng.random(A.shape) * (1.0 * P.tied - P.ordered)
+            T, patience = P.tied | P.ordered & (rng.random(A.shape) < 0.5), 2
+            begin = A, T, patience
+        found = list(_margin_methods.active_set(P, *begin))
+        expected = list(plain_active_set(P, 0.1, A, T, patience))
+        moves = (np.inf if D is None else np.abs(D).max() for _, _, D in expected)
+        last = next((k for k, move in enumerate(moves) if move <= 1e-9), None)
+        settled, ended = settled + (last is not None), ended + (last is None)
+        assert len(found) == len(expected) or (last is not None and len(found) > last)
+        for (A, c, D), (B, slack, E) in list(zip(found, expected, strict=False))[:last]:
+            scale = 1e-9 * max(1.0, np.abs(B).max())  # the systems' condition is below a thousand
+            assert np.abs(A.ravel() - B).max() <= scale
+            rest = P.slack(P.weights(A), c).ravel() - slack
+            assert np.abs(rest[P.active.ravel()]).max() <= scale
+            assert (D is None) == (E is None)
+            assert D is None or np.abs(D.ravel() - E).max() <= scale
+    assert ended >= 8
+    assert settled >= 2
+
+
+def plain_interior_point(P, theta):
+    """Mehrotra's (1992) steps from ones, each a dense system in all its unknowns."""
+    R, C = dense(P)
+    on, out, b = P.active.ravel(), P.ordered.ravel(), P.need.ravel()
+    A, c, s = np.where(out, -1.0, 0.0), np.zeros(C.shape[1]), np.ones(out.sum())
+    D = A
+    n, m = len(A), len(c)
+    while True:
+        lam, slack, T = -A[out], C @ c - R @ (A @ R) - b, on.copy()
+        r, T[out] = slack.copy(), lam > s
+        r[out] -= s
+        mu, size = s @ lam / len(s), max(1.0, np.linalg.norm(A @ R))
+        yield A, slack, D, T, max(np.abs(r[on]).max() / size, mu / size**2)
+        K = np.zeros((n + m + len(s),) * 2)
+        K[:n, :n] = np.where(on[:, None] & on, R @ R.T, 0.0) + np.diag(np.where(on, theta, 1.0))
+        K[:n, n : n + m] = -C * on[:, None]
+        K[n : n + m, :n] = C.T
+        K[:n, n + m :][out] = np.eye(len(s))  # φ(W) grows by as much as c − s does, up to r
+        K[n + m :, :n][:, out] = -np.diag(s / lam)  # rows over λ, which may be tiny
+        K[n + m :, n + m :] = np.eye(len(s))
+        aim = second = 0.0
+        for _ in range(2):
+            right = np.concatenate([r * on, -C.T @ A, (aim + second) / lam - s])
+            D, e, ds = np.split(np.linalg.solve(K, right), [n, n + m])
+            t = 1 / max(1.0, (-ds / s).max(), (D[out] / lam).max())
+            after = (s + t * ds) @ (lam - t * D[out]) / len(s)
+            aim, second = mu * (after / mu) ** 3, ds * D[out]
+        A, c, s = A + 0.995 * t * D, c + 0.995 * t * e, s + 0.995 * t * ds
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_interior_point_takes_mehrotra_s_steps(monkeypatch, by_pair):
+    """Until the systems' condition leaves few digits; then it tries the active set, ever later."""
+    tried = []
+    monkeypatch.setattr(_margin_methods, "PROX", 0.001)
+    monkeypatch.setattr(
+        _margin_methods, "active_set", lambda P, A, T, patience: tried.append((A, T)) or ()
+    )
+    count = 0
+    for seed in range(24):
+        d, candidates = (3, 8, 6)[seed % 3], seed % 4 == 0 and not by_pair
+        data = problems.t24(5800 + seed, 5, 6, d, (1, 3), norms=1, candidates=candidates)
+        P, accuracy, tries = program(data, priority(data), by_pair), 1e-5, []
+        tried.clear()
+        steps = zip(_margin_methods.interior_point(P), plain_interior_point(P, 0.01), strict=False)
+        for ((A, c, D), (B, slack, E, T, rest)), _ in zip(steps, range(16), strict=False):
+            lost = -B[P.ordered.ravel()].max() < 1e-15  # the dense system loses so small a λ
+            if lost or rest < 1e-10 or np.abs(B).max() > 100:  # solved, or without a solution
+                break
+            scale = 1e-6 * max(1.0, np.abs(B).max())  # mostly 1e-15, 1e-8 where λ is near that
+            np.testing.assert_allclose(A.ravel(), B, rtol=0, atol=scale)
+            np.testing.assert_allclose(D.ravel(), E, rtol=0, atol=scale)
+            found = P.slack(P.weights(A), c)[P.active]
+            np.testing.assert_allclose(found, slack[P.active.ravel()], rtol=0, atol=scale)
+            assert len(tried) == len(tries)
+            if rest < accuracy:
+                accuracy *= 1e-2
+                tries.append((A, T))
+        count += len(tries)
+        for (A, found), (B, T) in zip(tried, tries, strict=True):
+            assert A is B
+            assert (found.ravel() == T).all()
+    assert count >= 10
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -261,18 +416,25 @@ def test_newton_systems_solve_their_equations(monkeypatch, m, d, theta, seed):
             old = system if not by_pair else None
 
 
-@pytest.mark.parametrize("size", [1e-4, 1.0])
+@pytest.mark.parametrize("size", [1e-4, 1.0, None])
 @pytest.mark.parametrize("seed", range(10))
 def test_residuals_are_those_of_their_definition(seed, size):
-    """Also far from a solution, where none of them is zero."""
+    """Far from a solution, where none of them is zero, and so near to one that norms excuse."""
+    near = problems.t24(5300 + seed, 6, 7, 8, (2, 5), tokens=6)
     for data in (
-        problems.t24(5300 + seed, 6, 7, 5, (1, 4), norms=2),
-        problems.t24(5300 + seed, 6, 7, 5, (2, 5), tokens=3),
+        problems.t24(5300 + seed, 6, 7, 8, (1, 4), norms=2),
+        near,
+        problems.changed(near, token_embeddings=0.2 * near.token_embeddings),
         problems.l24(5300 + seed, cyclic=bool(seed % 2)),
     ):
         order, rng = priority(data), np.random.default_rng(seed)
         n, pairs = len(order.equal), np.concatenate([order.equal, order.strict])
-        y = size * rng.standard_normal(len(pairs))
+        if not len(order.strict):  # the others have a solution, in as many dimensions as tokens
+            continue
+        y = (size or 1.0) * rng.standard_normal(len(pairs))
+        if size is None:
+            svm = max_margin(data)
+            y = np.append(svm.equal_multipliers, svm.multipliers) * (1 + 1e-3 * y)
         svm = margin._proven(data, order, y.copy(), "none")
         y[n:] = np.maximum(y[n:], 0.0)
         lam, terms = y[n:], slow.pair_matrices(data, pairs.tolist())
@@ -293,17 +455,21 @@ def test_residuals_are_those_of_their_definition(seed, size):
         assert svm.solver == "none"
 
 
-def test_a_certificate_is_refined_from_a_rough_one():
-    refined = 0
+def certified():
+    """Programs without a solution, by the interior point's directions, and a certificate each."""
     for seed in range(20):
         data = problems.t24(7000 + seed, V=5, m=10, d=2 + seed % 3, size=(1, 3))
-        P, rng = program(data, priority(data)), np.random.default_rng(seed)
+        P = program(data, priority(data))
         steps = (D for _, _, D in _margin_methods.interior_point(P) if D is not None)
-        found = next(
-            (R for D in steps if (R := _margin_methods.certificate(P, D)) is not None), None
-        )
-        if found is None:
-            continue
+        tries = (_margin_methods.certificate(P, D) for D in steps)
+        found = next((D for D in tries if D is not None), None)
+        if found is not None:
+            yield data, P, found / np.abs(found).max()
+
+
+def test_a_certificate_is_refined_from_a_rough_one():
+    refined, rng = 0, np.random.default_rng(0)
+    for _, P, found in certified():
         refined += 1
         size = np.abs(found[P.ordered]).sum()
         for scale, noise, kept in [
@@ -327,17 +493,18 @@ def test_a_certificate_is_refined_from_a_rough_one():
 
 
 def test_what_separates_is_recognised():
-    """At any size but zero, and with ties that are missed only as far as they can be mended."""
+    """At any size but zero and whatever ``c``, with ties missed only as far as one step mends."""
     for seed in range(10):
         for data, P in separable(seed):
             *_, (A, c, _) = _margin_methods.active_set(P)
             if judged(data, P, A).kkt_residual > 1e-10:
                 continue
-            size = np.linalg.norm(P.weights(A))
-            tied = np.where(P.tied, np.random.default_rng(seed).standard_normal(A.shape), 0.0)
+            size, rng = np.linalg.norm(P.weights(A)), np.random.default_rng(seed)
+            tied = np.where(P.tied, rng.standard_normal(A.shape), 0.0)
             if len(P.imbalance(A)):
                 tied -= P.tied * tied.sum(0) / P.tied.sum(0)
             tied *= 1e-3 * size / max(np.linalg.norm(P.weights(tied)), 1e-300)
+            far = not np.any(tied)  # else the proximal term leaves 1e-10 of 1e4 times the size
             for t, off, separates in [
                 (1, 0, True),
                 (1e3, 0, True),
@@ -345,9 +512,43 @@ def test_what_separates_is_recognised():
                 (1e-7 / size, 0, False),
                 (-1, 0, False),
                 (1, 1, True),
+                (1, 1e7, far),
                 (0, 1, False),
             ]:
-                assert _margin_methods.separates(P, t * A + off * tied, t * c) == separates
+                for common in (t * c, 0.0, size * rng.standard_normal(np.shape(c))):
+                    assert _margin_methods.separates(P, t * A + off * tied, common) == separates
+
+
+def test_separability_is_settled_at_the_first_proof(monkeypatch):
+    """By the interior point alone, and in fewer of its steps than the solution takes."""
+    taken, method = [], _margin_methods.interior_point
+    monkeypatch.setattr(
+        margin, "METHODS", {"interior-point": lambda P: (taken.append(x) or x for x in method(P))}
+    )
+    fewer, verdicts = 0, 0
+    for seed in range(10):
+        for size in (1, (1, 3)):
+            data = problems.t24(5000 + seed, 6, 9, 12, size)
+            taken.clear()
+            assert is_separable(data)
+            few = len(taken)
+            max_margin(data, "interior-point")
+            assert few <= len(taken) - few
+            fewer, verdicts = fewer + (few < len(taken) - few), verdicts + 1
+    assert fewer > verdicts / 2
+
+
+@pytest.mark.parametrize("near", [3e-5, 1e-5, 1e-6, 1e-8])
+def test_what_nearly_cancels_is_no_certificate(near):
+    """Embeddings that cancel, moved by ``near`` in directions of their own: separable by that."""
+    refused = 0
+    for data, _, rough in certified():
+        refused += 1
+        H = np.hstack([data.context_embeddings, near * np.eye(10)])
+        data = problems.changed(data, context_embeddings=H)
+        P = program(data, priority(data))
+        assert _margin_methods.certificate(P, rough) is None
+    assert refused >= 10
 
 
 def nearest(P, Y):
@@ -381,18 +582,22 @@ def plain_fista(P, U, steps):
     return found
 
 
+@pytest.mark.parametrize("candidates", [False, True])
 @pytest.mark.parametrize(("m", "d"), [(9, 12), (8, 8), (9, 7), (12, 5)])
-def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d):
+def test_fista_takes_the_textbook_s_steps(monkeypatch, m, d, candidates):
     """Without the active set that ends it sooner; the first forty steps are in single precision."""
-    tried = []
+    tried, kinds = [], []
     monkeypatch.setattr(
         _margin_methods, "active_set", lambda P, A, T, patience: tried.append((A, T)) or ()
     )
-    data = problems.t24(5100 + m, 6, m, d, (1, 4))
+    data = problems.t24(5100 + m, 6, m, d, (1, 4), candidates=candidates)
     P = program(data, priority(data))
+    assert P.active.all() != candidates
     U = data.group_embeddings / np.linalg.norm(data.group_embeddings, axis=1)[:, None]
-    expected = plain_fista(P, U, 200)
+    expected, descend = plain_fista(P, U, 200), P.descend
+    P.descend = lambda Y: kinds.append(Y.dtype.char) or descend(Y)
     found = list(_margin_methods.fista(P))
+    assert "".join(kinds) == "f" * 41 + "d" * 160  # one to begin with
     for k, (X, _, D) in zip((40, 80, 120, 160, 200), found, strict=True):
         scale = np.abs(expected[k]).max()
         assert np.abs(X - expected[k]).max() <= 1e-5 * scale
@@ -417,6 +622,12 @@ def test_all_methods_refuse_with_a_certificate(solver):
             f"no W keeps all {len(weights)} strict pairs at a positive margin: weighted as "
             f".certificate says, {np.count_nonzero(weights)} of them contradict each other"
         )
+
+
+def test_cvxpy_needs_no_nonnegative_least_squares_where_it_solves(monkeypatch):
+    monkeypatch.delattr(_margin_methods, "nnls")
+    for data, _ in separable(0):
+        assert max_margin(data, "cvxpy").solver == "cvxpy"
 
 
 def test_an_unknown_solver_is_refused():
