@@ -46,9 +46,8 @@ def interior_point(P, steps=80):
     for _ in range(steps):
         yield A, c, step
         W, lam = P.weights(A), np.where(strict, -A, 1.0)
-        slack = P.slack(W, c)
         mu, size = (s * lam)[strict].sum() / n, max(1.0, np.linalg.norm(W))
-        r, q = slack - np.where(strict, s, 0.0), -P.imbalance(A)
+        r, q = P.slack(W, c) - np.where(strict, s, 0.0), -P.imbalance(A)
         if max(np.abs(r).max() / size, mu / size**2) < accuracy:
             accuracy *= 1e-2
             yield from active_set(P, A, P.tied | strict & (lam > s), patience=2)

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigvalsh, lapack
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 PROX = 1e-10  # proximal term that makes every system definite; the methods refine it away
 KEEP = 2**25  # entries of kept factors (256 MiB); beyond it they are computed again
@@ -22,12 +21,11 @@ KEEP = 2**25  # entries of kept factors (256 MiB); beyond it they are computed a
 
 def program(data, order, by_pair=False):
     """Return the program of an order with strict pairs: by supports where it has two levels."""
-    pairs = np.concatenate([order.equal, order.strict])
-    group = order.positions(pairs)
-    anchor = np.full(len(order.groups), -1)
-    anchor[group] = pairs[:, 1]
-    two_level = data.token_embeddings is None and (anchor[group] == pairs[:, 1]).all()
-    P = (_by_support if two_level and not by_pair else _by_pair)(data, pairs, group)
+    group, i, j = order.pairs
+    anchor = np.zeros(len(order.groups), dtype=int)
+    anchor[group] = i
+    two_level = data.token_embeddings is None and (anchor[group] == i).all()
+    P = (_by_support if two_level and not by_pair else _by_pair)(data, group, i, j)
     P.ordered = np.zeros(P.norm.shape, dtype=bool)
     P.ordered[tuple(index[len(order.equal) :] for index in P.entries)] = True
     P.tied = P.active & ~P.ordered
@@ -38,7 +36,7 @@ def program(data, order, by_pair=False):
     return P
 
 
-def _by_support(data, pairs, group):
+def _by_support(data, group, i, j):
     """Two-level orders on one-hot tokens, in memory O(V m + m²) for m groups.
 
     ``A`` is (V, m), its columns sum to zero, ``φ_vj = w_v · h_j / ‖h_j‖``, and ``c_j`` is the
@@ -49,7 +47,7 @@ def _by_support(data, pairs, group):
     U = data.group_embeddings[columns] / norm[:, None]
     gram, (m, d) = U @ U.T, U.shape
     active = np.zeros((data.vocab_size, m), dtype=bool)
-    active[pairs[:, 1], column] = active[pairs[:, 2], column] = True
+    active[i, column] = active[j, column] = True
 
     @cache
     def parts():
@@ -57,17 +55,19 @@ def _by_support(data, pairs, group):
         double = np.eye(m) - gram / top, U, U.T / top, P.need / top
         return {kind: [X.astype(kind) for X in double] for kind in "fd"}
 
+    inverse = cache(lambda theta: np.linalg.inv(gram + theta * np.eye(m)))
+
     def descend(Y):
         near, left, right, lift = parts()[Y.dtype.char]
         return (Y @ near if m < 2 * d else Y - Y @ left @ right) - lift
 
-    P = SimpleNamespace(active=active, entries=(pairs[:, 2], column), descend=descend)
+    P = SimpleNamespace(active=active, entries=(j, column), descend=descend)
     P.norm = np.broadcast_to(norm, active.shape)
     P.weights = lambda A: A @ U
     P.slack = lambda W, c: np.where(active, c - W @ U.T - P.need, 0.0)
     P.imbalance = lambda A: A.sum(0)
     P.project = lambda Y, below: _project(P, Y, below)
-    P.system = lambda T, theta, old=None: _RowSystem(gram, T, theta, old)
+    P.system = lambda T, theta, old=None: _RowSystem(gram, inverse, T, theta, old)
     return P
 
 
@@ -86,11 +86,11 @@ def _project(P, Y, below):
     return X, below
 
 
-def _by_pair(data, pairs, group):
+def _by_pair(data, group, i, j):
     """Any order on any token embeddings; ``A`` has one entry per pair, a system |T|² entries."""
-    n, one_hot = len(pairs), data.token_embeddings is None
+    n, one_hot = len(group), data.token_embeddings is None
     tokens = sparse.eye_array(data.vocab_size).tocsr() if one_hot else data.token_embeddings
-    left, right = tokens[pairs[:, 2]] - tokens[pairs[:, 1]], data.group_embeddings[group]
+    left, right = tokens[j] - tokens[i], data.group_embeddings[group]
     a, b = np.full(n, 2**0.5) if one_hot else _norms(left), _norms(right)
     left, right = sparse.diags_array(1 / a) @ left, right / b[:, None]
 
@@ -101,12 +101,7 @@ def _by_pair(data, pairs, group):
         F = _factor(K, np.broadcast_to(theta, T.shape)[J])
         return lambda r, q: (np.bincount(J, lapack.dpotrs(F, r[J])[0], n), q)
 
-    @cache
-    def top():
-        shifted = LinearOperator((n, n), lambda A: A - P.need - P.slack(P.weights(A), 0.0))
-        start = np.random.default_rng(0).standard_normal(n)
-        return eigsh(shifted, 1, v0=start, tol=0.01)[0][0] if n > 1 else 1.0
-
+    top = cache(lambda: np.linalg.norm(right.T @ right, 2) or 1.0)  # bounds the Gram matrix
     P = SimpleNamespace(norm=a * b, entries=(np.arange(n),), active=np.full(n, True), system=system)
     P.weights = lambda A: left.T @ (A[:, None] * right)
     P.rows = lambda: (sparse.csr_array(left).toarray()[:, :, None] * right[:, None]).reshape(n, -1)
@@ -120,51 +115,57 @@ def _by_pair(data, pairs, group):
 class _RowSystem:
     """Given ``e``, row v solves with ``K_v = G_JJ + θ`` on its pattern J; ``e`` balances the rows.
 
-    From ``old``, a system with the same ``θ``, only the rows whose pattern changed are made anew.
+    ``K_v⁻¹ = F Fᵀ``; or, where θ is one number, G is well conditioned and J is most of the row,
+    ``K_v⁻¹ = Q − F Fᵀ`` with ``Q = (G + θ)⁻¹`` and F as narrow as the complement of J.
     """
 
-    def __init__(self, gram, T, theta, old):
-        self.gram, self.T, self.theta = gram, T, np.broadcast_to(theta, T.shape)
-        changed = np.ones(len(T), dtype=bool) if old is None else (T != old.T).any(1)
-        if changed.mean() > 0.5:
-            changed[:], self.total, self.kept = True, np.zeros(gram.shape), {}
-        else:
-            self.total = old.total.copy()
-            self.kept = {v: block for v, block in old.kept.items() if not changed[v]}
-            for v in changed.nonzero()[0]:
-                self._accumulate(-1.0, *old._block(v))
-        for v in changed.nonzero()[0]:
-            self._accumulate(1.0, *self._block(v))
-        self.common = _factor(self.total, 0.0)
-
-    def _accumulate(self, sign, J, F):
-        if len(J):
-            inverse = np.zeros((len(J), len(self.gram)))
-            inverse[:, J] = sign * lapack.dlauum(F)[0].T  # its lower triangle
-            self.total[J] += inverse
+    def __init__(self, gram, inverse, T, theta, old):
+        self.gram, self.T, self.theta, self.kept = gram, T, np.broadcast_to(theta, T.shape), {}
+        most = np.ndim(theta) == 0 and T.mean() > 2 / 3
+        self.Q = inverse(theta) if most and np.abs(inverse(theta)).max() < 1e5 else None
+        if old is not None and old.Q is self.Q:  # and of the same θ: take over equal rows
+            self.kept = {v: F for v, F in old.kept.items() if (T[v] == old.T[v]).all()}
+        total = np.zeros(gram.shape)  # its lower triangle counts
+        for v in range(len(T)):
+            J, F = self._block(v)
+            if J is None:
+                total += self.Q - F @ F.T
+            elif len(J):
+                rows = np.zeros((len(J), len(gram)))
+                rows[:, J] = lapack.dlauum(F)[0].T
+                total[J] += rows
+        self.common = _factor(total, 0.0)
 
     def _block(self, v):
-        """``J`` and the triangular ``F`` with ``K_v⁻¹ = F Fᵀ``."""
+        """``(J, F)``, or ``(None, F)`` where the complement of J is used."""
         if v in self.kept:
             return self.kept[v]
-        J = self.T[v].nonzero()[0]
-        F = _factor(self.gram.take(J, 0).take(J, 1), self.theta[v, J])
-        block = J, lapack.dtrtri(F)[0] if len(J) else F
+        J, I = self.T[v].nonzero()[0], (~self.T[v]).nonzero()[0]
+        if self.Q is None or len(J) <= 2 * len(I):
+            F = _factor(self.gram.take(J, 0).take(J, 1), self.theta[v, J])
+            block = J, lapack.dtrtri(F)[0] if len(J) else F
+        else:
+            F = _factor(self.Q.take(I, 0).take(I, 1), 0.0)
+            block = None, self.Q[:, I] @ (lapack.dtrtri(F)[0] if len(I) else F)
         if self.T.size * len(self.gram) <= KEEP:
             self.kept[v] = block
         return block
 
     def _rowwise(self, r):
-        D = np.zeros(r.shape)
+        r = np.where(self.T, r, 0.0)
+        D = np.zeros(r.shape) if self.Q is None else r @ self.Q
         for v in range(len(r)):
             J, F = self._block(v)
-            D[v, J] = F @ (r[v, J] @ F)
-        return D
+            if J is None:
+                D[v] -= F @ (r[v] @ F)
+            else:
+                D[v, J] = F @ (r[v, J] @ F)
+        return np.where(self.T, D, 0.0)
 
     def __call__(self, r, q):
         D = self._rowwise(r)
         e = lapack.dpotrs(self.common, q - D.sum(0))[0]
-        return D + self._rowwise(np.broadcast_to(e, r.shape)), e
+        return D + self._rowwise(e), e
 
 
 def _factor(K, diagonal):

@@ -14,7 +14,7 @@ METHODS |= {"fista": methods.fista, "nnls": methods.nnls, "cvxpy": methods.cvxpy
 TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
 ACCEPT = 1e-10  # what an answer has to reach
 DENSE = 2**22  # entries of the pairs' matrices that NNLS may form
-FEW = 300  # pairs; with more, FISTA's first steps are cheaper than factorisations
+FEW = 600  # pairs; with more, FISTA's first steps are cheaper than factorisations
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +103,9 @@ def _solve(data, solver, progress, separation):
         raise ValueError(f"solver is {solver!r}; it must be one of auto, {', '.join(METHODS)}")
     order = token_priority(data)
     ties, pairs, size = len(order.equal), len(order.equal) + len(order.strict), np.prod(data.shape)
-    best = _proven(data, order, np.zeros(pairs), "no strict pairs")
     if pairs == ties:
-        return best
+        return _proven(data, order, np.zeros(pairs), "no strict pairs")
+    best, residual = None, np.inf
     fast = ["fista" if pairs > FEW else "active-set", "interior-point"]
     fast = fast[separation and data.token_embeddings is None :]  # at the edge FISTA only delays
     sure = ["nnls"] * bool(pairs * size <= DENSE)  # and fast where W is small
@@ -120,10 +120,11 @@ def _solve(data, solver, progress, separation):
                 if D is None:
                     continue
                 found = _proven(data, order, A[P.entries] / scale, name)
-                best = min(best, found, key=lambda svm: svm.kkt_residual)
+                if found.kkt_residual < residual:
+                    best, residual = found, found.kkt_residual
                 if progress is not None:
-                    progress(f"{name}, step {step}: best KKT residual {best.kkt_residual:.1e}")
-                if best.kkt_residual <= TIGHT:
+                    progress(f"{name}, step {step}: best KKT residual {residual:.1e}")
+                if residual <= TIGHT:
                     return best
                 if (refusal := methods.certificate(P, D)) is not None:
                     lam = np.maximum((refusal[P.entries] / scale)[ties:], 0.0)
@@ -134,19 +135,18 @@ def _solve(data, solver, progress, separation):
                     )
         except (np.linalg.LinAlgError, RuntimeError):
             pass  # a Newton system or a library ran out of digits: the best iterate so far decides
-        if best.kkt_residual <= ACCEPT:
+        if residual <= ACCEPT:
             return best
     raise ConvergenceError(
-        f"undecided: {' and '.join(names)} reached a KKT residual of {best.kkt_residual:.1e}, not "
-        "small enough, and found no certificate that the data are not separable",
-        best.kkt_residual,
+        f"undecided: {' and '.join(names)} reached a KKT residual of {residual:.1e}, not small "
+        "enough, and found no certificate that the data are not separable",
+        residual,
     )
 
 
 def _proven(data, order, y, solver):
     """The solution with its residuals, from the data and the multipliers of all pairs alone."""
-    pairs, ties = np.concatenate([order.equal, order.strict]), len(order.equal)
-    g, i, j = order.positions(pairs), pairs[:, 1], pairs[:, 2]
+    (g, i, j), ties = order.pairs, len(order.equal)
     H, T = data.group_embeddings, data.token_embeddings
     y[ties:] = np.maximum(y[ties:], 0.0)
     A = np.zeros(order.components.shape)

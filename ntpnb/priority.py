@@ -1,6 +1,7 @@
 """Token-priority graphs: which tokens must tie and which must win, context by context."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import coo_matrix
@@ -36,6 +37,12 @@ class TokenPriority:
     def positions(self, pairs):
         """Row of each pair's group in ``groups``, shape (n,)."""
         return np.searchsorted(self.groups, pairs[:, 0])
+
+    @cached_property
+    def pairs(self):
+        """``(positions, i, j)`` of all pairs, the equal ones first: three arrays of shape (n,)."""
+        pairs = np.concatenate([self.equal, self.strict])
+        return self.positions(pairs), pairs[:, 1].copy(), pairs[:, 2].copy()
 
 
 def token_priority(data):

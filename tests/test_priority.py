@@ -62,6 +62,9 @@ def check_order(data):
         assert pairs.dtype == np.int64
         assert len({tuple(row) for row in pairs.tolist()}) == len(pairs)
         assert [order.groups[k] for k in order.positions(pairs)] == pairs[:, 0].tolist()
+    k, i, j = order.pairs
+    together = np.column_stack([order.groups[k], i, j])
+    np.testing.assert_array_equal(together, np.concatenate([order.equal, order.strict]))
 
 
 @pytest.mark.parametrize("name", regimes())
