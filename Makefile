@@ -13,7 +13,7 @@ GENERATED := _build figures book/scoreboard.md book/statements.md book/reproduci
 
 # Sphinx sees which pages changed, but neither what makes them nor which show a notebook's numbers, and
 # it does not repeat the warnings of a build that failed. Then all pages are read anew.
-MACHINERY := Makefile pyproject.toml requirements.lock ntpnb/book book/nb \
+MACHINERY := Makefile pyproject.toml requirements.lock ntpnb/notebook publishing book/nb \
 	_config.yml book/_toc.yml book/_templates book/_static
 BUILT := _build/.complete
 
@@ -57,8 +57,8 @@ $(VENV)/.ready: pyproject.toml $(VENV)/.locked
 	@touch $@
 
 book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
-	$(PY) -m ntpnb.book run
-	$(PY) -m ntpnb.book collect
+	$(PY) -m publishing run
+	$(PY) -m publishing collect
 	@all=--all; \
 	if [ -f $(BUILT) ] && [ -z "$$(find $(MACHINERY) -newer $(BUILT) -type f ! -name '*.pyc')" ]; then all=; fi; \
 	rm -f $(BUILT); \
@@ -79,10 +79,10 @@ lint: $(VENV)/.ready ## ruff: the code as it is, changing nothing
 
 figures: $(VENV)/.ready ## draw every figure anew (FIG=t24-fig4: only that one), executing the notebooks
 ifdef FIG
-	$(PY) -m ntpnb.book run --figure $(FIG)
+	$(PY) -m publishing run --figure $(FIG)
 else
 	rm -rf figures
-	$(PY) -m ntpnb.book run
+	$(PY) -m publishing run
 endif
 
 serve: book ## show the book at http://localhost:8000 (PORT=... for another)
@@ -104,7 +104,7 @@ stress: $(VENV)/.ready ## the long checks: property tests with many new examples
 mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice?
 	$(PY) -m pip install --quiet --no-build-isolation --editable '.[mutation]'
 	HYPOTHESIS_PROFILE=mutants $(VENV)/bin/mutmut run --max-children 2
-	$(PY) tests/mutants.py
+	$(PY) tests/repository/mutants.py
 
 # Without annotations the lock, and with it the key of every notebook, changes only if a pin does.
 lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay (UPGRADE=--upgrade moves all)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import report
 from benchmarks.timing import PEAK_UNIT, isolated, versions
-from ntpnb.book import execute, project
+from publishing import execute, project
 
 TABLES = Path(__file__).parent / "results"
 MACHINE = ("architecture", "cores", "memory", "load average", "Python", "BLAS", "numpy", "scipy")

@@ -100,7 +100,7 @@ def scaling(results):
     """Draw time and memory over the number of unknowns; the SVG as text."""
     import matplotlib.pyplot as plt
 
-    from ntpnb.book import figures
+    from ntpnb.notebook import figures
 
     figures.use_style()
     plt.rcParams["svg.hashsalt"] = "ntpnb"  # or every drawing has other bytes

@@ -1,19 +1,31 @@
-"""What next-token prediction learns: the mathematics of T24 and L24 as one small package."""
+"""What next-token prediction learns: the mathematics of two papers as one small package.
+
+T24 is C. Thrampoulidis, *Implicit Optimization Bias of Next-token Prediction in Linear Models*
+(NeurIPS 2024, arXiv:2402.18551), on the linear decoder. L24 is Y. Li, Y. Huang, M. E. Ildiz,
+A. S. Rawat and S. Oymak, *Mechanics of Next Token Prediction with Self-Attention* (AISTATS 2024,
+arXiv:2403.08081), on one layer of self-attention. Both are one problem: bilinear scores
+``t_v · W h_j`` under the cross-entropy. Losses are in nats.
+
+Begin with :class:`NextTokenData`; :func:`implicit_bias` then says where training on it leads, and
+:func:`descend`, :func:`gradient_flow` and :func:`regularization_path` go there.
+"""
 
 from importlib.metadata import version
 
 from ntpnb import attention, datasets, thresholds
-from ntpnb.data import NextTokenData
-from ntpnb.descent import GD, NGD, SGD, Adam, descend
+from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.finite import finite_part
-from ntpnb.flow import gradient_flow, next_order_term
-from ntpnb.loss import cross_entropy, excess_loss, gradient
-from ntpnb.margin import is_separable, max_margin
-from ntpnb.path import regularization_path, ridge_path
-from ntpnb.priority import token_priority
-from ntpnb.report import report
-from ntpnb.subspace import equal_subspace
+from ntpnb.margin.solve import MarginSolution, is_separable, max_margin
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.loss import cross_entropy, excess_loss, gradient, logits, scores
+from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.reporting.analysis import Report, report
+from ntpnb.tied.finite import FinitePart, finite_part, restrict
+from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.training.comparison import Comparison, compare
+from ntpnb.training.descent import GD, NGD, SGD, Adam, Trace, descend
+from ntpnb.training.flow import FlowTrace, gradient_flow, next_order_term
+from ntpnb.training.path import PathTrace, regularization_path, ridge_path
 
 __version__ = version("ntpnb")
 
@@ -22,10 +34,21 @@ __all__ = [
     "NGD",
     "SGD",
     "Adam",
+    "Comparison",
     "ConvergenceError",
+    "EqualSubspace",
+    "FinitePart",
+    "FlowTrace",
+    "ImplicitBias",
+    "MarginSolution",
     "NextTokenData",
     "NotSeparableError",
+    "PathTrace",
+    "Report",
+    "TokenPriority",
+    "Trace",
     "attention",
+    "compare",
     "cross_entropy",
     "datasets",
     "descend",
@@ -34,12 +57,16 @@ __all__ = [
     "finite_part",
     "gradient",
     "gradient_flow",
+    "implicit_bias",
     "is_separable",
+    "logits",
     "max_margin",
     "next_order_term",
     "regularization_path",
     "report",
+    "restrict",
     "ridge_path",
+    "scores",
     "thresholds",
     "token_priority",
 ]

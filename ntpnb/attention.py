@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.data import NextTokenData, require_data
-from ntpnb.descent import SGD, iterate, record_grid, start_at
-from ntpnb.loss import as_weights, logits
-from ntpnb.stack import Stack
+from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.loss import as_weights, logits
+from ntpnb.training.batch import ProblemBatch
+from ntpnb.training.descent import SGD, iterate, record_grid, start_at
 from ntpnb.validation import as_floats, require_number
 
 
@@ -99,7 +99,7 @@ def descend_head(data, loss, method, steps, init=None, record=None, head=None):
         require_data("data" if single else f"data[{i}]", d)
         if d.token_embeddings is None or not (d.support.sum(1) == 1).all():
             raise ValueError(f"data[{i}] needs token_embeddings and one label per row")
-    problem = _HeadStack(problems, loss, head)
+    problem = _HeadBatch(problems, loss, head)
     record = record_grid(steps, record)
     kept = iterate(problem, method, record, start_at(problems, init, single))
     losses = np.stack([problem.risk(kept[:, r]) for r in range(len(record))], axis=1)
@@ -109,7 +109,7 @@ def descend_head(data, loss, method, steps, init=None, record=None, head=None):
     return HeadTrace(record, kept, losses, norm)
 
 
-class _HeadStack(Stack):
+class _HeadBatch(ProblemBatch):
     def __init__(self, problems, loss, head):
         super().__init__(problems)
         self.loss = loss

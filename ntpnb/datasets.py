@@ -6,8 +6,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from ntpnb.data import NextTokenData, require_data
-from ntpnb.priority import token_priority
+from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.order import token_priority
 from ntpnb.validation import as_indices, as_integer, as_seed, require_range
 
 DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused

@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 from scipy.special import comb, dawsn, ndtr
 
-from ntpnb.data import NextTokenData
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin import is_separable
-from ntpnb.subspace import equal_subspace
+from ntpnb.margin.solve import is_separable
+from ntpnb.problem.data import NextTokenData
+from ntpnb.tied.subspace import equal_subspace
 
 STEP, REACH = 0.01, 900  # nodes of the quadrature: exact for smooth functions with Gaussian tails
 LARGEST = 100  # tokens outside a support; beyond it the quadrature loses its ninth digit

@@ -1,0 +1,173 @@
+"""The book's figures: one style, the papers' four panels, and saving with data (`save`)."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from cycler import cycler
+
+from ntpnb.notebook.frames import save_frames
+from ntpnb.notebook.saving import save
+
+__all__ = [
+    "BACKGROUND",
+    "DASHES",
+    "MARKERS",
+    "PALETTE",
+    "curves",
+    "four_panels",
+    "save",
+    "save_frames",
+    "use_style",
+]
+
+BACKGROUND = "#fcfcfa"
+"""An opaque, nearly white card, so that a figure reads the same in light and dark mode."""
+
+PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", "#8f8f8f")
+"""Okabe and Ito's hues, their lightness spread so that all stay apart under every kind of colour
+blindness, with contrast 4.5 or more against the background, as letters need; the grey, which is
+for marks alone, with 3."""
+
+_INK = "#3d3d3d"
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+_STYLE = {
+    "figure.figsize": (7.6, 5.4),
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": BACKGROUND,
+    "axes.facecolor": BACKGROUND,
+    "axes.prop_cycle": cycler(color=PALETTE) + cycler(linestyle=DASHES),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so every machine draws the same letters
+    "mathtext.fontset": "dejavusans",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+}
+
+
+def use_style():
+    """Set the book's style, whatever the reader's own matplotlib settings are."""
+    mpl.rcdefaults()
+    mpl.rcParams.update(_STYLE)
+
+
+def curves(run, trace):
+    """Collect what `four_panels` draws, from one run or a batch.
+
+    Parameters
+    ----------
+    run
+        What `ntpnb.descend` returned.
+    trace
+        What ``run.compare(fin, svm)`` returned.
+
+    Returns
+    -------
+    list of dict
+        For each problem of the batch (one for a single run), arrays of shape (r,) named as
+        `four_panels` wants them.
+    """
+    of_run = {name: getattr(run, name) for name in ("loss", "excess", "norm")}
+    names = ("alignment", "corrected_alignment", "finite_error")
+    arrays = of_run | {name: getattr(trace, name) for name in names}
+    rows = {name: np.atleast_2d(array) for name, array in arrays.items()}
+    return [
+        {"steps": run.steps} | {name: row[number] for name, row in rows.items()}
+        for number in range(len(rows["loss"]))
+    ]
+
+
+def four_panels(
+    groups,
+    *,
+    entropy=None,
+    axes=None,
+    xlabel="iteration $k$",
+    names=("W_k", r"W^\star", r"\mathcal{F}"),
+):
+    """Draw the papers' four panels: loss, norm, alignment, error on F (T24 Fig. 4, 002).
+
+    Parameters
+    ----------
+    groups : mapping of str to list of mappings
+        For each label (an optimizer, a setting) what `curves` returned: mappings with arrays of
+        shape (r,) named ``steps``, ``loss`` or ``excess``, ``norm``, ``alignment``,
+        ``corrected_alignment`` and ``finite_error``. The first is drawn in front, the others
+        (further seeds) thin. Step 0 is left out: the axis is logarithmic.
+    entropy : float, optional
+        Draw the loss beside this entropy, in nats. By default the first panel shows
+        ``excess``, the loss minus the entropy, on logarithmic axes.
+    axes : sequence of four Axes, optional
+        Where to draw, in the order above; by default a new figure with two rows.
+    xlabel : str
+        Name of the horizontal axis.
+    names : tuple of str
+        How to write iterate, finite part and subspace; the defaults are T24's.
+
+    Returns
+    -------
+    fig, axes
+        The figure and its four axes.
+    """
+    if len(groups) > len(PALETTE):
+        raise ValueError(f"groups: at most {len(PALETTE)} can be told apart, found {len(groups)}")
+    if axes is None:
+        axes = plt.subplots(2, 2, sharex=True)[1]
+    axes = np.ravel(axes)
+    if axes.shape != (4,):
+        raise ValueError(f"axes: four are needed, found {axes.size}")
+    loss = "excess" if entropy is None else "loss"
+    panels = (
+        (0, loss, "-"),
+        (1, "norm", "-"),
+        (2, "alignment", "--"),
+        (2, "corrected_alignment", "-"),
+        (3, "finite_error", "-"),
+    )
+    for (label, seeds), color, marker in zip(groups.items(), PALETTE, MARKERS, strict=False):
+        front = {"marker": marker, "markevery": 0.25} if len(groups) > 1 else {}
+        # Backwards, so that the first curve is drawn last and lies in front.
+        for number, one in reversed(list(enumerate(seeds))):
+            style = {"linewidth": 0.8, "alpha": 0.35} if number else front
+            later = np.asarray(one["steps"]) > 0
+            for panel, quantity, dash in panels:
+                x, y = (np.asarray(one[key])[later] for key in ("steps", quantity))
+                [line] = axes[panel].plot(x, y, color=color, linestyle=dash, **style)
+            line.set_label("_" if number else label)
+    _label(axes, entropy, xlabel, *names)
+    return axes[0].figure, axes
+
+
+def _label(axes, entropy, xlabel, W, finite, subspace):
+    """Name axes and lines; legends tell lines apart by dash and marker as well as by colour."""
+    titles = (
+        "CE (nats)" if entropy is not None else "CE − $\\mathcal{H}$ (nats)",
+        rf"$\|{W}\|$",
+        "alignment with $W^{\\mathrm{mm}}$",
+        rf"$\|P_{{{subspace}}}({W}) - {finite}\|$",
+    )
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set(xscale="log", title=title)
+    for ax in axes[2:]:
+        ax.set_xlabel(xlabel)
+    axes[3].set_yscale("log")
+    axes[3].legend()
+    if entropy is None:
+        axes[0].set_yscale("log")
+    else:
+        axes[0].axhline(entropy, color=_INK, linestyle=":", label="$\\mathcal{H}$")
+        axes[0].legend()
+    for dash, label in (("--", f"${W}$"), ("-", f"${W} - {finite}$")):
+        axes[2].plot([], [], color=_INK, linestyle=dash, label=label)
+    axes[2].legend()

@@ -1,0 +1,9 @@
+"""A report on one's own data: what training on it will do, in words, numbers and one figure."""
+
+from ntpnb.reporting.analysis import Pair, Report, report
+
+__all__ = [
+    "Pair",
+    "Report",
+    "report",
+]

@@ -1,0 +1,28 @@
+"""Training: gradient methods, gradient flow and the regularization path, and where they lead."""
+
+from ntpnb.training.batch import ProblemBatch
+from ntpnb.training.comparison import Comparison, compare, compare_with
+from ntpnb.training.coordinates import Coordinates
+from ntpnb.training.descent import GD, NGD, SGD, Adam, Trace, descend
+from ntpnb.training.flow import FlowTrace, gradient_flow, next_order_term
+from ntpnb.training.path import PathTrace, regularization_path, ridge_path
+
+__all__ = [
+    "GD",
+    "NGD",
+    "SGD",
+    "Adam",
+    "Comparison",
+    "Coordinates",
+    "FlowTrace",
+    "PathTrace",
+    "ProblemBatch",
+    "Trace",
+    "compare",
+    "compare_with",
+    "descend",
+    "gradient_flow",
+    "next_order_term",
+    "regularization_path",
+    "ridge_path",
+]

@@ -1,0 +1,235 @@
+"""What is asked of a page in a browser: every check returns its complaints, none if all is well."""
+
+import functools
+import http.server
+import io
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+from axe_playwright_python.sync_playwright import Axe
+from matplotlib.image import imread
+
+from ntpnb.notebook.output import ROOT
+
+SITE = ROOT / "_build" / "html"
+
+# Each page is loaded twice: these are the reader's colours and the screen's width in CSS pixels.
+VIEWS = [("light", 1280), ("dark", 390)]
+
+# With preloading, axe looks for the theme's imported style sheets in the wrong folder: a 404.
+AXE = {
+    "preload": False,
+    "resultTypes": ["violations"],
+    "runOnly": [
+        "wcag2a",
+        "wcag2aa",
+        "wcag21a",
+        "wcag21aa",
+        "wcag22aa",
+        "experimental",
+    ],
+}
+
+RENDERED = """async () => {
+  const complaints = [];
+  await document.fonts.ready;
+  const math = document.querySelectorAll("span.math, div.math");
+  if (math.length) {
+    if (!window.MathJax?.startup?.promise) return ["formulas, but MathJax did not start"];
+    await MathJax.startup.promise;
+  }
+  for (const node of math)
+    if (!node.querySelector("mjx-container")) complaints.push("not typeset: " + node.textContent);
+  for (const node of document.querySelectorAll("mjx-merror, [data-mjx-error]"))
+    complaints.push("TeX error: " + (node.dataset.mjxError ?? node.textContent));
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const { data, parentElement } = texts.currentNode;
+    const verbatim = parentElement.closest("pre, code, script, style, mjx-container");
+    if (!verbatim && /\\$\\$|\\\\[(\\[]/.test(data))
+      complaints.push("raw TeX: " + data.trim().slice(0, 80));
+  }
+  for (const image of document.images) {
+    await image.decode().catch(() => {});
+    if (!image.naturalWidth) complaints.push("image not loaded: " + image.src);
+    if (!image.alt.trim()) complaints.push("image without alt text: " + image.src);
+    const { filter, opacity } = getComputedStyle(image);
+    if (filter !== "none" || opacity !== "1") complaints.push("image recoloured: " + image.src);
+  }
+  return complaints;
+}"""
+
+# After a change of width the theme's side bars slide for a moment.
+OVERFLOW = """async () => {
+  await new Promise(requestAnimationFrame);
+  await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
+  const { scrollWidth, clientWidth } = document.documentElement;
+  return scrollWidth > clientWidth ? [`scrolls sideways: ${scrollWidth} px in ${clientWidth}`] : [];
+}"""
+
+
+# A token's colours follow from its class: axe needs one of a kind, not each of thousands.
+THIN_OUT_CODE = """() => {
+  const seen = new Set();
+  for (const token of document.querySelectorAll(".highlight pre span"))
+    if (seen.has(token.className)) token.replaceWith(...token.childNodes);
+    else seen.add(token.className);
+}"""
+
+
+# Matplotlib writes a letter as a reference to an outline that it scales.
+LETTERS = """() => {
+  const outline = (use) => document.getElementById(use.href.baseVal.slice(1));
+  const letters = [...document.querySelectorAll("use, text, tspan")].filter(
+    (node) => node.localName !== "use" || outline(node).hasAttribute("transform"));
+  const found = letters.map((letter) => {
+    const { fill, fillOpacity } = getComputedStyle(letter);
+    let alpha = fillOpacity;
+    for (let node = letter; node instanceof Element; node = node.parentNode)
+      alpha *= getComputedStyle(node).opacity;
+    const { left, top, right, bottom } = letter.getBoundingClientRect();
+    return [fill.match(/[\\d.]+/g).map(Number), alpha, [left, top, right, bottom]];
+  });
+  for (const letter of letters) letter.style.visibility = "hidden";
+  return found;
+}"""
+
+
+@contextmanager
+def served(folder):
+    """Serve a folder on a free local port; yields its address."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def accessibility(tab):
+    """Run axe-core; return its serious and critical findings."""
+    tab.evaluate(THIN_OUT_CODE)
+    found = Axe().run(tab, options=AXE).response["violations"]
+    return [
+        f"axe {rule['id']} ({rule['impact']}): {node['html'][:120]}"
+        for rule in found
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
+    ]
+
+
+NOTE_FOCUS = """() => {
+  window.reached = new Set();
+  document.addEventListener("focusin", (event) => window.reached.add(event.target));
+  return document.querySelectorAll("a, button, input, select, summary, [tabindex]").length;
+}"""
+
+# What works with the mouse shows a pointing hand, unless it is a control anyway. The theme's way
+# back to the top comes and goes while one scrolls; the keyboard has Home.
+UNREACHED = """() => {
+  const seen = [...document.querySelectorAll("body *")].filter((node) =>
+    node.checkVisibility({ visibilityProperty: true }) && !node.disabled
+      && !node.closest("#pst-back-to-top"));
+  const control = "a[href], button, input, select, textarea, summary, [onclick], [role=button]";
+  const within = (node) => node && (window.reached.has(node) || within(node.parentElement));
+  return seen.filter((node) => node.matches(control) ? !window.reached.has(node)
+      : getComputedStyle(node).cursor === "pointer" && !within(node))
+    .map((node) => "not by keyboard: " + node.outerHTML.slice(0, 120));
+}"""
+
+
+def mouse_only(tab):
+    """Walk over the page with the Tab key; return the visible controls that it missed."""
+    for _ in range(tab.evaluate(NOTE_FOCUS) + 20):
+        tab.keyboard.press("Tab")
+    return tab.evaluate(UNREACHED)
+
+
+def light(rgb):
+    """Relative luminance of WCAG 2.2."""
+    rgb = rgb / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def pale_letters(tab):
+    """Measure the letters of the SVG in a tab against what is drawn behind them.
+
+    WCAG 2.2 asks for a contrast of 4.5 (1.4.3). What the page behind an image shows through would
+    not be the same in light and dark, and is a complaint of its own.
+    """
+    letters = tab.evaluate(LETTERS)
+    pixels = 255 * imread(io.BytesIO(tab.screenshot(omit_background=True)))
+    complaints = set() if letters else {"no letters"}
+    if pixels[1:-1, 1:-1, 3:].min(initial=255) < 255:  # a fourth channel, where there is one
+        complaints.add("the page behind shows through")
+    for fill, alpha, box in letters:
+        left, top, right, bottom = np.round(box).astype(int)
+        behind = pixels[top:bottom, left:right, :3].reshape(-1, 3)
+        if not len(behind):  # a space
+            continue
+        behind = np.median(behind, axis=0)  # a thin line below a letter does not hide it
+        seen = alpha * np.array(fill[:3]) + (1 - alpha) * behind
+        low, high = sorted((light(seen), light(behind)))
+        if (contrast := (high + 0.05) / (low + 0.05)) < 4.5:
+            complaints.add(f"letters of {seen.round()} on {behind.round()}: {contrast:.2f}")
+    return sorted(complaints)
+
+
+class Visitor:
+    """Two readers of one site, one who prefers light and one who prefers dark; they take notes."""
+
+    def __init__(self, browser, address):
+        self.address, self.noted = address, []
+        # A tab each: the theme remembers the last reader's colours and fades from them.
+        self.tabs = {mode: browser.new_context(color_scheme=mode).new_page() for mode, _ in VIEWS}
+        for tab in self.tabs.values():
+            tab.on("console", self._console)
+            tab.on("pageerror", lambda error: self.noted.append(f"exception: {error}"))
+            tab.on("requestfailed", lambda request: self.noted.append(f"failed: {request.url}"))
+            tab.on("response", self._response)
+            tab.route(lambda url: not url.startswith((address, "data:")), self._elsewhere)
+
+    def open(self, path, mode, width):
+        """Load a page with these colours on a screen of this width; return the tab."""
+        tab = self.tabs[mode]
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.goto(self.address + path)
+        return tab
+
+    def visit(self, path):
+        """Look at a page in every view; return every complaint."""
+        self.noted.clear()
+        complaints = []
+        for mode, width in VIEWS:
+            tab = self.open(path, mode, width)
+            found = tab.evaluate(RENDERED) + accessibility(tab)
+            theme = tab.evaluate("document.documentElement.dataset.theme")
+            if theme != mode:
+                found.append(f"the theme is {theme}")
+            for _, screen in VIEWS:
+                tab.set_viewport_size({"width": screen, "height": 900})
+                found += tab.evaluate(OVERFLOW)
+            complaints += [f"{mode}: {complaint}" for complaint in found]
+        return complaints + self.noted
+
+    def _console(self, message):
+        if message.type == "error":
+            self.noted.append(f"console: {message.text}")
+
+    def _response(self, response):
+        if response.status >= 400:
+            self.noted.append(f"status {response.status}: {response.url}")
+
+    def _elsewhere(self, route):
+        self.noted.append(f"request to another host: {route.request.url}")
+        route.abort()

@@ -1,0 +1,53 @@
+"""Every page of the built book in a real browser: light on a desktop, dark on a phone."""
+
+import re
+
+import pytest
+from checks import RENDERED, SITE, VIEWS, pale_letters
+
+from ntpnb.notebook.output import ROOT
+
+# Where nothing is built there is still one test, whose fixture says what to do.
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")) or ["index.html"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("_static/")])
+def test_page(page, visitor):
+    assert visitor.visit(page) == []
+
+
+@pytest.mark.parametrize("word", ["entropy", "NTP-SVM"])
+def test_search_finds_a_word(word, visitor):
+    tab = visitor.open(f"search.html?q={word}", "light", 1280)
+    tab.wait_for_selector("ul.search li a")
+
+
+# An opaque card, never recoloured: so a figure is the same on light and dark pages.
+FIGURES = [*sorted((ROOT / "figures").glob("*.svg")), ROOT / "book/images/scaling.svg"]
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_letters_in_a_figure_stand_out(path, browser):
+    tab = browser.new_page()
+    tab.goto(path.as_uri())
+    side = "document.documentElement.getBoundingClientRect()"
+    size = {name: int(tab.evaluate(f"{side}.{name}")) for name in ("width", "height")}
+    tab.set_viewport_size(size)
+    complaints = pale_letters(tab)
+    tab.close()
+    assert complaints == []
+
+
+@pytest.mark.parametrize(("mode", "width"), VIEWS)
+def test_letters_in_the_diagram_stand_out(mode, width, visitor):
+    tab = visitor.open("index.html", mode, width)
+    tab.evaluate("document.body.replaceChildren(document.querySelector('svg.diagram'))")
+    assert pale_letters(tab) == []
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_the_hurried_print_two_sheets(paper, visitor):
+    tab = visitor.open("summary.html", "light", 1280)
+    assert tab.evaluate(RENDERED) == []
+    printed = tab.pdf(format=paper, margin=dict.fromkeys(("top", "right", "bottom", "left"), "1cm"))
+    assert len(re.findall(rb"/Type /Page\b", printed)) == 2

@@ -1,0 +1,209 @@
+"""The book as files: its contents, its links, its notation, and where its buttons lead."""
+
+import re
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+import ntpnb
+from ntpnb.notebook.claims import statements
+from ntpnb.notebook.output import ROOT
+from publishing.project import names
+from publishing.sphinx_ext import foot, on_paper, pages_url, repository_url
+
+SITE = ROOT / "_build" / "html"
+GITHUB = "https://github.com/owner/name"
+
+
+def contents():
+    """Pages that the table of contents lists."""
+    toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
+    return [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
+
+
+def broken_links(site):
+    """Links, images and scripts of a folder of pages that lead to no file or no anchor in it."""
+    pages = {
+        path.resolve(): BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for path in site.rglob("*.html")
+        if "_static" not in path.parts
+    }
+    anchors = {path: {tag["id"] for tag in page.select("[id]")} for path, page in pages.items()}
+    broken = []
+    for path, page in pages.items():
+        for tag in page.select("a[href], link[href], script[src], img[src]"):
+            target = tag.get("href", tag.get("src"))
+            url = urlsplit(target)
+            if url.scheme or url.netloc:
+                continue
+            # the page for missing addresses is shown in any folder, so its links begin at the root
+            folder = site if url.path.startswith("/") else path.parent
+            file = (folder / unquote(url.path).lstrip("/")).resolve() if url.path else path
+            missing = unquote(url.fragment) not in anchors.get(file, ()) and file in anchors
+            if not file.exists() or (url.fragment and missing):
+                broken.append(f"{path.relative_to(site.resolve())}: {target}")
+    return broken
+
+
+@pytest.fixture(scope="module")
+def site():
+    if not (SITE / "index.html").exists():
+        pytest.fail("there is no built book in _build/html; run `make book` first")
+    return SITE
+
+
+def test_every_notebook_is_in_the_contents():
+    assert [page for page in contents() if page.startswith("nb/")] == [f"nb/{n}" for n in names()]
+
+
+def test_every_page_of_the_contents_is_built(site):
+    assert [page for page in contents() if not (site / f"{page}.html").exists()] == []
+
+
+def test_no_link_is_broken(site):
+    assert broken_links(site) == []
+
+
+def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
+    for name in names():
+        page = BeautifulSoup((site / f"nb/{name}.html").read_text(encoding="utf-8"), "html.parser")
+        captions = [c for c in page.select("figcaption") if c.select('a[href$=".csv"]')]
+        assert captions
+        for caption in captions:
+            links = [link["href"].rsplit("/")[-1] for link in caption.select("a.download")]
+            figure = links[0].removesuffix(".csv")
+            files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            moves = caption.parent.select(".frames") != []
+            assert links == files + [f"{figure}_frames.svg"] * moves
+
+
+def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site):
+    def links(tag):
+        return {link["href"].rpartition("/")[2] for link in tag.select("a[href]")}
+
+    index = BeautifulSoup((site / "statements.html").read_text(encoding="utf-8"), "html.parser")
+    known, quoted = {id.replace(".", "-") for id in statements()}, set()
+    for name in names():
+        page = BeautifulSoup((site / f"nb/{name}.html").read_text(encoding="utf-8"), "html.parser")
+        for block in page.select("div.proof[id]"):
+            label = block["id"]
+            if label not in known:
+                continue
+            quoted.add(label)
+            assert f"statements.html#index-{label}" in links(block)
+            assert f"{name}.html#{label}" in links(index.select_one(f"#index-{label}").parent)
+    assert len(quoted) > 20
+
+
+def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
+    for page in contents():
+        soup = BeautifulSoup((site / f"{page}.html").read_text(encoding="utf-8"), "html.parser")
+        shown = soup.select_one(".extra_footer")
+        assert f"Version {ntpnb.__version__}." in shown.text, page
+        target = "#" if page == "changelog" else "changelog.html"
+        assert shown.a["href"].endswith(target), page
+
+
+def test_the_foot_says_where_to_report_an_error_once_that_is_known():
+    context = {"pathto": lambda page: f"{page}.html", "theme_extra_footer": "Licence."}
+    known = dict(context)
+    foot(None, context)
+    assert "Report" not in context["theme_extra_footer"]
+    foot(GITHUB, known)
+    assert f'<a href="{GITHUB}/issues">Report an error</a>' in known["theme_extra_footer"]
+
+
+@pytest.mark.parametrize(
+    ("link", "sound"),
+    [
+        ('<a href="page.html#here">', True),
+        ('<a href="#here">', True),
+        ('<a href="https://example.org/elsewhere#there">', True),
+        ('<a href="page.html#there">', False),
+        ('<a href="#there">', False),
+        ('<a href="missing.html">', False),
+        ('<img src="missing.png" alt="A figure">', False),
+        ('<script src="missing.js">', False),
+    ],
+)
+def test_a_broken_link_is_found(link, sound, tmp_path):
+    (tmp_path / "page.html").write_text(f"<h1 id='here'>A page</h1>{link}", encoding="utf-8")
+    assert (broken_links(tmp_path) == []) is sound
+
+
+def test_the_python_names_of_the_notation_exist():
+    data = ntpnb.datasets.toy()
+    fin, svm = ntpnb.finite_part(data), ntpnb.max_margin(data)
+    run = ntpnb.descend(data, ntpnb.GD(step=0.5), steps=2)
+    known = vars(ntpnb) | {
+        "ntpnb": ntpnb,
+        "data": data,
+        "order": ntpnb.token_priority(data),
+        "F": ntpnb.equal_subspace(data),
+        "fin": fin,
+        "svm": svm,
+        "run": run,
+        "found": ntpnb.report(data),
+        "compared": run.compare(fin, svm),
+        "W": svm.W,
+        "j": 0,
+        "v": 0,
+    }
+    text = (ROOT / "book" / "notation.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 6]
+    listed = [name for row in rows for name in re.findall(r"`([^`]+)`", row[5])]
+    assert len(listed) > 30
+    for name in listed:
+        expression = name.replace("…", "1")
+        eval(f"compared{expression}" if name.startswith(".") else expression, known)
+
+
+@pytest.mark.parametrize(
+    ("environ", "declared", "remote", "expected"),
+    [
+        ({"GITHUB_REPOSITORY": "owner/name"}, ["Source, https://github.com/a/b"], "", GITHUB),
+        ({}, ["Changelog, https://example.org", f"Source, {GITHUB}"], "", GITHUB),
+        ({}, [], "https://github.com/owner/name.git\n", GITHUB),
+        ({}, [], "git@github.com:owner/name.git\n", GITHUB),
+        ({}, [], "ssh://git@gitlab.com/owner/name\n", "https://gitlab.com/owner/name"),
+        ({}, [], "/srv/mirrors/name.git\n", None),
+        ({}, [], "https://token@example.org/owner/name\n", None),
+        ({}, [], "", None),
+    ],
+)
+def test_repository_address(environ, declared, remote, expected):
+    assert repository_url(environ, declared, remote) == expected
+
+
+@pytest.mark.parametrize(
+    ("repository", "expected"),
+    [
+        (GITHUB, "https://owner.github.io/name/"),
+        ("https://github.com/Owner/Name", "https://owner.github.io/Name/"),
+        ("https://gitlab.com/group/name", "https://group.gitlab.io/name/"),
+    ],
+)
+def test_address_of_the_pages(repository, expected):
+    assert pages_url(repository) == expected
+
+
+def test_on_paper_figures_are_vectors_and_code_has_few_colours():
+    body = """<figure class="brief"><img alt="A" src="_images/one.png" /></figure>
+<figure><img alt="B" src="_images/0a1b.png" /><a href="_downloads/7/moved_frames.svg">frames</a>
+<a href="_downloads/8/moved.svg">SVG</a></figure>
+<figure><img alt="C" src="_images/photo.png" /></figure>
+<figure><img alt="D" src="_images/2c3d.png" /><a href="_downloads/9/one.svg">SVG</a></figure>
+<pre><span class="k">def</span> <span class="nf">f</span><span class="p">():</span>
+<span class="c1"># why</span></pre><span class="pre">x</span>"""
+    page = BeautifulSoup(on_paper(body), "html.parser")
+    assert [image["src"] for image in page.select("img")] == [
+        "_downloads/9/one.svg",
+        "_downloads/8/moved.svg",
+        "_images/photo.png",
+        "_downloads/9/one.svg",
+    ]
+    assert [image["alt"] for image in page.select("img")] == list("ABCD")
+    assert page.pre.text == "def f():\n# why"
+    assert [span.text for span in page.select("span")] == ["# why", "x"]

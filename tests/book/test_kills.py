@@ -1,0 +1,99 @@
+"""A build killed at a random moment: the next one ends with the bytes of an undisturbed one."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+import tiny_project
+from tiny_project import contents
+
+from publishing import execute, project
+
+KEPT = ("book", "figures")
+"""Everything a build makes for the book; `_build` holds run times, which differ."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What an undisturbed build gives, and the seconds it takes."""
+    root = tiny_project.make_two(tmp_path_factory.mktemp("undisturbed"))
+    started = time.monotonic()
+    output = run(root)
+    assert "2 executed, 0 failed" in output
+    return contents(root, *KEPT), time.monotonic() - started
+
+
+def run(root):
+    """Build to the end; return what it said."""
+    process = tiny_project.command(root, "run")
+    output = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, output
+    return output
+
+
+def killed(root, seconds):
+    """Start a build and kill it and its workers; say whether it was still running."""
+    process = tiny_project.command(root, "run")
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return True
+    return False
+
+
+def kill_and_build_again(root, seconds, expected):
+    tiny_project.make_two(root)
+    while not killed(root, seconds):  # the machine is quicker now than when it was measured
+        seconds /= 2
+        shutil.rmtree(root)
+        tiny_project.make_two(root)
+    # Whatever is there after the kill is whole: no reader ever sees half a file.
+    for path, content in contents(root, *KEPT).items():
+        if not path.endswith((".tmp", "manifest.json")):
+            assert content == expected[path]
+    run(root)
+    assert contents(root, *KEPT) == expected
+
+
+def moments(count):
+    """Fractions of a build's time: one in each of `count` equal parts of it, at random there."""
+    generator = random.Random(8)
+    return [(number + generator.random()) / count for number in range(count)]
+
+
+@pytest.mark.parametrize("fraction", moments(2))
+def test_two_kills(undisturbed, tmp_path, fraction):
+    expected, seconds = undisturbed
+    kill_and_build_again(tmp_path / "book", 0.9 * fraction * seconds, expected)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("fraction", moments(20))
+def test_twenty_kills(undisturbed, tmp_path, fraction):
+    expected, seconds = undisturbed
+    kill_and_build_again(tmp_path / "book", 0.9 * fraction * seconds, expected)
+
+
+def test_what_a_kill_left_half_written_is_swept_away_and_no_results_with_it(tmp_path):
+    for folder in ("book/nb", "book", "figures", "_build", "_build/nb"):
+        tiny_project.write(tmp_path / folder / ".manifest.json.4711.tmp", '{"half')
+        tiny_project.write(tmp_path / folder / "whole.json", "{}")
+    project.sweep(tmp_path)
+    left = contents(tmp_path, ".")
+    assert len(left) == 5
+    assert all(path.endswith("whole.json") for path in left)
+
+
+def test_a_clean_build_elsewhere_is_byte_identical(undisturbed, tmp_path):
+    # One notebook of the two is enough here: the two kills above end in whole builds elsewhere.
+    root = tiny_project.make_two(tmp_path / "elsewhere" / "with a space")
+    execute.execute("02_other", project.executed("02_other", root), root=root)
+    made = contents(root, "book/nb", "figures")
+    assert len(made) == 5
+    assert made == {path: undisturbed[0][path] for path in made}

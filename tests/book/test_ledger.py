@@ -1,0 +1,321 @@
+"""The ledger: comparisons, outcomes, claims files, `check`, and a ledger that must close."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import tiny_project
+
+from ntpnb.notebook import claims, ledger, output
+from publishing import collect
+
+NEAR = {"near": 2.0, "within": 0.5}
+GOOD = {
+    "id": "t24.fig1.sum",
+    "kind": "number",
+    "where": "Fig. 1",
+    "statement": "A sum.",
+    "expect": {"at_most": 3, "because": "ours"},
+}
+
+
+@pytest.mark.parametrize(
+    ("compare", "inside", "outside"),
+    [
+        (NEAR, [1.5, 2, 2.5], [1.4, 2.6]),
+        ({"at_most": 1}, [1, 0.5], [1.1]),
+        ({"at_least": 1}, [1, 1.5], [0.9]),
+        ({"below": 1}, [0.9], [1]),
+        ({"above": 1}, [1.1], [1]),
+        ({"between": [1, 2]}, [1, 1.5, 2], [0.9, 2.1]),
+        ({"equals": True}, [True], [False, 1, 1.0, "True"]),
+        ({"equals": 5}, [5], [4, 5.0, "5"]),
+        ({"equals": "active set"}, ["active set"], ["", True]),
+    ],
+)
+def test_comparisons(compare, inside, outside):
+    assert all(ledger.met(compare, value) for value in inside)
+    assert not any(ledger.met(compare, value) for value in outside)
+
+
+@pytest.mark.parametrize("compare", [NEAR, {"at_least": 0}, {"at_most": 0}, {"between": [0, 9]}])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True, "2", {"not_finite": "inf"}])
+def test_only_finite_numbers_meet_a_numerical_comparison(compare, value):
+    assert not ledger.met(compare, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "value", "expected"),
+    [
+        ("theorem", {}, 1, "holds"),
+        ("number", {"printed": {"text": "two"}}, 1, "holds"),
+        ("number", {"printed": {"text": "2", **NEAR}}, 2, "reproduced"),
+        ("number", {"printed": {"text": "2", **NEAR}}, 3, "does not reproduce"),
+        (
+            "figure",
+            {"printed": {"text": "2", **NEAR}, "change": "a smaller step"},
+            2,
+            "reproduced with a stated change",
+        ),
+        ("erratum", {"printed": {"text": "2", **NEAR}}, 3, "wrong as printed"),
+    ],
+)
+def test_outcome(kind, extra, value, expected):
+    assert ledger.outcome(GOOD | {"kind": kind} | extra, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": "Fig 1"}, "id"),
+        ({"kind": "lemma"}, "lemma"),
+        ({"statment": "x"}, "statment"),
+        ({"where": ""}, "where"),
+        ({"where": None}, "where"),
+        ({"expect": {}}, "expect needs a comparison"),
+        ({"expect": {"at_most": "3", "because": "x"}}, "at_most"),
+        ({"expect": {"at_most": 3}}, "because"),
+        ({"expect": {"near": 3, "because": "x"}}, "one comparison"),
+        ({"expect": {"at_most": 3, "at_least": 1, "because": "x"}}, "one comparison"),
+        ({"expect": {"near": 3, "within": -1, "because": "x"}}, "within"),
+        ({"printed": {"near": 3, "within": 1}}, "text"),
+        ({"kind": "erratum"}, "erratum"),
+        ({"meant": "the sum"}, "belong together"),
+        ({"meant": "the sum", "affects": "everything"}, "affects"),
+        ({"change": "a smaller step"}, "change"),
+        ({"explained": "errata.md"}, "explained"),
+    ],
+)
+def test_a_malformed_claim_is_named_with_its_file(tmp_path, change, message):
+    tiny_project.write(tmp_path / "book/claims/01_bad.yml", json.dumps([GOOD | change]))
+    with pytest.raises(ValueError, match=message) as error:
+        claims.load(tmp_path)
+    assert "01_bad.yml" in str(error.value)
+    assert (GOOD | change)["id"] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("- id: [", "not YAML"), ("id: x", "a list"), ("- x", "an entry"), ("", "a list")],
+)
+def test_a_malformed_file_is_named(tmp_path, text, message):
+    tiny_project.write(tmp_path / "book/claims/01_bad.yml", text)
+    with pytest.raises(ValueError, match=rf"01_bad.yml.*{message}"):
+        claims.load(tmp_path)
+
+
+def test_an_id_listed_twice_is_refused(tmp_path):
+    for name in ("01_one", "02_two"):
+        tiny_project.write(tmp_path / f"book/claims/{name}.yml", json.dumps([GOOD]))
+    with pytest.raises(ValueError, match=r"02_two.yml: t24.fig1.sum: listed twice"):
+        claims.load(tmp_path)
+
+
+def test_every_real_claim_starts_with_the_id_of_a_statement():
+    prefixes = ("beyond", "erratum", *claims.statements())
+    listed = claims.load()
+    assert listed
+    assert [id for id in listed if not any(claims.covers(prefix, id) for prefix in prefixes)] == []
+
+
+def test_a_short_exponent_is_a_number(tmp_path):
+    tiny_project.write(tmp_path / "book/claims/01_tiny.yml", tiny_project.CLAIMS)
+    assert claims.load(tmp_path)["t24.fig1.sum"]["expect"]["within"] == 1e-9
+
+
+@pytest.fixture
+def listed(tmp_path):
+    entries = [
+        GOOD | {"show": ".2f"},
+        GOOD | {"id": "t24.fig1.units", "show": "{:.1f} nats"},
+        GOOD | {"id": "t24.fig1.bare"},
+        GOOD | {"id": "t24.fig1.yes", "expect": {"equals": True}},
+    ]
+    tiny_project.write(tmp_path / "book/claims/01_tiny.yml", json.dumps(entries))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("id", "value", "line"),
+    [
+        ("t24.fig1.sum", np.float64(1.23456), "✓ t24.fig1.sum   1.23   (expected ≤ 3)"),
+        ("t24.fig1.units", 1, "✓ t24.fig1.units   1.0 nats   (expected ≤ 3)"),
+        ("t24.fig1.bare", np.float32(0.1), "✓ t24.fig1.bare   ≤ 3"),
+        ("t24.fig1.yes", np.True_, "✓ t24.fig1.yes   = True"),
+        ("t24.fig1.bare", 3.5, "✗ t24.fig1.bare   expected ≤ 3, measured 3.5"),
+        (
+            "t24.fig1.bare",
+            -np.inf,
+            "✗ t24.fig1.bare   expected ≤ 3, measured {'not_finite': '-inf'}",
+        ),
+        ("t24.new", 1, "? t24.new   not listed in book/claims: add it there (measured 1)"),
+    ],
+)
+def test_check_prints_one_line_and_carries_on(listed, capsys, id, value, line):
+    assert ledger.check(id, value, root=listed) is None
+    assert capsys.readouterr().out == line + "\n"
+
+
+@pytest.mark.parametrize("value", [np.ones(2), np.array(1.0), [1.0], None, 1j, np.complex128(1)])
+def test_check_refuses_what_is_not_one_number(listed, value):
+    with pytest.raises(TypeError, match=r"t24.fig1.sum: one number"):
+        ledger.check("t24.fig1.sum", value, root=listed)
+
+
+def test_glue_refuses_numbers():
+    with pytest.raises(TypeError, match="glue 'loss': a formatted string"):
+        ledger.glue("loss", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("records", "edit", "message"),
+    [
+        ([], None, "t24.fig1.sum: listed in 01_tiny.yml, but no notebook measures it"),
+        ([("t24.fig1.sum", 12.0)] * 2, None, "t24.fig1.sum: measured twice by 01_tiny"),
+        ([("t24.fig1.sum", 12.1)], None, "t24.fig1.sum: expected 12.0 ± 1e-09, measured 12.1"),
+        ([("t24.fig1.sum", {"not_finite": "nan"})], None, "measured {'not_finite': 'nan'}"),
+        (
+            [("t24.fig1.sum", 12.0), ("t24.x", 1)],
+            None,
+            "t24.x: measured by 01_tiny, but not listed",
+        ),
+        (
+            [("t24.fig1.sum", 12.0)],
+            ("near: 12, ", "near: 11, "),
+            "'does not reproduce'; `explained`",
+        ),
+        ([("t24.fig1.sum", 12.0)], ("kind: number", "kind: erratum"), "an erratum, but the value"),
+        ([("t24.fig1.sum", 12.0)], ("fig1.sum", "fig12"), "t24.fig12: starts with no id"),
+        (
+            [("t24.fig1.sum", 12.0)],
+            ("show:", "explained: 'nb/01_tiny.ipynb#no-such'\n  show:"),
+            "no (no-such)= stands there",
+        ),
+    ],
+)
+def test_a_ledger_that_does_not_close_is_reported(tmp_path, records, edit, message):
+    root = tiny_project.make(tmp_path)
+    if edit:
+        assert edit[0] in tiny_project.CLAIMS
+        tiny_project.write(root / "book/claims/01_tiny.yml", tiny_project.CLAIMS.replace(*edit))
+    kept = [{"id": id, "value": value} for id, value in records]
+    tiny_project.pretend(root, "01_tiny", kept)
+    with pytest.raises(collect.CollectError) as error:
+        collect.collect(root)
+    assert message in str(error.value)
+    assert not (root / "_build").exists()
+
+
+def test_a_claim_measured_by_another_notebook_is_reported(tmp_path):
+    root = tiny_project.make(tmp_path)
+    tiny_project.write(root / "notebooks/02_other.md", tiny_project.NOTEBOOK)
+    tiny_project.pretend(root, "01_tiny", [])
+    tiny_project.pretend(root, "02_other", [{"id": "t24.fig1.sum", "value": 12.0}])
+    assert "t24.fig1.sum: measured by 02_other, but listed in 01_tiny.yml" in collect.problems(root)
+
+
+def test_executed_notebooks_and_their_sources_must_match(tmp_path):
+    root = tiny_project.make(tmp_path)
+    tiny_project.pretend(root, "09_gone", [])
+    found = "\n".join(collect.problems(root))
+    assert "01_tiny: never executed" in found
+    assert "09_gone.ipynb: executed, but notebooks/09_gone.md does not exist" in found
+
+
+def test_a_figure_saved_twice_is_reported(tmp_path):
+    root = tiny_project.make(tmp_path)
+    figure = {"figure": "tiny", "seed": 0, "data": "0"}
+    tiny_project.pretend(root, "01_tiny", [figure, figure])
+    assert "tiny: a figure saved more than once" in collect.problems(root)
+
+
+def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
+    root = tiny_project.make(tmp_path)
+    figure = {"figure": "tiny", "seed": 0, "data": "0123456789abcdef" * 4}
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, figure])
+    [entry] = collect.collect(root)
+    assert json.loads((root / "_build/claims.json").read_text()) == [entry]
+    assert entry["outcome"] == "reproduced"
+    assert (entry["value"], entry["notebook"]) == (12.0, "01_tiny")
+    pages = {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
+    assert pages.keys() == {"scoreboard", "statements", "reproducibility"}
+    assert (root / "book/errata_l24.txt").exists()
+    assert "12.0000" in pages["scoreboard"]
+    assert r"$2 \cdot 6$" in pages["scoreboard"]
+    assert r"a sum \| W\* and W\*" in pages["statements"]
+    assert "1 of 2 numbered statements" in pages["statements"]
+    assert "{doc}`nb/01_tiny` (1 check)" in pages["statements"]
+    assert "not yet" in pages["statements"]
+    assert "`0123456789abcdef`" in pages["reproducibility"]
+    assert "{download}`CSV <../figures/tiny.csv>`" in pages["reproducibility"]
+    assert "::::{dropdown} 1 claims (reproduced: 1)" in pages["scoreboard"]
+    collect.collect(root)
+    assert pages == {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
+
+
+def test_the_statement_index_leads_to_where_a_statement_is_quoted(tmp_path):
+    root = tiny_project.make(tmp_path)
+    source = root / "notebooks/01_tiny.md"
+    quoted = "\n:::{prf:theorem} 1\n:label: t24-fig1\n:::\n"
+    tiny_project.write(source, source.read_text(encoding="utf-8") + quoted)
+    figure = {"figure": "tiny", "seed": 0, "data": "0"}
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, figure])
+    collect.collect(root)
+    index = (root / "book/statements.md").read_text(encoding="utf-8")
+    row = "- (index-t24-fig1)=\n    {prf:ref}`Fig. 1 <t24-fig1>` (also 000 Fig. 1) `t24.fig1`\n"
+    assert row in index
+    assert "- Fig. 2 `t24.fig2`\n" in index
+
+
+def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):
+    root = tiny_project.make(tmp_path)
+    claims_file = tiny_project.CLAIMS.replace("near: 12, ", "near: 11, ")
+    claims_file += "  explained: 'nb/01_tiny.ipynb#why'\n"
+    tiny_project.write(root / "book/claims/01_tiny.yml", claims_file)
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    collect.collect(root)
+    text = (root / "book/scoreboard.md").read_text()
+    row = "{ref}`does not reproduce <why>` in {doc}`nb/01_tiny`"
+    assert text.index("## Where") < text.index(row) < text.index("## Tiny")
+    assert "1 claims (does not reproduce: 1)" in text
+
+
+def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
+    root = tiny_project.make(tmp_path)
+    statements = tiny_project.STATEMENTS.replace('{where: "Fig. 2"', '{where: "Fig. 2", drawn: odd')
+    tiny_project.write(
+        root / "book/statements.yml", statements + "  fig3: {where: Fig. 3, what: x}"
+    )
+    seconds = "notebook,seconds,MiB\n01_tiny,1.5,80\n"
+    tiny_project.write(root / "benchmarks/results/notebooks.csv", seconds)
+    figures = [
+        {"figure": name, "seed": seed, "data": "0" * 64}
+        for name, seed in (("other", 7), ("t24_fig1_toy", [1, 2, 3]), ("odd", None))
+    ]
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, *figures])
+    collect.collect(root)
+    text = (root / "book/reproducibility.md").read_text()
+    papers, others = text.split("## All other figures")
+    cells = [line.strip(" *-") for line in papers.splitlines() if " - " in line][6:]
+    rows = [cells[i : i + 5] for i in range(0, len(cells), 6)]
+    notebook = "{doc}`nb/01_tiny`"
+    assert rows == [
+        ["T24, Fig. 1", "`t24_fig1_toy`", notebook, "1–3", "1.5"],
+        ["T24, Fig. 2", "`odd`", notebook, "none", "1.5"],
+        ["T24, Fig. 3", "not yet", "—", "—", "—"],
+    ]
+    assert "`other`" in others
+    assert "`odd`" not in others
+
+
+def test_every_figure_of_the_papers_is_drawn():
+    texts = "".join(path.read_text("utf-8") for path in output.ROOT.glob("notebooks/*.md"))
+    saved = set(re.findall(r'figures\.save\(\s*fig,\s*"(\w+)"', texts))
+    for id, entry in claims.statements().items():
+        if ".fig" in id:
+            name = id.replace(".", "_")
+            named = [figure for figure in saved if f"{figure}_".startswith(f"{name}_")]
+            assert named or entry.get("drawn") in saved, id
+            assert not (named and "drawn" in entry), id

@@ -1,0 +1,230 @@
+"""The executed notebooks are what their text says, hold what they must, and can be caught lying.
+
+nbval (``pytest --nbval book/nb``) compares outputs with a new execution, but passes where there
+are none and skips images. The first half looks for what nbval would not miss; the second half
+breaks a copy of the project on purpose and wants nbval, or the ledger, to say so.
+"""
+
+import ast
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import jupytext
+import nbformat
+import pytest
+
+from ntpnb.notebook import claims, ledger, output
+from publishing import collect, execute, project, runner
+
+NAMES = project.names()
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def notebook(request):
+    read = nbformat.read(project.executed(request.param), as_version=4)
+    read.name = request.param
+    return read
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_there_are_notebooks():
+    assert NAMES
+
+
+def test_it_is_not_stale_and_no_parameter_was_changed(notebook):
+    assert runner.stale(notebook.name) == ""
+
+
+def test_its_cells_are_those_of_the_text(notebook):
+    text = jupytext.read(project.source(notebook.name))
+
+    def parts(cells):
+        return [(cell.cell_type, cell.source, cell.metadata) for cell in cells]
+
+    assert parts(notebook.cells) == parts(text.cells)
+
+
+def test_the_text_survives_jupytext_unchanged(notebook):
+    text = project.source(notebook.name).read_text(encoding="utf-8")
+    assert jupytext.writes(jupytext.reads(text, "md:myst"), "md:myst") == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_line_of_code_is_wider_than_its_column(name):
+    """In the book it would scroll sideways; `make format` wraps all but strings and comments."""
+    cells = code(jupytext.read(project.source(name)))
+    lines = [line for cell in cells for line in cell.source.splitlines()]
+    wide = [f"{name}: {line}" for line in lines if len(line) > 79]
+    assert lines
+    assert not wide, "\n".join(wide)
+
+
+def test_every_cell_ran_once_and_in_order(notebook):
+    counts = [cell.execution_count for cell in code(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_nothing_went_to_stderr_and_nothing_is_hidden_from_nbval(notebook):
+    for cell in code(notebook):
+        for shown in cell.outputs:
+            assert shown.output_type != "error"
+            assert shown.get("name") != "stderr", shown.text
+        marks = " ".join([*cell.metadata.get("tags", []), cell.source]).lower().replace("-", "_")
+        assert "nbval" not in marks
+        assert "raises_exception" not in marks
+
+
+def test_every_figure_cell_shows_the_saved_image_with_alt_text_caption_and_data(notebook):
+    for cell in code(notebook):
+        images = [o for o in cell.outputs if "image/png" in o.get("data", {})]
+        saved = [record["figure"] for record in output.records({"cells": [cell]}, "figure")]
+        assert (
+            len(images)
+            == len(saved)
+            == len(re.findall(r"figures\.save(?:_frames)?\(", cell.source))
+        )
+        if saved:
+            [image], [name] = images, saved
+            shown = base64.b64decode(image.data["image/png"])
+            # Another processor may have drawn other last digits; with equal data pixels are equal.
+            if collect.read_manifest()[name]["data"] == saved_data(cell):
+                assert shown == (output.ROOT / f"figures/{name}.png").read_bytes()
+            assert len(shown) < 300_000, "a page should load on a telephone"
+            assert len(cell.metadata.mystnb.image.alt) >= 40
+            assert f"../../figures/{name}.csv>`" in cell.metadata.mystnb.figure.caption
+
+
+def saved_data(cell):
+    """Return the hash of the data that a figure cell recorded."""
+    return next(output.records({"cells": [cell]}, "figure"))["data"]
+
+
+def test_it_prints_its_checks_as_the_ledger_would_today(notebook, capsys):
+    listed = [claim["id"] for claim in claims.load().values() if claim["notebook"] == notebook.name]
+    lines = {
+        output.metadata.ntpnb.id: (output.metadata.ntpnb.value, output.data["text/plain"])
+        for cell in code(notebook)
+        for output in cell.outputs
+        if "id" in output.get("metadata", {}).get("ntpnb", {})
+    }
+    assert listed
+    assert sorted(lines) == sorted(listed)
+    for id, (value, line) in lines.items():
+        assert line.startswith("✓ ")
+        ledger.check(id, value)
+        assert capsys.readouterr().out == line + "\n"
+
+
+def test_the_ledger_closes():
+    assert list(collect.problems()) == []
+
+
+# The first notebook alone is executed again and again below: it is the quickest.
+FIRST = NAMES[:1]
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The package, the lock, the claims and one executed notebook."""
+    for place in ("ntpnb", "book/claims"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(output.ROOT / place, tmp_path / place, ignore=ignore)
+    for path in [*map(project.source, FIRST), *map(project.executed, FIRST)]:
+        place = tmp_path / path.relative_to(output.ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    shutil.copy(output.ROOT / "requirements.lock", tmp_path)
+    return tmp_path
+
+
+def flip_gradient(path):
+    """Change the sign of what the one function named ``residuals`` returns."""
+    text = path.read_text(encoding="utf-8")
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    [residuals] = [function for function in functions if function.name == "residuals"]
+    returned = ast.get_source_segment(text, residuals.body[-1].value)
+    assert text.count(f"return {returned}\n") == 1
+    path.write_text(text.replace(f"return {returned}\n", f"return -({returned})\n"), "utf-8")
+
+
+def restamp(root, name):
+    """Recompute the staleness key, as if the notebook had been executed after the edit."""
+    path = project.executed(name, root)
+    read = json.loads(path.read_text(encoding="utf-8"))
+    read["metadata"]["ntpnb"]["key"] = execute.key(name, root=root)
+    path.write_text(json.dumps(read), encoding="utf-8")
+
+
+def nbval(root, name):
+    """Run nbval on the copy; return how many cells failed, and pytest's exit status."""
+    report = root / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval"]
+    command += ["--nbval-current-env", f"--junit-xml={report}", project.executed(name, root)]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert report.exists(), done.stdout + done.stderr
+    return int(ElementTree.parse(report).find("testsuite").get("failures")), done.returncode
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_nbval_passes_on_an_honest_copy(copy, name):
+    assert nbval(copy, name) == (0, 0)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_nbval_catches_a_sign_flipped_in_the_gradient(copy, name):
+    flip_gradient(copy / "ntpnb/stack.py")
+    restamp(copy, name)
+    failures, status = nbval(copy, name)
+    assert failures > 0
+    assert status == 1
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_nbval_catches_one_changed_digit(copy, name):
+    path = project.executed(name, copy)
+    read = json.loads(path.read_text(encoding="utf-8"))
+    [output] = [
+        output
+        for cell in read["cells"]
+        for output in cell.get("outputs", [])
+        if output.get("metadata", {}).get("ntpnb", {}).get("id") == first_shown(name)
+    ]
+    text = "".join(output["data"]["text/plain"])
+    place = max(i for i, c in enumerate(text.split("(expected")[0]) if c.isdigit())
+    digit = str((int(text[place]) + 1) % 10)
+    output["data"]["text/plain"] = text[:place] + digit + text[place + 1 :]
+    path.write_text(json.dumps(read), encoding="utf-8")
+    assert nbval(copy, name) == (1, 1)
+
+
+def first_shown(name):
+    """Id of a notebook's first claim that prints a number."""
+    listed = claims.load().values()
+    return next(c["id"] for c in listed if c["notebook"] == name and "show" in c)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_nbval_and_the_ledger_catch_a_changed_expectation(copy, name):
+    path = copy / f"book/claims/{name}.yml"
+    listed = [
+        {key: value for key, value in claim.items() if key != "notebook"}
+        for claim in claims.load().values()
+        if claim["notebook"] == name
+    ]
+    claim = next(claim for claim in listed if claim["id"] == first_shown(name))
+    claim["expect"] = {"above": 1e6, "because": "a wrong expectation"}
+    path.write_text(json.dumps(listed), encoding="utf-8")
+    restamp(copy, name)
+    assert nbval(copy, name) == (1, 1)
+    shutil.copy(output.ROOT / "book/statements.yml", copy / "book/statements.yml")
+    assert any(f"{claim['id']}: expected > 1000000.0" in line for line in collect.problems(copy))

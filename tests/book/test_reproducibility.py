@@ -1,0 +1,121 @@
+"""The whole book on other threads and other processors, and built twice: what differs is named."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from tiny_project import command, contents
+
+from ntpnb.notebook import output
+from publishing import execute, project
+
+pytestmark = pytest.mark.stress
+
+
+def copy_of_the_book(root):
+    """Copy everything but what the build makes."""
+    made = ("_build", "figures", "nb", "scoreboard.md", "statements.md", "reproducibility.md")
+    hidden = (".git", ".venv", ".*cache", ".hypothesis", "__pycache__")
+    shutil.copytree(output.ROOT, root, ignore=shutil.ignore_patterns(*made, *hidden))
+    return root
+
+
+def texts(path):
+    """Text of each output of each code cell, as nbval compares them: images are left out."""
+    cells = nbformat.read(path, as_version=4).cells
+    return [
+        [
+            output.get("text") or output.get("data", {}).get("text/plain", "")
+            for output in cell.get("outputs", [])
+        ]
+        for cell in cells
+        if cell.cell_type == "code"
+    ]
+
+
+def dispatched():
+    """List the groups of instructions that numpy would choose on this processor."""
+    from numpy._core import _multiarray_umath as core
+
+    return [name for name in core.__cpu_dispatch__ if core.__cpu_features__[name]]
+
+
+SETTINGS = {
+    "the usual": {},
+    "two threads": dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "2"),
+    "Haswell's BLAS": {"OPENBLAS_CORETYPE": "Haswell"},
+    "a BLAS and a numpy without AVX": {
+        "OPENBLAS_CORETYPE": "Nehalem",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(dispatched()),
+    },
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", project.names())
+def test_printed_digits_survive_other_threads_and_processors(name, setting, tmp_path, monkeypatch):
+    if "BLAS" in setting and platform.machine() != "x86_64":
+        pytest.skip("the names of processors are those of the x86 family")
+    # The kernel's environment, where one thread is otherwise set.
+    monkeypatch.setattr(execute, "_THREADS", execute._THREADS | SETTINGS[setting])
+    root = copy_of_the_book(tmp_path / "copy")
+    execute.execute(name, tmp_path / "new.ipynb", root=root)
+    old, new = texts(project.executed(name)), texts(tmp_path / "new.ipynb")
+    assert len(old) == len(new)
+    differing = {
+        f"cell [{number}]": (before, after)
+        for number, (before, after) in enumerate(zip(old, new, strict=True), 1)
+        if before != after
+    }
+    assert differing == {}
+
+
+def build(root):
+    """Build a book from its sources to its pages; return the bytes of all that came out."""
+    for arguments in (("run",), ("collect",)):
+        process = command(root, *arguments)
+        errors = process.communicate(timeout=3600)[1]
+        assert process.returncode == 0, errors
+    sphinx = [Path(sys.executable).with_name("jupyter-book"), "build", "book", "-W", "-n", "--all"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(sphinx, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return contents(root, "book", "figures", "_build/html")
+
+
+def test_two_clean_builds_of_the_book_are_byte_identical(tmp_path):
+    first, second = (build(copy_of_the_book(tmp_path / name)) for name in ("one", "the other"))
+    assert first.keys() == second.keys()
+    assert [path for path, content in first.items() if content != second[path]] == []
+
+
+ALONE = ("unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+"""Runs a command where no network exists but the loopback device, which kernels talk over."""
+
+
+def with_workers():
+    """List the notebooks that compute in several processes."""
+    return [name for name in project.names() if "n_jobs" in project.source(name).read_text("utf-8")]
+
+
+@pytest.mark.parametrize("name", with_workers())
+def test_workers_need_no_network(name, tmp_path):
+    # The guard in a kernel (`test_faults`) does not see the sockets of processes that it starts.
+    try:
+        subprocess.run([*ALONE, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("the system does not let a test take its network away (unshare, ip)")
+    root = copy_of_the_book(tmp_path / "copy")
+    attempt = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
+    reach = subprocess.run([*ALONE, sys.executable, "-c", attempt], capture_output=True, text=True)
+    assert "Network is unreachable" in reach.stderr
+    build = [*ALONE, sys.executable, "-m", "publishing", "run", name]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(build, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert texts(project.executed(name, root)) == texts(project.executed(name))

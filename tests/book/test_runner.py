@@ -1,0 +1,256 @@
+"""The runner, on a tiny book: what is stale, what is executed, and what an accident leaves."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny_project
+from tiny_project import contents
+
+from ntpnb.notebook import output
+from publishing import collect, execute, project, runner
+from publishing.__main__ import main
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """The tiny book, executed once."""
+    root = tiny_project.make(tmp_path_factory.mktemp("book"))
+    assert runner.run(root=root) == []
+    return root
+
+
+@pytest.fixture
+def book(template, tmp_path):
+    shutil.copytree(template, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def edit(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_an_executed_notebook_holds_nothing_that_changes_from_run_to_run(template):
+    notebook = project.read_executed("01_tiny", template)
+    assert notebook["metadata"].keys() == {"kernelspec", "language_info", "ntpnb"}
+    assert "version" not in notebook["metadata"]["language_info"]
+    assert [cell["id"] for cell in notebook["cells"]] == [f"cell-{i:02d}" for i in range(5)]
+    fields = {field for cell in notebook["cells"] for field in cell["metadata"]}
+    assert fields == {"tags", "mystnb"}
+
+
+def test_outputs_keep_what_was_measured_and_drawn(template):
+    notebook = project.read_executed("01_tiny", template)
+    assert list(output.records(notebook, "id")) == [{"id": "t24.fig1.sum", "value": 12.0}]
+    [figure] = output.records(notebook, "figure")
+    assert (figure["figure"], figure["seed"]) == ("tiny", 0)
+    texts = [output["text"] for cell in notebook["cells"] for output in cell.get("outputs", [])
+             if output["output_type"] == "stream"]  # fmt: skip
+    assert texts == [["first\n", "second 1\n"]]
+
+
+def test_the_manifest_names_each_figure_and_seconds_lie_elsewhere(template):
+    manifest = json.loads((template / "figures/manifest.json").read_text())
+    assert manifest["tiny"].keys() == {"notebook", "seed", "data", "key"}
+    assert manifest["tiny"]["notebook"] == "01_tiny"
+    timings = json.loads((template / "_build/timings.json").read_text())
+    assert timings["01_tiny"].keys() == {"seconds", "figures"}
+    assert timings["01_tiny"]["figures"].keys() == {"tiny"}
+
+
+def test_a_second_run_executes_nothing(book, capsys):
+    before = contents(book, "book", "figures", "_build")
+    assert runner.run(root=book) == []
+    assert "0 executed" in capsys.readouterr().err
+    assert contents(book, "book", "figures", "_build") == before
+
+
+def test_executing_again_gives_the_same_bytes(book, capfd):
+    before = contents(book, "book", "figures")
+    assert runner.run(force=True, root=book) == []
+    assert "1 executed" in capfd.readouterr().err
+    assert contents(book, "book", "figures") == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "notebooks/01_tiny.md",
+        "book/claims/01_tiny.yml",
+        "ntpnb/__init__.py",
+        "ntpnb/notebook/figures.py",
+        "requirements.lock",
+    ],
+)
+def test_any_edit_makes_a_notebook_stale(book, path):
+    assert runner.stale("01_tiny", book) == ""
+    with (book / path).open("a") as file:
+        file.write("\n# edited\n")
+    assert "changed" in runner.stale("01_tiny", book)
+
+
+def test_a_new_source_file_makes_a_notebook_stale_and_a_cache_does_not(book):
+    tiny_project.write(book / "ntpnb/__pycache__/x.pyc", "")
+    assert runner.stale("01_tiny", book) == ""
+    tiny_project.write(book / "ntpnb/new.py", "")
+    assert "changed" in runner.stale("01_tiny", book)
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "csv"])
+def test_a_missing_figure_makes_its_notebook_stale(book, suffix):
+    (book / f"figures/tiny.{suffix}").unlink()
+    assert runner.stale("01_tiny", book) == "figure tiny is missing"
+
+
+def test_a_figure_drawn_over_makes_its_notebook_stale(book):
+    # As in Jupyter, where a notebook with a changed parameter saves to the same folder.
+    path = book / "figures/tiny.csv"
+    drawn = path.read_bytes()
+    edit(path, "6.0", "7.0")
+    assert runner.stale("01_tiny", book) == "figure tiny was drawn over"
+    assert runner.run(root=book) == []
+    assert path.read_bytes() == drawn
+
+
+def test_a_figure_of_another_version_makes_its_notebook_stale(book):
+    key = collect.read_manifest(book)["tiny"]["key"]
+    edit(book / "figures/manifest.json", key, "0" * 64)
+    assert runner.stale("01_tiny", book) == "figure tiny was drawn by another version"
+
+
+def test_running_for_figures_alone_keeps_the_executed_notebook(book, capfd):
+    notebook = project.executed("01_tiny", book)
+    edit(notebook, "12.0", "12.5")  # as if another machine had executed it
+    before = notebook.read_bytes()
+    (book / "figures/tiny.png").unlink()
+    assert runner.run(root=book) == []
+    assert "other bytes than the executed notebook, kept" in capfd.readouterr().err
+    assert notebook.read_bytes() == before
+    assert (book / "_build/nb/01_tiny.ipynb").read_bytes() != before
+    assert runner.stale("01_tiny", book) == ""
+
+
+def test_one_figure_is_drawn_anew_by_name_or_beginning(book):
+    tiny_project.write(book / "figures/tinyother.png", "not that one")
+    for typed in ("tiny", "tin-y", "tiny-x"):
+        if typed == "tiny":
+            assert runner.redraw(typed, book) == ["01_tiny"]
+            assert [path.name for path in book.glob("figures/tiny.*")] == []
+        else:
+            with pytest.raises(ValueError, match=f"no figure '{typed}'; there are: tiny"):
+                runner.redraw(typed, book)
+    assert (book / "figures/tinyother.png").exists()
+    assert runner.run(["01_tiny"], root=book) == []
+    assert len(list(book.glob("figures/tiny.*"))) == 4
+
+
+def test_parameters_are_part_of_the_key(book):
+    keys = {execute.key("01_tiny", p, book) for p in (None, {"scale": 3.0}, {"scale": 4.0})}
+    assert len(keys) == 3
+
+
+def test_the_kernel_is_this_interpreter_whatever_is_installed(book, monkeypatch):
+    spec = {"argv": ["false"], "language": "python", "display_name": "Python 3"}
+    tiny_project.write(book / "jupyter/kernels/python3/kernel.json", json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(book / "jupyter"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(book / "jupyter"))
+    edit(book / "notebooks/01_tiny.md", "import os\n", "import os, sys\nprint(sys.executable)\n")
+    assert runner.run(root=book) == []
+    assert sys.executable in project.executed("01_tiny", book).read_text()
+
+
+def test_a_failing_notebook_is_reported_and_the_others_are_kept(book, capfd):
+    old = contents(book, "book/nb")
+    shutil.copy(book / "notebooks/01_tiny.md", book / "notebooks/02_tiny.md")
+    edit(book / "notebooks/01_tiny.md", "total = ", "total = unheard_of + ")
+    assert runner.run(root=book) == ["01_tiny"]
+    report = capfd.readouterr().err
+    assert "01_tiny, cell [2], line 9: NameError" in report
+    assert "2 executed, 1 failed" in report
+    new = contents(book, "book/nb")
+    assert new.keys() == {"book/nb/01_tiny.ipynb", "book/nb/02_tiny.ipynb"}
+    assert new["book/nb/01_tiny.ipynb"] == old["book/nb/01_tiny.ipynb"]
+
+
+def test_an_interrupted_run_resumes(book):
+    shutil.copy(book / "notebooks/01_tiny.md", book / "notebooks/02_slow.md")
+    wait = "open('started', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.1)\n"
+    slow = f"import time\n{wait}total = "
+    edit(book / "notebooks/02_slow.md", "total = ", slow)
+    edit(book / "notebooks/01_tiny.md", "Four numbers", "Several numbers")
+    command = [sys.executable, "-m", "publishing", "run", "--jobs", "1"]
+    environment = os.environ | {"PYTHONPATH": str(book)}
+    process = subprocess.Popen(command, env=environment, cwd=book, start_new_session=True)
+    while not (book / "book/nb/started").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait() == 130
+    assert runner.stale("01_tiny", book) == ""
+    left = [path.name for path in (book / "book/nb").iterdir()]
+    assert sorted(left) == ["01_tiny.ipynb", "started"]
+    (book / "book/nb/go").touch()
+    again = subprocess.run(command, env=environment, cwd=book, capture_output=True, text=True)
+    assert again.returncode == 0
+    assert "02_slow: never executed; running" in again.stderr
+    assert "1 executed, 0 failed" in again.stderr
+
+
+def test_a_readers_parameters_write_elsewhere_and_check_says_what_differs(book):
+    before = contents(book, "book", "figures")
+    command = [sys.executable, "-m", "publishing", "run", "01", "-p", "scale=3.0"]
+    environment = os.environ | {"PYTHONPATH": str(book)}
+    done = subprocess.run(command, env=environment, cwd=book, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{book / '_build/nb/01_tiny.ipynb'}\n"
+    assert contents(book, "book", "figures") == before
+    text = (book / "_build/nb/01_tiny.ipynb").read_text(encoding="utf-8")
+    assert "✗ t24.fig1.sum   expected 12.0 ± 1e-09, measured 18.0" in text
+    assert (book / "_build/nb/figures/tiny.png").exists()
+
+
+def test_unknown_parameters_and_notebooks_are_refused(book):
+    with pytest.raises(ValueError, match=r"no parameter 'size'; it has: \['scale', 'seed'\]"):
+        execute.execute("01_tiny", book / "x.ipynb", {"size": 3}, book)
+    with pytest.raises(ValueError, match=r"no notebook '07'; there are: 01_tiny"):
+        runner.select(["07"], book)
+    assert runner.select(["notebooks/01_tiny.md", "01"], book) == ["01_tiny"]
+
+
+def test_collect_closes_the_ledger_of_an_executed_book(book):
+    [entry] = collect.collect(book)
+    assert entry["outcome"] == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "99_none"], "no notebook '99_none'"),
+        (["run", "-p", "seed=1"], "-p needs the name of one notebook"),
+        (["run", "01", "-p", "seed"], "NAME=VALUE is needed"),
+    ],
+)
+def test_the_command_line_explains_what_it_cannot_do(arguments, message, capsys):
+    assert main(arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_line_says_what_is_stale(book):
+    command = [sys.executable, "-m", "publishing"]
+    environment = os.environ | {"PYTHONPATH": str(book)}
+    options = {"env": environment, "cwd": book / "book", "capture_output": True, "text": True}
+    assert subprocess.run([*command, "stale"], **options).stdout == "01_tiny: up to date\n"
+    edit(book / "book/claims/01_tiny.yml", "within: 1e-9", "within: 1e-8")
+    assert "claims" in subprocess.run([*command, "stale"], **options).stdout
+    assert subprocess.run([*command, "collect"], **options).stdout == "1 claims\n"
+    edit(book / "book/claims/01_tiny.yml", "near: 12.0", "near: 13.0")
+    failed = subprocess.run([*command, "collect"], **options)
+    assert failed.returncode == 1
+    assert failed.stderr == "t24.fig1.sum: expected 13.0 ± 1e-08, measured 12.0\n"

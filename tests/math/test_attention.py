@@ -1,0 +1,294 @@
+"""General heads and losses, pseudo graphs, and what batches share, against slow loops."""
+
+import math
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from mpmath import mp
+from problems import l24, t24
+
+import ntpnb
+from ntpnb import GD, NGD, Adam, NextTokenData, descend
+from ntpnb.attention import (
+    attention_mass,
+    cross_entropy,
+    descend_head,
+    pseudo_data,
+    softmax_squared,
+    squared,
+)
+
+LOSSES = [squared, softmax_squared, cross_entropy]
+
+
+def start(data, seed=0):
+    return np.random.default_rng(seed).standard_normal(data.shape)
+
+
+def a_head(data, seed=1):
+    return np.random.default_rng(seed).standard_normal(data.token_embeddings.shape)
+
+
+def slow_risk(W, data, loss, head):
+    """Mean over rows of the loss of ``C Eᵀ q_j``, number by number, as L24 prints it."""
+    E, V = data.token_embeddings, data.vocab_size
+    total = 0.0
+    for j, pi in enumerate(data.context_probs):
+        q = reference.law(W, data, j)
+        x = sum(q[v] * E[v] for v in range(V))  # Xᵀ s
+        o = [float(c @ x) for c in head]
+        y = int(data.target_probs[j].argmax())
+        hit = math.exp(o[y]) / sum(map(math.exp, o))
+        value = {squared: (1 - o[y]) ** 2, softmax_squared: (1 - hit) ** 2}
+        total += pi * value.get(loss, -math.log(hit))
+    return total
+
+
+def differences(f, W, h=1e-5):
+    G = np.zeros(W.shape)
+    for at in np.ndindex(W.shape):
+        E = np.zeros(W.shape)
+        E[at] = h
+        G[at] = (f(W + E) - f(W - E)) / (2 * h)
+    return G
+
+
+# -- training with a head -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("default", [False, True], ids=["a head", "the embeddings"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_risk_and_gradient(loss, default, repeats):
+    data = l24(50, K=5, d=3, n=4, T=4, repeats=repeats)
+    head = data.token_embeddings if default else a_head(data)
+    W = start(data)
+    run = descend_head(
+        data, loss, GD(1.0), 1, init=W, record=[0, 1], head=None if default else head
+    )
+    # sums of a few products of numbers of size one
+    assert abs(run.loss[0] - slow_risk(W, data, loss, head)) <= 1e-13
+    assert abs(run.loss[1] - slow_risk(run.W[1], data, loss, head)) <= 1e-12
+    numeric = differences(lambda w: slow_risk(w, data, loss, head), W)
+    # central differences: h² of a third derivative, and rounding over h
+    assert np.abs(W - run.W[1] - numeric).max() <= 1e-7
+    np.testing.assert_array_equal(run.norm, np.linalg.norm(run.W, axis=(1, 2)))
+    np.testing.assert_array_equal(run.W[0], W)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@given(seed=st.integers(0, 999))
+def test_slopes_are_derivatives(loss, seed):
+    rng = np.random.default_rng(seed)
+    o = 2 * rng.standard_normal((2, 4, 3))
+    y = rng.integers(0, 4, (2, 1, 3))
+    value, slope = loss(o, y)
+    assert value.shape == (2, 3)
+    for v in range(4):
+        up, down = o.copy(), o.copy()
+        up[:, v] += 1e-5
+        down[:, v] -= 1e-5
+        numeric = (loss(up, y)[0] - loss(down, y)[0]) / 2e-5
+        assert np.abs(numeric - slope[:, v]).max() <= 1e-8  # h² of a third derivative, rounding/h
+
+
+def test_losses_by_hand():
+    o, y = np.array([[[math.log(3.0)], [0.0]]]), np.array([[[0]]])
+    assert squared(o, y)[0][0, 0] == (1 - math.log(3)) ** 2
+    assert softmax_squared(o, y)[0][0, 0] == pytest.approx(1 / 16, rel=1e-15)
+    assert cross_entropy(o, y)[0][0, 0] == pytest.approx(math.log(4 / 3), rel=1e-15)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+@pytest.mark.parametrize("loss", [softmax_squared, cross_entropy])
+def test_losses_of_huge_outputs_are_finite(loss, size):
+    o = np.array([[[0.0], [size]]])
+    for y, worst in ((0, {softmax_squared: 1.0, cross_entropy: size}[loss]), (1, 0.0)):
+        value, slope = loss(o, np.array([[[y]]]))
+        assert value[0, 0] == worst
+        assert np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scale", [1, 10, 40])
+def test_gradients_keep_their_digits_when_attention_saturates(loss, scale):
+    data = l24(57, K=5, d=6, n=1, T=4)  # one row: no other hides its rounding
+    W = scale * start(data)
+    E, counts, m = data.token_embeddings, data.candidate_counts, len(data.context_probs)
+    reference = mp.zeros(6, 6)
+    with mp.workdps(120):
+        exact = mp.matrix((E @ E.T).tolist())  # c_k · e_v
+        for j, h in enumerate(data.context_embeddings):
+            y = int(data.target_probs[j].argmax())
+            s = [mp.fdot(e, mp.matrix(W.tolist()) * mp.matrix(h.tolist())) for e in E]
+            q = [c * mp.exp(x) for c, x in zip(counts[j], s, strict=True)]
+            q = [x / mp.fsum(q) for x in q]
+            o = exact * mp.matrix(q)
+            p = [mp.exp(x) for x in o]
+            p = [x / mp.fsum(p) for x in p]
+            one = [float(k == y) for k in range(5)]
+            slope = {
+                squared: [-2 * (1 - o[y]) * t for t in one],
+                softmax_squared: [
+                    -2 * (1 - p[y]) * p[y] * (t - x) for t, x in zip(one, p, strict=True)
+                ],
+                cross_entropy: [x - t for t, x in zip(one, p, strict=True)],
+            }[loss]
+            pull = exact.T * mp.matrix(slope)
+            mean = mp.fdot(q, pull)
+            for v in range(5):
+                r = q[v] * (pull[v] - mean) / m
+                reference += r * mp.matrix(E[v].tolist()) * mp.matrix(h.tolist()).T
+        reference /= mp.norm(reference)
+        direction = np.array(reference.tolist(), dtype=float)
+    run = descend_head(data, loss, NGD(1.0), 1, init=W, record=[1])
+    # scores of size 40 times ten, whose exponentials carry that many roundings
+    assert np.abs(W - run.W[0] - direction).max() <= 1e-11
+
+
+def test_an_identity_head_with_log_mass_is_the_plain_method():
+    """L24's Assumption C Eᵀ = I: the outputs are the attention masses themselves."""
+    data = l24(51, K=4, d=4, n=5, T=3)
+    head = np.linalg.inv(data.token_embeddings.T)  # C with C Eᵀ = I
+
+    def log_mass(outputs, label):
+        hit = np.take_along_axis(outputs, label, axis=-2)
+        slope = np.zeros_like(outputs)
+        np.put_along_axis(slope, label, -1 / hit, axis=-2)
+        return -np.log(hit[..., 0, :]), slope
+
+    general = descend_head(data, log_mass, NGD(0.1), 40, init=start(data), record=[40], head=head)
+    plain = descend(data, NGD(0.1), 40, init=start(data), record=[40])
+    # forty steps of 0.1, through a matrix and its inverse
+    assert np.abs(general.W - plain.W).max() <= 1e-11
+    assert abs(general.loss[0] - plain.loss[0]) <= 1e-12
+
+
+@pytest.mark.parametrize("method", [GD(0.3), NGD(0.05), Adam(0.02)], ids=["GD", "NGD", "Adam"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_batch_is_each_problem_alone(loss, method):
+    problems = [l24(s, K=5, d=3, n=4, T=4, repeats=s == 1) for s in range(3)]
+    init = np.stack([start(d, s) for s, d in enumerate(problems)])
+    heads = np.stack([a_head(d, s) for s, d in enumerate(problems)])
+    batch = descend_head(problems, loss, method, 30, init=init, record=[0, 30], head=heads)
+    shared = descend_head(problems, loss, method, 30, init=init, record=[0, 30], head=heads[0])
+    assert batch.W.shape == (3, 2, 3, 3)
+    assert batch.loss.shape == batch.norm.shape == (3, 2)
+    for i, data in enumerate(problems):
+        for run, head in ((batch, heads[i]), (shared, heads[0])):
+            alone = descend_head(data, loss, method, 30, init=init[i], record=[0, 30], head=head)
+            # thirty steps of size at most one, in another summation order
+            assert np.abs(run.W[i] - alone.W).max() <= 1e-11
+            assert np.abs(run.loss[i] - alone.loss).max() <= 1e-12
+
+
+def test_training_starts_at_zero_and_lowers_the_risk():
+    data = l24(52)
+    run = descend_head(data, cross_entropy, GD(0.01), 200)
+    assert not run.W[0].any()
+    assert run.steps[[0, -1]].tolist() == [0, 200]
+    assert (np.diff(run.loss) < 0).all()
+
+
+# -- attention and its pseudo graphs --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [l24(53, repeats=True), t24(53, candidates=True, tokens=3)])
+def test_mass_is_the_law_of_each_row(data):
+    W = start(data)
+    mass = attention_mass(W, data)
+    for j in range(len(mass)):
+        assert np.abs(mass[j] - reference.law(W, data, j)).max() <= 1e-14  # rounding of one softmax
+    np.testing.assert_array_equal(attention_mass(np.stack([W, 0 * W]), data)[0], mass)
+    assert (attention_mass(1e6 * W, data).sum(1) == pytest.approx(1, abs=1e-14)) is True
+
+
+def test_pseudo_data_by_hand():
+    """Given masses, set through their logarithms in an orthonormal problem."""
+    data = NextTokenData.from_attention(np.eye(5), [[0, 1, 2, 3, 0, 4]], [1])
+    mass = np.array([0.6, 0.3, 0.0895, 0.0095, 0.001])
+    counts = np.array([2, 1, 1, 1, 1])
+    W = np.zeros((5, 5))
+    W[:, 4] = np.log(mass / counts)
+    found = pseudo_data(W, data)
+    assert found.support[0].tolist() == [True, True, True, False, False]
+    # token 3 is too close to call and leaves; token 4 is a candidate that was not selected
+    assert found.candidate_counts[0].tolist() == [2, 1, 1, 0, 1]
+    np.testing.assert_allclose(found.target_probs[0, :3], mass[:3] / mass[:3].sum(), rtol=1e-14)
+    order = ntpnb.token_priority(found)
+    assert order.equal.tolist() == [[4, 0, 1], [4, 0, 2]]
+    assert order.strict.tolist() == [[4, 0, 4]]
+    strict = pseudo_data(W, data, threshold=0.15, ignore_below=0.15)
+    assert strict.support[0].tolist() == [True, True, False, False, False]
+    assert strict.candidates[0].all()
+    loose = pseudo_data(W, data, threshold=1e-4, ignore_below=1e-5)
+    assert loose.support[0].all()
+    for name in ("context_embeddings", "context_probs", "token_embeddings", "context_groups"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(data, name))
+
+
+@given(st.integers(0, 999), st.floats(0.1, 30))
+def test_pseudo_data_partition_every_row(seed, scale):
+    data = l24(seed, repeats=seed % 2 == 0)
+    W = scale * start(data, seed)
+    mass, found = attention_mass(W, data), pseudo_data(W, data)
+    for j, row in enumerate(mass):
+        for v, s in enumerate(row):
+            count = data.candidate_counts[j, v]
+            expected = (s > 1e-2, 0 if 9e-3 < s <= 1e-2 else count)
+            assert (found.support[j, v], found.candidate_counts[j, v]) == expected
+
+
+def test_trained_attention_on_an_acyclic_problem_selects_the_labels():
+    data = l24(54, priority=True)
+    run = descend(data, NGD(0.1), 2000, record=[2000])
+    found = pseudo_data(run.W[0], data)
+    np.testing.assert_array_equal(found.support, data.target_probs > 0)
+    W = [ntpnb.max_margin(d).W for d in (data, found)]
+    # the same order, so the same solution, to its proof
+    assert np.abs(W[0] - W[1]).max() <= 1e-9 * np.linalg.norm(W[0])
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+A = l24(0)  # K = 6, d = 8
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (t24(0), {}, r"data\[0\] needs token_embeddings and one label per row"),
+        (t24(0, tokens=8, size=2), {}, r"data\[0\] needs token_embeddings and one label"),
+        ([A, t24(0)], {}, r"data\[1\] needs token_embeddings and one label"),
+        ([], {}, r"data is an empty list"),
+        ([A, l24(0, d=7)], {}, r"data\[1\] has W \(7, 7\) .* needs equal shapes"),
+        (A, {"head": np.zeros((5, 8))}, r"head has shape \(5, 8\); it needs \(6, 8\), or \(1, 6,"),
+        (A, {"head": np.zeros(8)}, r"head has shape \(8,\); it needs \(6, 8\)"),
+        ([A, A], {"head": np.zeros((3, 6, 8))}, r"head has shape \(3, 6, 8\); it needs \(6, 8\)"),
+        (A, {"head": np.full((6, 8), np.nan)}, r"head has entries that are not finite"),
+        (A, {"init": np.zeros((6, 8))}, r"init has shape \(6, 8\); its last two axes must be"),
+        (A, {"record": [0, 9]}, r"record must be increasing integers between 0 and steps = 3"),
+        (A, {"record": [2, 1]}, r"record must be increasing integers"),
+        (A, {"steps": -1}, r"steps is -1; it must be a nonnegative integer"),
+    ],
+)
+def test_a_run_must_make_sense(data, options, message):
+    with pytest.raises(ValueError, match=message):
+        descend_head(data, squared, GD(0.1), **{"steps": 3, **options})
+
+
+@pytest.mark.parametrize(
+    ("threshold", "below"), [(1 / 6, 1e-3), (0.1, 0.2), (0.1, 0.0), (0.1, -1.0)]
+)
+def test_thresholds_must_leave_something_selected(threshold, below):
+    with pytest.raises(ValueError, match=r"threshold is .* 0 < ignore_below <= threshold < 1/V"):
+        pseudo_data(np.zeros(A.shape), A, threshold, below)
+
+
+@pytest.mark.parametrize("f", [attention_mass, pseudo_data])
+def test_a_matrix_must_fit(f):
+    with pytest.raises(ValueError, match=r"W has shape \(8, 6\); its last two axes"):
+        f(np.zeros((8, 6)), A)

@@ -1,0 +1,124 @@
+"""The comparison of a run with the theory: its definitions, and its accuracy near zero."""
+
+from types import SimpleNamespace
+
+import mpmath
+import numpy as np
+import pytest
+import reference
+from problems import t24
+
+import ntpnb
+from ntpnb import GD, descend
+
+EPS = np.finfo(float).eps
+
+
+def start(data, seed=0):
+    return np.random.default_rng(seed).standard_normal(data.shape)
+
+
+def theory(seed=1):
+    data = t24(seed, V=4, m=3, d=5, size=(1, 3))
+    fin = ntpnb.finite_part(data)
+    direction = fin.subspace.reject(start(data, 5))
+    return data, fin, SimpleNamespace(W=direction)
+
+
+def trace_of(data, matrices):
+    run = descend(data, GD(1.0), len(matrices) - 1, record=range(len(matrices)))
+    return ntpnb.training.descent.Trace(
+        run.steps, np.array(matrices), run.loss, run.excess, run.norm
+    )
+
+
+@pytest.mark.parametrize("tilt", [1e-15, 1e-12, 1e-9, 1e-6, 1e-3, 0.1, 1.0])
+def test_angles_are_accurate_near_zero(tilt):
+    data, fin, svm = theory()
+    across = start(data, 6)
+    W = 7.0 * svm.W + tilt * across
+    found = trace_of(data, [W]).compare(fin, svm)
+    with mpmath.workdps(60):
+        a, b = (mpmath.matrix(x.ravel().tolist()) for x in (W, svm.W))
+        cosine = (a.T * b)[0] / (mpmath.norm(a) * mpmath.norm(b))
+        expected = float(mpmath.acos(cosine))
+    # each unit vector is rounded entry by entry, which tilts it by about 1e-16
+    assert abs(found.angle[0] - expected) <= 5 * EPS
+    assert abs(found.alignment[0] - float(cosine)) <= 5 * EPS
+
+
+def test_comparison_by_its_definitions():
+    data, fin, svm = theory(2)
+    matrices = [start(data, s) for s in range(4)]
+    found = trace_of(data, matrices).compare(fin, svm)
+    basis = reference.equal_basis(data)
+
+    def cosine(A):
+        return np.vdot(A, svm.W) / np.linalg.norm(A) / np.linalg.norm(svm.W)
+
+    for k, W in enumerate(matrices):
+        # norms and inner products of twenty numbers of size one
+        assert abs(found.alignment[k] - cosine(W)) <= 1e-14
+        assert abs(found.corrected_alignment[k] - cosine(W - fin.W)) <= 1e-14
+        inside = basis.T @ (basis @ W.ravel()) - fin.W.ravel()
+        assert abs(found.finite_error[k] - np.linalg.norm(inside)) <= 1e-13
+        assert abs(found.angle[k] - np.arccos(cosine(W))) <= 1e-13
+
+
+def test_comparison_at_the_ends():
+    data, fin, svm = theory(3)
+    found = trace_of(data, [3 * svm.W + fin.W, -svm.W, np.zeros(data.shape), fin.W]).compare(
+        fin, svm
+    )
+    assert abs(found.corrected_alignment[0] - 1) <= 4 * EPS
+    assert abs(found.angle[1] - np.pi) <= 4 * EPS
+    assert np.isnan(found.alignment[2])  # a zero matrix has no direction
+    assert np.isnan(found.angle[2])
+    assert abs(found.finite_error[2] - np.linalg.norm(fin.W)) <= 1e-14
+    assert found.finite_error[3] <= 1e-14 * (1 + np.linalg.norm(fin.W))
+    assert np.isnan(trace_of(data, [fin.W]).compare(fin, SimpleNamespace(W=0 * svm.W)).angle[0])
+
+
+def test_a_batch_compares_problem_by_problem():
+    problems = [t24(s, V=4, m=3, d=5, size=2) for s in range(3)]
+    finite = [ntpnb.finite_part(d) for d in problems]
+    svm = [SimpleNamespace(W=start(d, s)) for s, d in enumerate(problems)]
+    runs = descend(problems, GD(0.3), 30)
+    found = runs.compare(finite, svm)
+    for i, data in enumerate(problems):
+        alone = descend(data, GD(0.3), 30).compare(finite[i], svm[i])
+        for field in ("alignment", "angle", "corrected_alignment", "finite_error"):
+            assert getattr(found, field).shape == runs.loss.shape
+            # runs agree to rounding; step 0 has no direction in either
+            np.testing.assert_allclose(getattr(found, field)[i], getattr(alone, field), atol=1e-12)
+
+
+def test_training_approaches_the_finite_part():
+    """T24 Thm 2, second half, on one small problem: P_F W_k → W*."""
+    data, fin, svm = theory(4)
+    run = descend(data, GD(1 / data.smoothness), 20_000)
+    error = run.compare(fin, svm).finite_error
+    assert error[-1] < 0.05 * error[0]
+
+
+def test_comparisons_need_one_theory_for_each_problem():
+    data, fin, svm = theory()
+    single, batch = descend(data, GD(1.0), 2), descend([data, data], GD(1.0), 2)
+    for run, arguments, lengths, of in [
+        (single, ([fin], [svm]), [1, 1], "one run"),
+        (batch, (fin, svm), [None, None], "a batch of 2 runs"),
+        (batch, ([fin], [svm]), [1, 1], "a batch of 2 runs"),
+        (batch, ([fin, fin], svm), [2, None], "a batch of 2 runs"),
+    ]:
+        with pytest.raises(ValueError, match="finite and svm have") as caught:
+            run.compare(*arguments)
+        assert str(caught.value) == (
+            f"finite and svm have lengths {lengths} (None: not a list) for {of}; "
+            "give one of each per problem"
+        )
+
+
+def test_a_batch_of_one_is_compared_as_a_batch():
+    data, fin, svm = theory()
+    found = descend([data], GD(1.0), 2).compare([fin], [svm])
+    assert found.angle.shape == (1, 3)

@@ -1,0 +1,99 @@
+"""The shipped text: that it arrives whole, in words, and that its windows are what they claim."""
+
+import re
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ntpnb import NextTokenData, datasets
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "ntpnb/data_files/genesis.txt"
+
+
+def test_the_file_is_small_ships_with_the_package_and_states_its_provenance():
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    shipped = {
+        p for pattern in patterns["package-data"]["ntpnb"] for p in FILE.parents[1].glob(pattern)
+    }
+    assert FILE in shipped
+    assert FILE.stat().st_size < 60_000
+    head = " ".join(line for line in FILE.read_text("utf-8").splitlines() if line.startswith("#"))
+    assert "bible-kjv-text" in head
+    assert "public domain" in head
+
+
+def test_words_are_those_of_the_file():
+    corpus = datasets.text_corpus(106)
+    lines = [s for s in FILE.read_text("utf-8").splitlines() if not s.startswith("#")]
+    assert len(lines) == len(corpus.verses)
+    for line, verse in zip(lines, corpus.verses, strict=True):
+        number, text = line.split(" ", 1)
+        assert re.fullmatch(r"[1-4]:\d+", number)
+        # Another way to the words than the loader's: strip what is around them, then split.
+        assert corpus.spell(verse) == " ".join(w.strip(".,;:?!").lower() for w in text.split())
+
+
+def test_chapter_one_has_the_numbers_that_its_docstring_states():
+    corpus = datasets.text_corpus()
+    assert len(corpus.verses) == 31
+    assert sum(map(len, corpus.verses)) == 797
+    assert len(corpus.words) == 150
+    assert corpus.spell(corpus.verses[2]) == "and god said let there be light and there was light"
+
+
+@pytest.mark.parametrize("num_verses", [1, 13, 31, 106])
+def test_vocabulary_is_sorted_and_fully_used(num_verses):
+    corpus = datasets.text_corpus(num_verses)
+    assert list(corpus.words) == sorted(set(corpus.words))
+    used = {v for verse in corpus.verses for v in verse}
+    assert used == set(range(len(corpus.words)))
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 280])
+def test_windows_run_over_the_text_and_around_its_end(length):
+    corpus = datasets.text_corpus(13)
+    text = [v for verse in corpus.verses for v in verse]
+    windows = corpus.windows(length)
+    assert windows.shape == (len(text), length)
+    doubled = text + text
+    assert all(list(w) == doubled[i : i + length] for i, w in enumerate(windows))
+
+
+def test_windows_are_stationary():
+    windows = datasets.text_corpus(13).windows(5)
+    pairs = [Counter(map(tuple, windows[:, i : i + 2].tolist())) for i in range(4)]
+    assert all(p == pairs[0] for p in pairs)
+
+
+def test_training_data_agree_with_counting_by_hand():
+    windows = datasets.text_corpus(13).windows(3)
+    data = NextTokenData.from_sequences(windows, embed=lambda context: [1.0])
+    follows = defaultdict(Counter)
+    for a, b, c in windows.tolist():
+        follows[(a,)][b] += 1
+        follows[(a, b)][c] += 1
+    assert set(data.contexts) == set(follows)
+    n = sum(sum(row.values()) for row in follows.values())
+    for context, pi, p in zip(data.contexts, data.context_probs, data.target_probs, strict=True):
+        row = follows[context]
+        total = sum(row.values())
+        assert pi == pytest.approx(total / n, rel=1e-12)  # both are ratios of the same integers
+        assert {v: p[v] for v in np.flatnonzero(p)} == pytest.approx(
+            {v: count / total for v, count in row.items()}, rel=1e-12
+        )
+
+
+@pytest.mark.parametrize("num_verses", [0, -1, 107])
+def test_verses_that_do_not_exist_are_refused(num_verses):
+    with pytest.raises(ValueError, match=r"num_verses is .*between 1 and 106"):
+        datasets.text_corpus(num_verses)
+
+
+@pytest.mark.parametrize("length", [0, 281])
+def test_windows_that_do_not_fit_are_refused(length):
+    with pytest.raises(ValueError, match=r"length is .*between 1 and 280 words"):
+        datasets.text_corpus(13).windows(length)

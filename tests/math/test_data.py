@@ -1,0 +1,322 @@
+"""The container: what it accepts, what it refuses and in which words, and what it derives."""
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import any_problem, regimes, t24
+from scipy.spatial.distance import pdist
+from scipy.stats import entropy
+
+from ntpnb import NextTokenData
+
+EPS = np.finfo(float).eps
+H = [[0.0, 1.0], [1.0, 0.0]]
+P = [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+
+
+def make(**changes):
+    return NextTokenData(**({"context_embeddings": H, "target_probs": P} | changes))
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+ONES = np.ones((2, 3))
+REFUSED = {
+    "row sum": (
+        {"target_probs": [[0.5, 0.47, 0], [0, 0, 1]]},
+        r"target_probs row 0 sums to 0.97; it must sum to one \(within 1e-08\)",
+    ),
+    "row sum just outside": (
+        {"target_probs": [[0.5, 0.5, 0], [0, 0, 1 + 2e-8]]},
+        r"target_probs row 1 sums to 1.00000002; it must sum to one",
+    ),
+    "negative": (
+        {"target_probs": [[0.5, 0.75, -0.25], [0, 0, 1]]},
+        r"target_probs row 0 has the entry -0.25; none may be negative",
+    ),
+    "NaN": (
+        {"target_probs": [[0.5, 0.5, 0], [0, np.nan, 1]]},
+        r"target_probs\[1, 1\] is nan; every entry must be finite",
+    ),
+    "None inside": (
+        {"target_probs": [[0.5, 0.5, None], [0, 0, 1]]},
+        r"target_probs\[0, 2\] is nan; every entry must be finite",
+    ),
+    "infinite": (
+        {"context_embeddings": [[0.0, 1.0], [np.inf, 0.0]]},
+        r"context_embeddings\[1, 0\] is inf; every entry must be finite",
+    ),
+    "minus infinite counts": (
+        {"candidate_counts": [[1, 1, 1], [1, -np.inf, 1]]},
+        r"candidate_counts\[1, 1\] is -inf; every entry must be finite",
+    ),
+    "NaN token embeddings": (
+        {"token_embeddings": [[1.0], [np.nan], [0.0]]},
+        r"token_embeddings\[1, 0\] is nan; every entry must be finite",
+    ),
+    "empty support": (
+        {"target_probs": [[0, 0, 0], [0, 0, 1]]},
+        r"target_probs row 0 is all zero; its support is empty",
+    ),
+    "one-dimensional": (
+        {"target_probs": [0.5, 0.5]},
+        r"target_probs has 1 dimensions; it needs 2",
+    ),
+    "three-dimensional": (
+        {"context_embeddings": np.ones((2, 2, 2))},
+        r"context_embeddings has 3 dimensions; it needs 2",
+    ),
+    "ragged": (
+        {"target_probs": [[0.5, 0.5, 0], [1.0]]},
+        r"target_probs is not a rectangular array of numbers",
+    ),
+    "words": (
+        {"context_embeddings": [["a", "b"], ["c", "d"]]},
+        r"context_embeddings is not a rectangular array of numbers",
+    ),
+    "complex": (
+        {"context_embeddings": [[1j, 0], [0, 1]]},
+        r"context_embeddings is not a rectangular array of numbers",
+    ),
+    "rows differ": (
+        {"context_embeddings": [[0.0, 1.0]]},
+        r"context_embeddings has 1 rows but target_probs has 2; both need one row per context",
+    ),
+    "zero contexts": (
+        {"context_embeddings": np.zeros((0, 2)), "target_probs": np.zeros((0, 3))},
+        r"context_embeddings has shape \(0, 2\) .* at least one context",
+    ),
+    "zero contexts as lists": (
+        {"context_embeddings": [], "target_probs": []},
+        r"context_embeddings has 1 dimensions; it needs 2",
+    ),
+    "zero tokens": (
+        {"target_probs": np.zeros((2, 0))},
+        r"target_probs \(2, 0\); at least .* one token",
+    ),
+    "zero dimensions": (
+        {"context_embeddings": np.zeros((2, 0))},
+        r"context_embeddings has shape \(2, 0\) .* one embedding dimension",
+    ),
+    "context sum": (
+        {"context_probs": [0.5, 0.6]},
+        r"context_probs row 0 sums to 1.1; it must sum to one",
+    ),
+    "context zero": (
+        {"context_probs": [1.0, 0.0]},
+        r"context_probs\[1\] is 0; every context needs a positive probability",
+    ),
+    "context negative": (
+        {"context_probs": [1.5, -0.5]},
+        r"context_probs row 0 has the entry -0.5; none may be negative",
+    ),
+    "context length": (
+        {"context_probs": [0.5, 0.25, 0.25]},
+        r"context_probs has 3 rows; it needs 2",
+    ),
+    "context dimensions": (
+        {"context_probs": [[0.5, 0.5]]},
+        r"context_probs has 2 dimensions; it needs 1",
+    ),
+    "token rows": (
+        {"token_embeddings": np.eye(2)},
+        r"token_embeddings has 2 rows; it needs 3",
+    ),
+    "token columns": (
+        {"token_embeddings": np.zeros((3, 0))},
+        r"token_embeddings has no columns; it needs at least one",
+    ),
+    "counts shape": (
+        {"candidate_counts": np.ones((2, 2))},
+        r"candidate_counts has shape \(2, 2\); it needs \(2, 3\)",
+    ),
+    "counts negative": (
+        {"candidate_counts": ONES - 2 * np.eye(2, 3)[::-1]},
+        r"candidate_counts\[0, 1\] is -1; counts must not be negative",
+    ),
+    "target without candidate": (
+        {"candidate_counts": [[1, 0, 1], [1, 1, 1]]},
+        r"candidate_counts\[0, 1\] is 0 but target_probs\[0, 1\] is 0.5; .* must be a candidate",
+    ),
+    "groups length": (
+        {"context_groups": [0]},
+        r"context_groups has shape \(1,\); it needs one name a context, \(2,\)",
+    ),
+    "groups not integer": (
+        {"context_groups": [0.0, 1.0]},
+        r"context_groups has dtype float64 and 1 dimensions; it must be a flat sequence of integ",
+    ),
+    "groups disagree": (
+        {"context_groups": [4, 4]},
+        r"context_groups puts row 1 into group 4, whose first row has another embedding",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_named(case):
+    changes, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        make(**changes)
+
+
+# -- what is accepted -----------------------------------------------------------------------------
+
+
+def test_rows_off_by_rounding_are_rescaled():
+    data = make(target_probs=[[0.5, 0.5 + 5e-9, 0], [0, 0, 1]], context_probs=[0.5 - 5e-9, 0.5])
+    # each sum is one division per entry away from exact
+    assert np.abs(data.target_probs.sum(1) - 1).max() <= EPS
+    assert abs(data.context_probs.sum() - 1) <= EPS
+
+
+def test_every_layout_gives_the_same_data():
+    reference = t24(3, V=4, m=6, d=3, tokens=2, rows=2, candidates=True)
+    arguments = {
+        name: getattr(reference, name)
+        for name in (
+            "context_embeddings",
+            "target_probs",
+            "context_probs",
+            "token_embeddings",
+            "candidate_counts",
+            "context_groups",
+        )
+    }
+    layouts = {
+        "lists": lambda a: a.tolist(),
+        "columns first": np.asfortranarray,
+        "every second": lambda a: np.repeat(a, 2, axis=0)[::2],
+        "backwards twice": lambda a: a[::-1].copy()[::-1],
+        "read-only": lambda a: a,
+    }
+    for layout in layouts.values():
+        data = NextTokenData(**{name: layout(a) for name, a in arguments.items()})
+        for name in arguments:
+            found = getattr(data, name)
+            # rescaling rows that sum to one already may move the last bit
+            np.testing.assert_allclose(found, getattr(reference, name), rtol=2 * EPS)
+            assert found.dtype == (np.int64 if name == "context_groups" else np.float64)
+
+
+def test_integers_and_single_precision_are_taken():
+    ours = NextTokenData(
+        np.eye(2, dtype=int), np.eye(2, dtype=np.int8), candidate_counts=[[1, 2]] * 2
+    )
+    assert ours.context_embeddings.dtype == ours.candidate_counts.dtype == np.float64
+    single = make(target_probs=np.array(P, dtype=np.float32))
+    assert single.target_probs.dtype == np.float64
+
+
+def test_data_neither_follow_nor_change_their_input():
+    array = np.array(H)
+    data = make(context_embeddings=array)
+    array[0, 0] = 9.0
+    assert data.context_embeddings[0, 0] == 0.0
+    for name in ("context_embeddings", "target_probs", "context_probs", "context_groups"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(data, name)[0] = 1
+
+
+def test_shapes_and_defaults():
+    data = make()
+    assert data.shape == (3, 2)
+    assert data.vocab_size == 3
+    assert data.token_embeddings is None
+    assert data.candidate_counts is None
+    assert data.contexts is None
+    assert data.candidates.all()
+    assert data.context_probs.tolist() == [0.5, 0.5]
+    assert data.context_groups.tolist() == [0, 1]
+    assert make(token_embeddings=np.ones((3, 7))).shape == (7, 2)
+    assert "2 contexts, 3 tokens, W: 3 × 2" in repr(data)
+
+
+def test_a_row_with_a_single_candidate_is_legal():
+    data = make(target_probs=[[0, 1, 0], [0, 0, 1]], candidate_counts=[[0, 2, 0], [1, 1, 1]])
+    assert data.candidates.tolist() == [[False, True, False], [True, True, True]]
+
+
+def test_groups_keep_their_names():
+    data = NextTokenData([[1.0], [2.0], [1.0]], np.eye(3), context_groups=[7, -2, 7])
+    assert data.group_names.tolist() == [-2, 7]
+    assert data.group_index.tolist() == [1, 0, 1]
+    assert data.group_embeddings.tolist() == [[2.0], [1.0]]
+
+
+def test_equal_embeddings_stay_different_contexts_unless_grouped():
+    alone = NextTokenData([[1.0], [1.0]], np.eye(2))
+    assert len(alone.group_names) == 2
+    assert len(NextTokenData([[1.0], [1.0]], np.eye(2), context_groups=[0, 0]).group_names) == 1
+
+
+# -- entropy --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_entropy_matches_scipy(name):
+    data = regimes()[name]
+    expected = data.context_probs @ entropy(data.target_probs, axis=1)
+    # a sum of at most m·V terms below one nat each
+    assert abs(data.entropy - expected) <= 100 * EPS
+
+
+def test_entropy_at_its_ends():
+    certain = NextTokenData(np.eye(3), np.eye(3))
+    assert str(certain.entropy) == "0.0"  # and not −0.0
+    uniform = NextTokenData(np.eye(3), np.full((3, 7), 1 / 7))
+    assert abs(uniform.entropy - np.log(7)) <= 4 * EPS  # one rounded logarithm, summed
+    tiny = NextTokenData([[1.0]], [[1.0, 1e-320]])  # a subnormal target probability is support
+    assert tiny.support.all()
+    assert 0 <= tiny.entropy <= 1e-317
+
+
+# -- smoothness -----------------------------------------------------------------------------------
+
+
+@given(any_problem(), st.integers(0, 99), st.sampled_from([0.0, 1.0, 10.0]))
+def test_no_curvature_exceeds_the_smoothness(data, seed, scale):
+    W = scale * np.random.default_rng(seed).standard_normal(data.shape)
+    top = np.linalg.eigvalsh(reference.hessian(W, data)).max(initial=0.0)
+    # both are eigenvalues of matrices of that size, computed to a few units roundoff per row
+    assert top <= data.smoothness * (1 + 1e-13) + 1e-300
+
+
+def test_smoothness_is_attained():
+    # Two equally likely tokens at W = 0 have a covariance of exactly diam²/4.
+    for T in (None, [[1.0, 2.0, 3.0], [-1.0, 0.0, 5.0]]):
+        data = NextTokenData([[3.0, -4.0]], [[0.5, 0.5]], token_embeddings=T)
+        top = np.linalg.eigvalsh(reference.hessian(np.zeros(data.shape), data)).max()
+        assert abs(top - data.smoothness) <= 1e-14 * top  # one product and one 4- or 6-row eigvalsh
+        diameter = np.sqrt(2) if T is None else np.sqrt(12)
+        assert abs(data.smoothness - diameter**2 / 4 * 25) <= 1e-14 * top
+
+
+def test_smoothness_of_the_linear_decoder():
+    data = t24(4, V=5, m=9, d=4)
+    h = data.context_embeddings
+    top = np.linalg.eigvalsh(h.T @ (data.context_probs[:, None] * h)).max()
+    assert abs(data.smoothness - top / 2) <= 1e-14 * top  # two routes to one 4 × 4 eigenvalue
+
+
+def test_smoothness_ignores_rows_and_tokens_that_cannot_move():
+    single = NextTokenData([[5.0], [1.0]], np.eye(2), candidate_counts=[[1, 0], [1, 1]])
+    assert abs(single.smoothness - 0.5 * 0.5) <= EPS  # the first row has nothing to choose
+    far = NextTokenData(
+        [[1.0]], [[1, 0, 0]], token_embeddings=[[0], [2], [99]], candidate_counts=[[1, 1, 0]]
+    )
+    assert abs(far.smoothness - 1.0) <= EPS  # diameter 2: token 2 is no candidate
+
+
+def test_diameters_of_a_large_vocabulary():
+    # more tokens than one block of distances holds, with the farthest pair across blocks
+    T = np.random.default_rng(5).standard_normal((1100, 3))
+    T[3], T[1099] = 10.0, -10.0
+    P = np.zeros((1, 1100))
+    P[0, 0] = 1
+    data = NextTokenData([[1.0]], P, token_embeddings=T)
+    assert (
+        abs(data.smoothness - pdist(T).max() ** 2 / 4) <= 1e-13 * data.smoothness
+    )  # a few roundings

@@ -1,0 +1,347 @@
+"""Gradient methods against textbook loops, alone and in batches; what a run records and refuses."""
+
+import numpy as np
+import pytest
+import reference
+from problems import l24, regimes, t24
+
+import ntpnb
+from ntpnb import GD, NGD, SGD, Adam, NextTokenData, descend
+from ntpnb.training.batch import ProblemBatch
+
+EPS = np.finfo(float).eps
+SAMPLE = [
+    "d < m",
+    "groups of several rows",
+    "candidates, groups, tokens",
+    "attention, cyclic",
+    "attention, one token",
+    "all embeddings zero",
+]
+
+
+def start(data, seed=0):
+    return np.random.default_rng(seed).standard_normal(data.shape)
+
+
+# -- textbook loops -------------------------------------------------------------------------------
+
+
+def plain_gd(data, W, step, steps):
+    for _ in range(steps):
+        W = W - step * reference.gradient(W, data)
+    return W
+
+
+def plain_ngd(data, W, step, steps):
+    for _ in range(steps):
+        g = reference.gradient(W, data)
+        if np.linalg.norm(g) > 0:
+            W = W - step * g / np.linalg.norm(g)
+    return W
+
+
+def plain_adam(data, W, step, steps, beta1=0.9, beta2=0.999):
+    """Kingma & Ba 2015, Algorithm 1, entry by entry."""
+    W = W.copy()
+    m, v = np.zeros(W.shape), np.zeros(W.shape)
+    for t in range(1, steps + 1):
+        g = reference.gradient(W, data)
+        for at in np.ndindex(W.shape):
+            m[at] = beta1 * m[at] + (1 - beta1) * g[at]
+            v[at] = beta2 * v[at] + (1 - beta2) * g[at] ** 2
+            m_hat, v_hat = m[at] / (1 - beta1**t), v[at] / (1 - beta2**t)
+            W[at] -= step * m_hat / (v_hat**0.5 + 1e-8)
+    return W
+
+
+METHODS = {
+    "GD": (GD(step=0.1), lambda d, W, k: plain_gd(d, W, 0.1, k)),
+    "NGD": (NGD(step=0.05), lambda d, W, k: plain_ngd(d, W, 0.05, k)),
+    "Adam": (Adam(step=0.02), lambda d, W, k: plain_adam(d, W, 0.02, k)),
+    "Adam, T24": (
+        Adam(step=0.02, beta1=0.8, beta2=0.99),
+        lambda d, W, k: plain_adam(d, W, 0.02, k, 0.8, 0.99),
+    ),
+    "Adam without memory": (
+        Adam(step=0.02, beta1=0, beta2=0),
+        lambda d, W, k: plain_adam(d, W, 0.02, k, 0, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("method", METHODS)
+def test_runs_match_textbook_loops(method, name):
+    data = regimes()[name]
+    ours, textbook = METHODS[method]
+    run = descend(data, ours, 20, init=start(data), record=[0, 1, 7, 20])
+    assert run.steps.tolist() == [0, 1, 7, 20]
+    assert run.W.shape == (4, *data.shape)
+    for k, W in zip(run.steps, run.W, strict=True):
+        # 20 steps of size at most one, in another summation order; Adam's division by small
+        # second moments magnifies rounding of tiny gradient entries
+        assert np.abs(W - textbook(data, start(data), int(k))).max() <= 1e-12
+    np.testing.assert_array_equal(run.W[0], start(data))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_many_tokens_are_trained_alike(method):
+    data = t24(12, V=40, m=5, d=4, size=(1, 30))
+    ours, textbook = METHODS[method]
+    run = descend(data, ours, 20, init=start(data), record=[20])
+    # as above
+    assert np.abs(run.W[0] - textbook(data, start(data), 20)).max() <= 1e-12
+
+
+@pytest.mark.parametrize("over", ["contexts", "sequences"])
+def test_sgd_matches_a_textbook_loop(over):
+    data = t24(3, V=4, m=5, d=3)
+    method = SGD(step=0.3, batch_size=7, seed=11, over=over)
+    run = descend(data, method, 30, init=start(data), record=range(31))
+    W, rng = start(data), np.random.default_rng([11, 0])
+    joint = (data.context_probs[:, None] * data.target_probs).T  # (V, m), as the class documents
+    law = data.context_probs if over == "contexts" else joint.ravel()
+    for k in range(31):
+        # thirty steps of size at most one
+        assert np.abs(run.W[k] - W).max() <= 1e-12
+        counts = rng.multinomial(7, law / law.sum()) / 7
+        gradient = np.zeros_like(W)
+        for j, h in enumerate(data.context_embeddings):
+            if over == "contexts":
+                weight, target = counts[j], counts[j] * data.target_probs[j]
+            else:
+                target = counts.reshape(joint.shape)[:, j]
+                weight = target.sum()
+            gradient += np.outer(weight * np.array(reference.law(W, data, j)) - target, h)
+        W = W - 0.3 * gradient
+
+
+def test_sgd_is_unbiased_and_repeats():
+    data = t24(4, V=4, m=5, d=3)
+    for over in ("contexts", "sequences"):
+        problem = ProblemBatch([data])
+        draws = SGD(step=1.0, batch_size=3, seed=5, over=over)._draws(
+            0, problem.pi[0], problem.P[0]
+        )
+        pi, target = (
+            np.mean(x, axis=0) for x in zip(*[next(draws) for _ in range(20_000)], strict=True)
+        )
+        # sixty thousand draws: five standard deviations of a frequency are below 0.011
+        assert np.abs(pi[0] - data.context_probs).max() <= 0.011
+        assert np.abs(target.T - data.context_probs[:, None] * data.target_probs).max() <= 0.011
+        runs = [descend(data, SGD(0.1, seed=s, over=over), 300).W for s in (1, 1, 2)]
+        np.testing.assert_array_equal(runs[0], runs[1])
+        assert np.abs(runs[0] - runs[2]).max() > 1e-3
+
+
+def test_adam_s_first_step_is_the_sign():
+    data = t24(5)
+    W = descend(data, Adam(step=0.1), 1).W[-1]
+    g = ntpnb.gradient(np.zeros(data.shape), data)
+    # ε / |g| is what keeps it from the sign itself
+    np.testing.assert_allclose(W, -0.1 * g / (np.abs(g) + 1e-8), rtol=1e-12)
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [m for m, _ in METHODS.values()], ids=list(METHODS))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: t24(s, V=5, m=7, d=4),
+        lambda s: t24(s, V=5, m=7, d=4, rows=1 + s % 2, candidates=s % 2 == 1),
+        lambda s: t24(s, V=4, m=5, d=6, tokens=3, candidates=s == 2),
+        lambda s: l24(s, K=6, d=5, n=7, T=4),
+    ],
+    ids=["T24", "some with counts", "token embeddings", "L24"],
+)
+def test_a_batch_is_each_problem_alone(method, make):
+    problems = [make(s) for s in range(4)]
+    init = np.stack([start(d, s) for s, d in enumerate(problems)])
+    batch = descend(problems, method, 50, init=init, record=[0, 10, 50])
+    assert batch.W.shape == (4, 3, *problems[0].shape)
+    assert batch.steps.tolist() == [0, 10, 50]
+    for i, data in enumerate(problems):
+        alone = descend(data, method, 50, init=init[i], record=[0, 10, 50])
+        # fifty steps of size at most 0.1, in another summation order
+        assert np.abs(batch.W[i] - alone.W).max() <= 1e-12
+        for field in ("loss", "excess", "norm"):
+            assert getattr(batch, field).shape == (4, 3)
+            assert np.abs(getattr(batch, field)[i] - getattr(alone, field)).max() <= 1e-12
+
+
+def test_a_batch_of_one_keeps_its_axis():
+    data = t24(6)
+    assert descend([data], GD(0.1), 3, record=[3]).W.shape == (1, 1, *data.shape)
+    assert descend((data, data), GD(0.1), 3).loss.shape == (2, 4)
+
+
+# -- what a trace holds ---------------------------------------------------------------------------
+
+
+def test_a_trace_describes_its_matrices():
+    for data in (t24(7), l24(7)):
+        run = descend(data, GD(0.2), 100)
+        np.testing.assert_array_equal(run.loss, ntpnb.cross_entropy(run.W, data))
+        np.testing.assert_array_equal(run.excess, ntpnb.excess_loss(run.W, data))
+        np.testing.assert_array_equal(run.norm, np.linalg.norm(run.W, axis=(1, 2)))
+        assert not run.W[0].any()  # the default start
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5, 1000, 10_000])
+def test_the_default_grid_is_logarithmic_with_both_ends(steps):
+    data = NextTokenData([[1.0]], [[1.0, 0.0]])
+    at = descend(data, GD(0.1), steps).steps
+    assert at[0] == 0
+    assert at[-1] == steps
+    assert (np.diff(at) > 0).all()
+    assert len(at) <= 200
+    assert at.tolist()[:5] == list(range(min(steps + 1, 5)))
+    if steps == 10_000:
+        assert len(at) > 150
+        gaps = np.diff(np.log(at[at > 100]))
+        assert gaps.max() <= 1.5 * gaps.min()  # whole numbers cannot be evenly spaced in log
+
+
+def test_a_record_may_stop_early_and_be_a_single_step():
+    data = t24(8)
+    whole = descend(data, GD(0.1), 250, record=range(251))
+    for k in (4, 230):  # before and after the scores are made anew
+        part = descend(data, GD(0.1), 250, record=[k])
+        np.testing.assert_array_equal(part.W[0], whole.W[k])
+
+
+def test_gd_reaches_a_finite_minimum_to_the_last_digits():
+    data = ntpnb.datasets.toy()
+    turned = NextTokenData(
+        data.context_embeddings * [[-1.0], [1.0], [1.0]], data.target_probs
+    )  # not separable
+    last = descend(turned, GD(0.5), 20_000, record=[20_000]).W[0]
+    # rounding of the gradient's own terms, which are of order one
+    assert np.linalg.norm(ntpnb.gradient(last, turned)) <= 1e-14
+
+
+def test_the_start_is_left_alone():
+    data = t24(9)
+    W = start(data)
+    kept = W.copy()
+    run = descend(data, GD(0.1), 5, init=W)
+    np.testing.assert_array_equal(W, kept)
+    run.W[0] = 0
+    np.testing.assert_array_equal(W, kept)
+    np.testing.assert_array_equal(
+        descend(data, GD(0.1), 2, init=W.tolist()).W, descend(data, GD(0.1), 2, init=W).W
+    )
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [0, 0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("method", [GD, NGD, Adam, SGD])
+def test_a_step_must_be_positive(method, step):
+    with pytest.raises(ValueError, match=rf"step is {step}; it must be positive and finite"):
+        method(step=step)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Adam(0.1, beta1=1.0), r"beta1 is 1.0; it must lie in \[0, 1\)"),
+        (lambda: Adam(0.1, beta2=-0.1), r"beta2 is -0.1; it must lie in \[0, 1\)"),
+        (lambda: Adam(0.1, beta2=np.nan), r"beta2 is nan; it must lie in \[0, 1\)"),
+        (lambda: Adam(0.1, epsilon=0.0), r"^epsilon is 0.0; it must be positive$"),
+        (lambda: SGD(0.1, seed=-1), r"^seed is -1; it must be a nonnegative integer"),
+        (lambda: SGD(0.1, batch_size=0), r"batch_size is 0; it must be a positive integer"),
+        (lambda: SGD(0.1, batch_size=1.5), r"batch_size is 1.5; it must be a positive integer"),
+        (lambda: SGD(0.1, over="tokens"), r"over is 'tokens'; it must be \"contexts\" or"),
+    ],
+)
+def test_a_method_must_make_sense(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_ends_of_a_method_s_ranges_are_taken():
+    assert vars(Adam(0.1, beta1=0, beta2=0.0)) == vars(Adam(0.1, 0.0, 0)) != vars(Adam(0.1))
+    assert SGD(0.1, 1, 0) == SGD(0.1)
+
+
+A = t24(0)  # W is (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (([], GD(1.0), 3), {}, r"^data is an empty list; it needs at least one problem$"),
+        (([A, t24(0, d=7)], GD(1.0), 3), {}, r"data\[1\] has W \(5, 7\) .* needs equal shapes"),
+        (([A, t24(0, m=5)], GD(1.0), 3), {}, r"target_probs \(5, 5\), data\[0\] .* equal shapes"),
+        (([A, t24(0, tokens=5)], GD(1.0), 3), {}, r"data\[1\] and data\[0\] must both have token"),
+        ((A, GD(1.0), -1), {}, r"steps is -1; it must be a nonnegative integer"),
+        ((A, GD(1.0), 2.5), {}, r"steps is 2.5; it must be a nonnegative integer"),
+        (
+            (A, GD(1.0), 3),
+            {"init": np.zeros((8, 5))},
+            r"init has shape \(8, 5\); its last two axes",
+        ),
+        (
+            (A, GD(1.0), 3),
+            {"init": np.zeros((1, 5, 8))},
+            r"init has shape \(1, 5, 8\); it needs \(5, 8",
+        ),
+        (
+            ([A], GD(1.0), 3),
+            {"init": np.zeros((5, 8))},
+            r"init has shape \(5, 8\); it needs \(1, 5, 8",
+        ),
+        (
+            (A, GD(1.0), 3),
+            {"init": np.full((5, 8), np.nan)},
+            r"init has entries that are not finite",
+        ),
+        ((A, GD(1.0), 3), {"record": []}, r"record must be increasing integers between 0 and .* 3"),
+        ((A, GD(1.0), 3), {"record": [0, 2, 1]}, r"record must be increasing integers"),
+        ((A, GD(1.0), 3), {"record": [1, 1]}, r"record must be increasing integers"),
+        ((A, GD(1.0), 3), {"record": [-1, 2]}, r"record must be increasing integers"),
+        ((A, GD(1.0), 3), {"record": [0, 4]}, r"record must be increasing integers"),
+        (
+            (A, GD(1e160), 3),
+            {"record": [0, 1, 3]},
+            r"^step is 1e\+160, too large: after 1 steps W has the entry \S+e\+159; none may be "
+            r"larger than 1e\+151$",
+        ),
+        (
+            (A, GD(1.0), 3),
+            {"record": [0.0, 1.0]},
+            r"record has dtype float64 .* flat sequence of integers",
+        ),
+    ],
+)
+def test_a_run_must_make_sense(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        descend(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"), [(None, "data"), ([None], "data"), ([A, None], r"data\[1\]")]
+)
+def test_data_of_another_type_are_named(data, name):
+    with pytest.raises(TypeError, match=rf"^{name} is of type NoneType; NextTokenData is needed"):
+        descend(data, GD(1.0), 3)
+
+
+def test_a_method_of_another_type_is_named():
+    with pytest.raises(
+        TypeError, match=r"^method is of type float; one of GD, NGD, Adam or SGD is"
+    ):
+        descend(A, 0.1, 3)
+
+
+def test_a_step_that_overflows_before_the_first_is_refused_in_words():
+    data = ntpnb.NextTokenData([[1e39]], [[0.3, 0.7]])
+    with np.errstate(all="raise"):
+        assert not ntpnb.descend(data, ntpnb.GD(1e250), 0).W.any()
+        with pytest.raises(ValueError, match="too large: after 1 steps"):
+            ntpnb.descend(data, ntpnb.GD(1e250), 1)

@@ -1,0 +1,160 @@
+"""What theory and floating point ask of every gradient run."""
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import any_problem, changed, doubled, regimes, renamed, rotated, t24
+
+import ntpnb
+from ntpnb import GD, NGD, NextTokenData, descend
+
+EPS = np.finfo(float).eps
+
+
+def start(data, seed=0):
+    return np.random.default_rng(seed).standard_normal(data.shape)
+
+
+# -- theory that every run must obey --------------------------------------------------------------
+
+
+@given(any_problem(), st.floats(0.05, 1.0), st.integers(0, 99))
+def test_descent_lemma(data, fraction, seed):
+    """CE(W₊) ≤ CE(W) − η(1 − ηL/2)‖∇‖² for steps up to 1/L (T24 Lemma 2, L24 Lemma 5)."""
+    if data.smoothness == 0:
+        return
+    step = fraction / data.smoothness
+    run = descend(data, GD(step), 10, init=start(data, seed), record=range(11))
+    slopes = ntpnb.gradient(run.W[:-1], data)
+    drop = step * (1 - fraction / 2) * (slopes**2).sum((1, 2))
+    # the rounding of a loss of that size
+    assert (run.loss[1:] <= run.loss[:-1] - drop + 100 * EPS * (1 + run.loss[:-1])).all()
+
+
+@given(any_problem(), st.integers(0, 99), st.sampled_from([GD(0.1), NGD(0.05)]))
+def test_runs_stay_in_the_span_of_all_pairs(data, seed, method):
+    """Gradients are combinations of (t_i − t_j) hᵀ; what is orthogonal to all never moves."""
+    W = start(data, seed)
+    moved = (descend(data, method, 10, init=W).W[-1] - W).ravel()
+    pairs = reference.equal_pairs(data) + reference.strict_pairs(data)
+    rows = reference.pair_matrices(data, pairs, unit=True)
+    _, s, Vt = np.linalg.svd(rows, full_matrices=False) if len(rows) else (0, np.zeros(0), rows)
+    Vt = Vt[s > 1e-9]
+    # ten steps of size at most one
+    assert np.abs(moved - Vt.T @ (Vt @ moved)).max() <= 1e-12 * (1 + np.abs(moved).max())
+
+
+@given(any_problem(), st.integers(0, 99))
+def test_gd_commutes_with_rotation_permutation_splitting_and_scale(data, seed):
+    rng = np.random.default_rng(seed)
+    W = rng.standard_normal(data.shape)
+    Q = np.linalg.qr(rng.standard_normal((data.shape[1], data.shape[1])))[0]
+    tokens = rng.permutation(data.vocab_size)
+    order = tokens if data.token_embeddings is None else np.arange(data.shape[0])
+    step = 1 / max(data.smoothness, 1e-3)
+
+    def last(d, init, size=1.0):
+        return descend(d, GD(step * size), 5, init=init).W[-1]
+
+    end = last(data, W)
+    close = {"rtol": 0, "atol": 1e-10 * (1 + np.abs(end).max())}  # five contracting steps
+    np.testing.assert_allclose(last(rotated(data, Q), W @ Q), end @ Q, **close)
+    np.testing.assert_allclose(last(renamed(data, tokens), W[order]), end[order], **close)
+    np.testing.assert_allclose(last(doubled(data), W), end, **close)
+    for c in (1e-8, 1e8):  # W → W/c needs steps 1/c² as long
+        scaled = changed(data, context_embeddings=c * data.context_embeddings)
+        np.testing.assert_allclose(c * last(scaled, W / c, c**-2), end, **close)
+
+
+def test_gd_keeps_column_sums_of_the_linear_decoder():
+    data = t24(10)
+    W = start(data)
+    run = descend(data, GD(0.5), 2000, init=W)
+    # 1ᵀ∇ = 0: two thousand updates of entries near ten, each rounded
+    assert np.abs(run.W.sum(1) - W.sum(0)).max() <= 1e-12
+
+
+# -- normalized gradient descent ------------------------------------------------------------------
+
+
+def test_every_normalized_step_has_the_same_length():
+    data = t24(11)
+    run = descend(data, NGD(0.1), 200, init=start(data), record=range(201))
+    lengths = np.linalg.norm(np.diff(run.W, axis=0), axis=(1, 2))
+    assert np.abs(lengths - 0.1).max() <= 1e-14  # rounding of entries near ten
+
+
+def test_a_zero_gradient_is_a_zero_step():
+    still = [
+        t24(12, zero=6),
+        NextTokenData([[1.0, 2.0]], [[1.0]]),
+        NextTokenData([[3.0]], [[0, 1]], candidate_counts=[[0, 2]]),
+        NextTokenData([[3.0]], [[0.5, 0.5]]),  # at its minimum from the start
+    ]
+    for data in still:
+        W = np.zeros(data.shape)
+        run = descend(data, NGD(0.1), 5, init=W)
+        np.testing.assert_array_equal(run.W, np.zeros((len(run.steps), *data.shape)))
+    # and in a batch the others move on
+    pair = [NextTokenData([[3.0]], [[0.5, 0.5]]), NextTokenData([[3.0]], [[1.0, 0.0]])]
+    run = descend(pair, NGD(0.1), 5)
+    assert run.norm[0].tolist() == [0.0] * 6
+    assert abs(run.norm[1, -1] - 0.5) <= 1e-15
+
+
+# a finite minimum, which steps of length one overshoot for ever: gradients stay large
+BESIDE = NextTokenData(np.eye(3), [[0.6, 0.3, 0.1], [0.1, 0.6, 0.3], [0.3, 0.1, 0.6]])
+
+
+@pytest.mark.parametrize("others", [[], [BESIDE]], ids=["alone", "beside a large one"])
+def test_normalized_descent_keeps_its_direction_when_the_gradient_is_tiny(others):
+    """Orthonormal one-hot contexts: by symmetry W_k is a multiple of I − 1/3 for ever.
+
+    The losses pass 1e-16, where q − p cancels, and 1e-154, where squares underflow.
+    """
+    run = descend([NextTokenData(np.eye(3), np.eye(3)), *others], NGD(1.0), 1000)
+    direction = np.eye(3) - 1 / 3
+    expected = run.steps[:, None, None] * direction / np.linalg.norm(direction)
+    assert run.excess[0, -1] < 1e-300
+    assert (run.excess[1:] > 1e-3).all()
+    # one rounding of entries below 1000 in each of 1000 steps
+    assert np.abs(run.W[0] - expected).max() <= 1e-11
+
+
+# -- large scores ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4, 1e8])
+@pytest.mark.parametrize(
+    "name", ["d < m", "groups of several rows", "candidates, groups, tokens", "attention, cyclic"]
+)
+def test_large_scores_neither_overflow_nor_mislead(name, scale):
+    data = regimes()[name]
+    W = scale * np.stack([start(data, seed) for seed in range(3)])
+    for init in (W[:1], W):
+        run = descend([data] * len(init), GD(1.0), 1, init=init)
+        expected = init - ntpnb.gradient(init, data)
+        # the step rounds W; scores of that size shift probabilities by their own rounding
+        assert np.abs(run.W[:, -1] - expected).max() <= 1e-12 * scale
+
+
+@pytest.mark.parametrize("level", [-1e3, -1e6])
+def test_scores_that_are_all_low_still_have_a_softmax(level):
+    data = NextTokenData([[1.0]], [[0.5, 0.3, 0.2]])
+    W = level + np.array([[0.5], [-0.25], [1.0]])
+    moved = W - descend(data, GD(1.0), 1, init=W).W[-1]
+    np.testing.assert_allclose(
+        moved, reference.gradient(W, data), atol=-2 * EPS * level
+    )  # W's rounding
+
+
+def test_tokens_that_are_no_candidates_may_score_highest():
+    data = NextTokenData([[1.0]], [[1, 0, 0]], candidate_counts=[[1, 2, 0]])
+    for top in (10.0, 1e3, 1e6):
+        W = np.array([[0.5], [-0.25], [top]])
+        moved = W - descend(data, GD(1.0), 1, init=W).W[-1]
+        np.testing.assert_allclose(
+            moved, reference.gradient(W, data), atol=2 * EPS * top
+        )  # W's rounding

@@ -1,0 +1,120 @@
+"""Tiny losses and gradients against 400-digit arithmetic."""
+
+import mpmath
+import numpy as np
+import pytest
+from problems import t24
+
+import ntpnb
+from ntpnb import NextTokenData
+from ntpnb.problem.loss import _phi, logits
+
+EPS = np.finfo(float).eps
+
+
+def exact_excess(W, data):
+    """CE − H at exactly these doubles, with 400 digits."""
+    mpf = mpmath.mpf
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    C = np.ones_like(data.target_probs) if data.candidate_counts is None else data.candidate_counts
+    total = mpf(0)
+    with mpmath.workdps(400):
+        M = mpmath.matrix(T.tolist()) * mpmath.matrix(W.tolist())
+        S = M * mpmath.matrix(data.context_embeddings.T.tolist())
+        for j, pi in enumerate(data.context_probs):
+            mass = mpmath.fsum(mpf(c) * mpmath.exp(S[v, j]) for v, c in enumerate(C[j]) if c > 0)
+            p = [mpf(x) for x in data.target_probs[j].tolist()]
+            norm = mpmath.fsum(p)  # the stored doubles sum to one up to rounding; divide that out
+            for v, x in enumerate(p):
+                if x > 0:
+                    q = mpf(C[j, v]) * mpmath.exp(S[v, j]) / mass
+                    total += mpf(float(pi)) * x / norm * (mpmath.log(x / norm) - mpmath.log(q))
+        return total
+
+
+def separated(data, margin):
+    """Scores exactly ``margin`` for the target and 0 elsewhere, for one-hot contexts."""
+    return margin * data.target_probs.T
+
+
+@pytest.mark.parametrize("exponent", [1, 8, 16, 30, 100, 200])
+def test_tiny_excess_keeps_its_digits_when_one_token_is_right(exponent):
+    """DESIGN Sec. 3: relative accuracy 1e-8 down to 1e-200 when S = 1."""
+    rng = np.random.default_rng(exponent)
+    m, V = 6, 5
+    data = NextTokenData(
+        np.linalg.qr(rng.standard_normal((m, m)))[0], np.eye(V)[rng.integers(0, V, m)]
+    )
+    direction = data.target_probs.T @ data.context_embeddings
+    noise = 0.1 * rng.standard_normal(data.shape)
+    W = (exponent * np.log(10) + np.log(V)) * direction + noise
+    value = ntpnb.excess_loss(W, data)
+    expected = exact_excess(W, data)
+    assert 10.0 ** (-exponent - 2) < expected < 10.0 ** (-exponent + 2)
+    # scores near 460 are rounded at 1e-13, and the excess is their exponential
+    assert abs(value - expected) <= 1e-11 * expected
+
+
+@pytest.mark.parametrize("exponent", [3, 12, 60, 200])
+def test_tiny_excess_of_attention(exponent):
+    # tokens 0 above 1 above 2, each sequence with its own last token
+    E = np.eye(4)
+    data = NextTokenData.from_attention(E, [(0, 1, 2), (1, 0, 0, 3)], [0, 1])
+    W = np.zeros((4, 4))
+    W[:, 2] = [2.3 * exponent, 0.1, -0.2, 0.0]
+    W[:, 3] = [0.0, 2.3 * exponent, 0.3, -0.1]
+    value, expected = ntpnb.excess_loss(W, data), exact_excess(W, data)
+    assert abs(value - expected) <= 1e-11 * expected  # scores near 460, as above
+
+
+@pytest.mark.parametrize("margin", [2.0, 20.0, 60.0, 400.0])
+def test_excess_with_wide_supports_stops_at_the_rounding_of_the_scores(margin):
+    """With S > 1 the law inside the support is met to rounding only: a floor, shown as one."""
+    data = t24(5, V=6, m=5, d=7, size=(2, 4))
+    finite = ntpnb.finite_part(data)
+    centred = data.support / data.support.sum(1, keepdims=True) - 1 / data.vocab_size
+    direction = finite.subspace.reject(np.linalg.lstsq(data.context_embeddings, centred)[0].T)
+    W = finite.W + margin * direction
+    value, expected = ntpnb.excess_loss(W, data), exact_excess(W, data)
+    # an error ε in a score moves δ by ε, and δ²/2 by δε + ε²/2
+    error = 20 * EPS * (1 + np.abs(logits(W, data)).max())
+    tolerance = 1e-11 * expected + error * mpmath.sqrt(2 * expected) + error**2
+    assert abs(value - expected) <= tolerance
+    if margin == 400.0:
+        # what is left is δ² of the rounded W and scores: near 1e-28, not the e^{-100} of the gaps
+        assert 1e-34 < expected < 1e-25
+        assert value < 1e-25
+
+
+@pytest.mark.parametrize("x", [1e-150, 1e-12, 1e-6, 0.01, 0.299, 0.301, 3.0, 300.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_phi_keeps_its_digits(x, sign):
+    with mpmath.workdps(400):
+        expected = mpmath.exp(mpmath.mpf(sign * x)) - 1 - mpmath.mpf(sign * x)
+    # the series to its last bits; from 0.3 on the difference loses a factor below ten
+    assert abs(_phi(sign * x) - expected) <= 10 * EPS * expected
+
+
+def test_tiny_excess_at_a_subnormal_and_beyond():
+    data = NextTokenData(np.eye(2), np.eye(2))
+    for margin in (740.0, 800.0):
+        value = ntpnb.excess_loss(separated(data, margin), data)
+        # below 1e-308 doubles lose digits one by one, and below 5e-324 there is only zero
+        assert abs(value - float(mpmath.exp(-margin))) <= 2 * 5e-324
+
+
+@pytest.mark.parametrize("gap", [1.0, 30.0, 45.0, 200.0, 600.0])
+def test_tiny_gradient_keeps_its_digits_when_one_token_is_right(gap):
+    """q − p at the target is minus the others' sum, also where q rounds to one."""
+    data = NextTokenData([[1.0, 2.0]], [[0.0, 1.0, 0.0]])
+    W = gap * np.outer([0.0, 1.0, 0.0], [0.2, 0.4]) + np.array([[0.0, 0.0], [0, 0], [0.5, 0]])
+    with mpmath.workdps(400):
+        score = [mpmath.fdot(w, [1, 2]) for w in W.tolist()]
+        q = [mpmath.exp(s) / mpmath.fsum(map(mpmath.exp, score)) for s in score]
+        expected = [[(a - b) * h for h in (1, 2)] for a, b in zip(q, (0, 1, 0), strict=True)]
+        expected = np.array([[float(x) for x in row] for row in expected])
+    # scores up to 600 are rounded at 1e-13, and the gradient is their exponential
+    np.testing.assert_allclose(ntpnb.gradient(W, data), expected, rtol=1e-12)
+    moves = ntpnb.descend(data, ntpnb.GD(step=1.0), 1, init=W)
+    near = W - expected  # what one step gives; the step itself rounds W
+    np.testing.assert_allclose(moves.W[-1], near, rtol=2 * EPS)

@@ -1,0 +1,174 @@
+"""The finite part where a closed form exists, and what "compatible" means."""
+
+import mpmath
+import numpy as np
+import pytest
+import reference
+from problems import l24, t24
+
+import ntpnb
+from ntpnb import NextTokenData
+from ntpnb.tied.finite import finite_part
+
+# -- closed forms ---------------------------------------------------------------------------------
+
+
+def test_toy():
+    """The smallest solution of T24's Eq. (4) for the toy, by 50-digit least squares."""
+    data = ntpnb.datasets.toy()
+    fin = finite_part(data)
+    pairs = reference.equal_pairs(data)
+    with mpmath.workdps(50):
+        A = mpmath.matrix(reference.pair_matrices(data, [x for x in pairs if x[1] < x[2]]).tolist())
+        # of three tied tokens two differences are independent: drop every third, (j, 2nd, 3rd)
+        keep = [0, 1, 3, 4, 6, 7]
+        A = mpmath.matrix([[A[k, i] for i in range(A.cols)] for k in keep])
+        P = data.target_probs
+        kept = [[x for x in pairs if x[1] < x[2]][k] for k in keep]
+        y = mpmath.matrix(
+            [mpmath.log(mpmath.mpf(P[g, i]) / mpmath.mpf(P[g, j])) for g, i, j in kept]
+        )
+        W = A.T * mpmath.lu_solve(A * A.T, y)
+        expected = np.array([float(x) for x in W]).reshape(5, 2)
+    assert np.abs(fin.W - expected).max() <= 1e-14  # six equations with a condition number near 3
+    assert abs(np.linalg.norm(fin.W) - 2.1990) <= 5e-5  # METHODS Sec. 2 gives four decimals
+    assert fin.compatible
+    assert fin.residual <= 1e-14  # log-odds of size one, as above
+    assert fin.gradient_norm <= 1e-15
+
+
+def test_three_sequences_by_hand():
+    """Of three sequences of tokens 0 and 1, two go on with 1: log-odds log 2, split evenly."""
+    E = np.eye(3)
+    data = NextTokenData.from_attention(E, [(0, 1, 2), (1, 0, 2), (1, 0, 2)], [0, 1, 1])
+    fin = finite_part(data)
+    expected = np.zeros((3, 3))
+    expected[:2, 2] = [-np.log(2) / 2, np.log(2) / 2]
+    assert np.abs(fin.W - expected).max() <= 1e-15  # one logarithm, halved
+    assert not fin.compatible
+    assert fin.subspace.dim == 1
+    assert fin.residual == 0.0  # one-hot laws have no in-support log-odds
+
+
+def test_one_context_is_the_centred_log_law():
+    p, h = np.array([0.5, 0.3, 0.2, 0.0]), np.array([3.0, -4.0])
+    fin = finite_part(NextTokenData([h], [p]))
+    centred = np.zeros(4)
+    centred[:3] = np.log(p[:3]) - np.log(p[:3]).mean()
+    assert np.abs(fin.W - np.outer(centred, h) / 25).max() <= 1e-15  # entries below one half
+    assert fin.compatible
+
+
+def test_candidate_counts_shift_the_log_odds():
+    data = NextTokenData([[2.0]], [[0.5, 0.5, 0]], candidate_counts=[[3, 1, 7]])
+    fin = finite_part(data)
+    gap = -np.log(3) / 2  # 3 e^{2 w₀} = e^{2 w₁}
+    assert np.abs(fin.W - [[gap / 2], [-gap / 2], [0]]).max() <= 1e-15
+    assert fin.compatible
+
+
+def test_orthonormal_contexts_decouple():
+    data = t24(3, V=6, m=5, d=5, size=(1, 4))
+    data = NextTokenData(np.eye(5), data.target_probs, data.context_probs)
+    fin = finite_part(data)
+    expected = np.zeros(data.shape)
+    for j, p in enumerate(data.target_probs):
+        S = p > 0
+        expected[S, j] = np.log(p[S]) - np.log(p[S]).mean()
+    assert np.abs(fin.W - expected).max() <= 1e-14  # logarithms of size ten at most
+    assert fin.compatible
+
+
+def test_uniform_laws_need_nothing():
+    data = t24(4, size=(2, 4))
+    uniform = data.support / data.support.sum(1, keepdims=True)
+    fin = finite_part(NextTokenData(data.context_embeddings, uniform, data.context_probs))
+    assert np.abs(fin.W).max() <= 1e-14
+    assert fin.compatible
+
+
+def test_no_ties_give_exactly_zero():
+    for data in (t24(5, size=1), l24(6, cyclic=False), t24(7, V=1, size=1), t24(8, zero=6)):
+        fin = finite_part(data)
+        assert fin.subspace.dim == 0
+        assert not fin.W.any()
+    assert finite_part(t24(5, size=1)).compatible
+    assert finite_part(l24(6, cyclic=False)).compatible
+
+
+# -- parallel contexts ----------------------------------------------------------------------------
+
+
+def test_equal_contexts_with_different_laws_meet_in_the_middle():
+    """Not compatible: the residual says by how much, and the minimiser fits the average law."""
+    p, r, weight = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.2, 0.6]), 0.25
+    data = NextTokenData([[1.0, 1.0]] * 2, [p, r], [weight, 1 - weight])
+    fin = finite_part(data)
+    mean = np.log(weight * p + (1 - weight) * r)
+    expected = np.outer(mean - mean.mean(), [0.5, 0.5])
+    assert np.abs(fin.W - expected).max() <= 1e-14  # Newton to rounding; entries of size one
+    assert not fin.compatible
+    missed = [np.ptp(mean - np.log(law)) for law in (p, r)]
+    assert abs(fin.residual - max(missed)) <= 1e-13
+    assert fin.gradient_norm <= 1e-14
+
+
+def test_parallel_contexts_with_different_laws_have_a_finite_minimiser():
+    # log-odds x of context 1 and 2x of context 2: a monotone equation in one unknown
+    a, b = 0.8, 0.4
+    data = NextTokenData([[1.0], [2.0]], [[a, 1 - a], [b, 1 - b]])
+    fin = finite_part(data)
+
+    def slope(x):
+        return (1 / (1 + mpmath.exp(-x)) - a) + 2 * (1 / (1 + mpmath.exp(-2 * x)) - b)
+
+    with mpmath.workdps(30):
+        x = float(mpmath.findroot(slope, 0.1))
+    assert np.abs(fin.W - [[x / 2], [-x / 2]]).max() <= 1e-15 * 4
+    assert not fin.compatible
+    logit = np.log([a / (1 - a), b / (1 - b)])
+    assert abs(fin.residual - np.abs(np.array([x, 2 * x]) - logit).max()) <= 1e-14
+
+
+def test_parallel_contexts_with_matching_laws_are_compatible():
+    law = np.array([0.8, 0.2])
+    double = law**2 / (law**2).sum()  # twice the log-odds for twice the embedding
+    fin = finite_part(NextTokenData([[1.0, 1.0], [2.0, 2.0]], [law, double]))
+    assert fin.compatible
+    assert fin.residual <= 1e-14
+
+
+@pytest.mark.parametrize(("off", "compatible"), [(1e-10, True), (1e-6, False)])
+def test_compatible_means_log_odds_met_to_1e_8(off, compatible):
+    p = np.array([0.8, 0.2])
+    fin = finite_part(NextTokenData([[1.0], [1.0]], [p, [0.8 + off, 0.2 - off]]))
+    assert fin.compatible is compatible
+    # each law misses the mean by half of off·(1/p₀ + 1/p₁), or all of it falls on one
+    assert 0.4 * off * 6.25 <= fin.residual <= 1.1 * off * 6.25
+
+
+def test_more_dimensions_than_contexts_are_always_compatible():
+    """T24 Lemma 1, first half: independent embeddings meet any laws."""
+    for seed in range(20):
+        fin = finite_part(t24(seed, V=6, m=5, d=5 + seed % 4, size=(1, 5)))
+        assert fin.compatible
+        assert fin.residual <= 1e-11  # five Gaussians: condition numbers up to 1e3 in 20 draws
+
+
+def test_in_a_group_only_equal_laws_are_compatible():
+    E = [[1.0, 2.0]] * 2
+    same = [[0.5, 0.3, 0.2]] * 2
+    assert finite_part(NextTokenData(E, same, context_groups=[0, 0])).compatible
+    other = [[0.5, 0.3, 0.2], [0.5, 0.2, 0.3]]
+    assert not finite_part(NextTokenData(E, other, context_groups=[0, 0])).compatible
+    # {0, 1} and {1, 2} tie all three, and neither row gives the third token its due
+    chained = [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]
+    fin = finite_part(NextTokenData(E, chained, context_groups=[0, 0]))
+    assert not fin.compatible
+    assert fin.subspace.dim == 2
+
+
+def test_attention_is_compatible_only_without_cycles():
+    for seed in range(10):
+        assert not finite_part(l24(seed, n=10, cyclic=True)).compatible
+        assert finite_part(l24(seed, n=10, T=3, cyclic=False)).compatible

@@ -1,0 +1,388 @@
+"""Every public function at the edges: lengths, angles, probabilities and sizes.
+
+The oracles are invariances, for which no reference values are needed: embeddings ``c h`` score
+alike at ``W/c``, rotations turn W, new names permute it, and a context that is listed twice with
+half its probability changes nothing.
+"""
+
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+
+import numpy as np
+import problems
+import pytest
+from jupyter_server import PEAK_UNIT
+
+import ntpnb
+from ntpnb import GD, NextTokenData, NotSeparableError, attention, datasets
+
+RADII, LOG_TIMES, LOG_MULTIPLIERS = [0.5, 5.0, 100.0], [0.0, 5.0, 50.0, 1000.0], [2.0, -5.0, -80.0]
+SMALL = {
+    "T24": problems.t24(0),
+    "T24, wide supports": problems.t24(3, V=4, m=4, d=4, size=(2, 4)),
+    "V = 2": problems.t24(17, V=2, m=3, d=4, size=(1, 2)),
+    "m = 1": problems.t24(15, m=1, size=3),
+    "d = 1": problems.t24(4, d=1, m=1),
+    "S = V on some contexts": problems.changed(
+        problems.t24(31, V=4, m=4),
+        target_probs=np.array([[1, 0, 0, 0], [1, 1, 1, 1], [0, 2, 2, 0], [4, 3, 2, 1.0]])
+        / np.array([[1], [4], [4], [10]]),
+    ),
+    "attention": problems.l24(23, cyclic=False),
+    "attention, cyclic": problems.l24(24, n=6, K=5, d=8, cyclic=True),
+    "ties in margins": NextTokenData(np.eye(3), np.eye(3)),
+}
+each = pytest.mark.parametrize("data", SMALL.values(), ids=list(SMALL))
+
+
+@cache
+def usual(data):
+    return answers(data)
+
+
+def answers(data, c=1.0):
+    """What the package says of data whose embeddings were multiplied by ``c``, in units of W."""
+    L = data.smoothness
+    W = np.random.default_rng(5).standard_normal(data.shape) / c
+    finite, svm = ntpnb.finite_part(data), ntpnb.max_margin(data)
+    run = ntpnb.descend(data, GD(0.5 / L), 50)
+    path = ntpnb.regularization_path(data, np.array(RADII) * svm.norm)
+    ridge = ntpnb.ridge_path(data, np.array(LOG_MULTIPLIERS) + 2 * np.log(c))
+    flow = ntpnb.gradient_flow(data, np.array(LOG_TIMES) - np.log(L))
+    assert ntpnb.is_separable(data)
+    assert finite.compatible in (True, False)
+    return {
+        "smoothness": L / c**2,
+        "cross_entropy": ntpnb.cross_entropy(W, data),
+        "excess_loss": ntpnb.excess_loss(W, data),
+        "gradient": ntpnb.gradient(W, data) / c,
+        "project": ntpnb.equal_subspace(data).project(W) * c,
+        "dim": float(finite.subspace.dim),
+        "finite_part": finite.W * c,
+        "max_margin": svm.W * c,
+        "norm": svm.norm * c,
+        "descend": run.W[-1] * c,
+        "descend's excess": run.excess,
+        "path": path.W * c,
+        "path's log λ": path.log_multiplier - 2 * np.log(c),
+        "path's excess": path.excess,
+        "ridge": ridge.W * c,
+        "flow": flow.W * c,
+        "flow's excess": flow.excess,
+        "flow's angle": flow.compare(finite, svm).angle,
+    }
+
+
+def agree(found, wanted, *, turn=lambda W: W, within=1e-6, but=()):
+    matrices = ["gradient", "project", "finite_part", "max_margin", "descend"]
+    matrices += ["path", "ridge", "flow"]
+    for name in set(wanted) - set(but):
+        a, b = found[name], wanted[name]
+        b = turn(b) if name in matrices else b
+        # the integrator's tolerance is 1e-8 a step; everything else is exact to rounding times
+        # the condition of these small problems
+        size = np.abs(b).max() if name in matrices else np.abs(b)
+        assert (np.abs(a - b) <= within * size + 1e-12).all(), f"{name}: {a} instead of {b}"
+
+
+@each
+@pytest.mark.parametrize("c", [1e-6, 1e6])
+def test_scale_of_contexts(data, c):
+    H = data.context_embeddings
+    scaled = problems.changed(data, context_embeddings=c * H)
+    agree(answers(scaled, c), usual(data))
+
+
+@pytest.mark.parametrize("c", [1e-6, 1e6])
+def test_scale_of_tokens(c):
+    data = SMALL["attention, cyclic"]
+    scaled = problems.changed(data, token_embeddings=c * data.token_embeddings)
+    agree(answers(scaled, c), usual(data))
+
+
+@each
+def test_rotation(data):
+    q = data.shape[1]
+    Q = np.linalg.qr(np.random.default_rng(7).standard_normal((q, q)))[0]
+    turned = problems.rotated(data, Q)
+    wanted = usual(data)
+    but = ["cross_entropy", "excess_loss", "gradient", "project"]  # at another W
+    agree(answers(turned), wanted, turn=lambda W: W @ Q, but=but)
+    W = np.random.default_rng(5).standard_normal(data.shape)
+    assert ntpnb.excess_loss(W @ Q, turned) == pytest.approx(ntpnb.excess_loss(W, data), rel=1e-12)
+
+
+@each
+def test_names_of_tokens(data):
+    order = np.random.default_rng(8).permutation(data.vocab_size)
+    rows = order if data.token_embeddings is None else slice(None)
+    but = ["cross_entropy", "excess_loss", "gradient", "project"]
+    agree(
+        answers(problems.renamed(data, order)), usual(data), turn=lambda W: W[..., rows, :], but=but
+    )
+
+
+@each
+def test_order_and_copies_of_contexts(data):
+    wanted = usual(data)
+    m = len(data.context_probs)
+    agree(answers(problems.rearranged(data, np.arange(m)[::-1])), wanted)
+    agree(answers(problems.doubled(data)), wanted)
+
+
+@pytest.mark.parametrize("angle", [1e-4, 1e-6, 1e-8])
+def test_nearly_parallel_contexts(angle):
+    # Two contexts that ask for the same token: W^mm meets both at a margin of about one, whatever
+    # the angle. A third, orthogonal one ties two tokens.
+    H = [[1.0, 0.0, 0.0], [np.cos(angle), np.sin(angle), 0.0], [0.0, 0.0, 1.0]]
+    data = NextTokenData(H, [[1, 0, 0], [1, 0, 0], [0, 0.5, 0.5]])
+    svm, finite = ntpnb.max_margin(data), ntpnb.finite_part(data)
+    alone = ntpnb.max_margin(NextTokenData([H[0], H[2]], [[1, 0, 0], [0, 0.5, 0.5]]))
+    assert svm.norm == pytest.approx(alone.norm, rel=angle)
+    assert finite.compatible
+    assert ntpnb.is_separable(data)
+    path = ntpnb.regularization_path(data, [1.0, 100 * svm.norm])
+    assert path.residual.max() <= 1e-10
+    flow = ntpnb.gradient_flow(data, [10.0, 1e5])
+    assert flow.compare(finite, svm).angle[-1] <= 1e-3
+    F = ntpnb.equal_subspace(NextTokenData(H, [[0.5, 0.5, 0], [0.4, 0.6, 0], [0, 0.5, 0.5]]))
+    W = np.random.default_rng(0).standard_normal((3, 3))
+    assert F.dim == len(F.basis) == 3
+    np.testing.assert_allclose(F.project(F.project(W)), F.project(W), rtol=0, atol=1e-12)
+
+
+def solution_or_undecided(data):
+    """The max-margin solution, or None where the solver says that it could not decide."""
+    try:
+        return ntpnb.max_margin(data)
+    except ntpnb.ConvergenceError as error:
+        undecided = error
+    assert undecided.residual >= 0, undecided  # false for nan
+    return None
+
+
+@pytest.mark.parametrize("angle", [1e-4, 1e-6, 1e-8])
+def test_nearly_parallel_contexts_that_disagree(angle):
+    # The difference of the contexts decides, so that ‖W^mm‖ is about 1/angle. The answer is that,
+    # or that it could not be found; never a refusal, for a W exists.
+    data = NextTokenData([[1.0, 0.0], [np.cos(angle), np.sin(angle)]], [[1, 0], [0, 1]])
+    if (svm := solution_or_undecided(data)) is not None:
+        # two pairs (1, −1) h with margins 1 and −1: w h_0 = 1, w h_1 = −1, w ≈ (1, −2/angle)
+        assert svm.norm == pytest.approx(np.hypot(1, 2 / angle) / np.sqrt(2), rel=1e-4)
+
+
+def test_an_answer_whose_sum_of_pairs_lost_its_digits_is_not_returned():
+    # Parallel to 1e-5, on both sides: multipliers of 5e13 sum to a W of 1e7, so that nine digits
+    # of its margins are left. Either more of them are found, or that is said.
+    H = [[-0.34904, -0.829834, -0.333741], [-0.332553, -0.830672, -0.334901]]
+    T = [[2.711189591, 1.889032136, 0.174773840], [-2.711166701, -1.889011110, -0.174769919]]
+    data = NextTokenData(
+        [*H, [0.34021465971, 0.82742932454, 0.33408280015]],
+        [[0, 0, 1], [1, 0, 0], [0, 0, 1]],
+        token_embeddings=[*T, [-2.711141301, -1.889024366, -0.174775868]],
+    )
+    for solver in ("auto", "active-set", "interior-point", "nnls"):
+        try:
+            assert ntpnb.max_margin(data, solver).kkt_residual <= 1e-10
+        except ntpnb.ConvergenceError as error:
+            undecided = error
+    assert undecided.residual > 1e-10
+
+
+def test_small_multipliers_are_no_certificate():
+    # At angles of 1e-5 three independent contexts are separable; multipliers that shrink towards
+    # zero, until their sum of pairs underflows, must not pass for a proof of the contrary.
+    h = np.array([0.125730, -0.132104, 0.640422, 0.104900, -0.535669])
+    for seed in range(20):
+        H = h + 1e-5 * np.random.default_rng(seed).standard_normal((3, 5))
+        H[1:] *= -1
+        data = NextTokenData(H, [[0, 0, 1]] * 3, context_groups=[2, -1, -4])
+        assert ntpnb.is_separable(data)
+        if (svm := solution_or_undecided(data)) is not None:
+            assert svm.kkt_residual <= 1e-9
+
+
+def test_long_weights_do_not_excuse_a_missed_margin():
+    # Almost parallel contexts, of lengths up to 300: with ‖W‖ of ten million, a residual relative
+    # to both would take a margin of 0.6 for one.
+    H = [[-1.5919483768838153e-03, -1.3157245349111233e-03, 4.4718691532524848e-05]]
+    H += [[2.2790883913169170e-02, 1.8833384255830241e-02, -6.4474824855568135e-04]]
+    H += [[4.0310548503129562, 3.3312104690970608, -0.11412963845717861]]
+    H += [[-244.08955032800415, -201.74368821589692, 6.8482349858440577]]
+    H += [[1.0251848243410053e-03, 8.4721290245202442e-04, -2.8842611338464656e-05]]
+    P = np.array([[1, 0, 0, 1, 1], [1, 0, 1, 0, 1], [0, 0, 1, 0, 0], [1, 0, 0, 0, 0]])
+    data = NextTokenData(H, (P / P.sum(1, keepdims=True))[[0, 1, 2, 3, 1]])
+    with suppress(NotSeparableError, ntpnb.ConvergenceError):
+        assert ntpnb.max_margin(data).min_margin >= 0.9
+
+
+@pytest.mark.parametrize("tiny", [1e-30, 1e-100, 1e-300])
+def test_tiny_target_probabilities(tiny):
+    data = NextTokenData(np.eye(2, 3), [[1 - tiny, tiny, 0], [0, 0.5, 0.5]])
+    finite, svm = ntpnb.finite_part(data), ntpnb.max_margin(data)
+    assert finite.compatible
+    np.testing.assert_allclose(finite.W[0, 0] - finite.W[1, 0], -np.log(tiny), rtol=1e-12)
+    assert data.entropy == pytest.approx(np.log(2) / 2, rel=1e-12)
+    assert 0 <= ntpnb.excess_loss(finite.W, data) < 10
+    assert svm.kkt_residual <= 1e-10
+    for trace in (
+        ntpnb.regularization_path(data, [1.0, 1e3, 1e5]),
+        ntpnb.descend(data, GD(1.0), 100),
+    ):
+        assert np.isfinite(trace.W).all()
+        assert (trace.excess >= 0).all()
+
+
+@pytest.mark.parametrize("tiny", [1e-30, 1e-100, 1e-300])
+def test_tiny_context_probabilities(tiny):
+    # Neither W^mm nor the limit of training on compatible data knows how often a context occurs.
+    P = [[1, 0, 0], [0.25, 0.75, 0], [0, 0.5, 0.5]]
+    H = np.random.default_rng(3).standard_normal((3, 3))
+    data, usual = NextTokenData(H, P, [tiny, 0.5, 0.5]), NextTokenData(H, P)
+    np.testing.assert_allclose(ntpnb.max_margin(data).W, ntpnb.max_margin(usual).W, rtol=1e-12)
+    finite = ntpnb.finite_part(data)
+    np.testing.assert_allclose(finite.W, ntpnb.finite_part(usual).W, rtol=0, atol=1e-12)
+    path = ntpnb.regularization_path(data, [1.0, 1e6])
+    assert path.compare(finite, ntpnb.max_margin(data)).angle[-1] <= 1e-2
+    flow = ntpnb.gradient_flow(data, [0.0, 1e6])
+    assert flow.compare(finite, ntpnb.max_margin(data)).angle[-1] <= 1e-2
+    assert np.isfinite(ntpnb.next_order_term(data)).all()
+
+
+def test_sequence_pairs_too_rare_for_floats_are_named():
+    with pytest.raises(
+        ValueError, match=r"context_probs\[0\] · target_probs\[0, 1\] is 1e-200 · 1"
+    ):
+        NextTokenData(np.eye(2), [[1, 1e-200], [0.5, 0.5]], [1e-200, 1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"context_embeddings": 1e200 * np.eye(3)},
+            r"context_embeddings\[0\] has the largest entry",
+        ),
+        ({"token_embeddings": 1e-99 * np.eye(3)}, r"token_embeddings\[0\] has the largest entry"),
+        (
+            {"candidate_counts": np.full((3, 3), 1e40)},
+            r"candidate_counts\[0, 0\] is 1e\+40; counts",
+        ),
+        ({"context_embeddings": [[1j, 0], [0, 1], [1, 1]]}, "context_embeddings is not a rectan"),
+        (
+            {"context_groups": np.array([2**63, 1, 2], dtype=np.uint64)},
+            "it must be a flat sequence",
+        ),
+    ],
+)
+def test_arguments_beyond_floats_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        problems.changed(SMALL["ties in margins"], **changes)
+
+
+@pytest.mark.parametrize("c", [1e-40, 1e-13, 1e13, 1e40])
+def test_a_context_at_zero_is_refused_at_every_scale(c):
+    data = NextTokenData([[0.0], [c]], [[1, 0], [0, 1]])
+    with pytest.raises(NotSeparableError):
+        ntpnb.max_margin(data)
+    assert not ntpnb.is_separable(data)
+
+
+@pytest.mark.parametrize("c", [1e-20, 1e-6, 1.0, 1e6])
+def test_contradictions_are_refused_at_every_scale_of_tokens(c):
+    T = c * np.array([[4.1], [10.4], [-1.3]])
+    data = NextTokenData([[-2.0]] * 3, np.eye(3), None, T)
+    with pytest.raises(NotSeparableError):
+        ntpnb.max_margin(data)
+    assert not ntpnb.is_separable(data)
+
+
+def test_equal_tokens_and_opposite_contexts_are_not_separable():
+    assert not ntpnb.is_separable(NextTokenData([[0.1]], [[1, 0]], None, [[2.0], [2.0]]))
+    opposite = NextTokenData([[0.1257302210933933], [-0.1321048632913019]], [[0, 1], [0, 1]])
+    assert not ntpnb.is_separable(opposite)
+
+
+def test_a_step_that_overflows_is_named():
+    data = datasets.toy()
+    with pytest.raises(ValueError, match=r"step is 1e\+250, too large: after 1 steps W has"):
+        ntpnb.descend(data, GD(1e250), 1)
+    with pytest.raises(TypeError, match="method is SGD"):
+        attention.descend_head(datasets.figure2(), attention.squared, ntpnb.SGD(0.1), 1)
+
+
+LARGE = """
+import resource
+import numpy as np
+from ntpnb import GD, NextTokenData, descend, finite_part, max_margin
+
+rng = np.random.default_rng(1)
+V, m, q = 10_000, 12, 16
+P = np.zeros((m, V))
+for row in P:
+    row[rng.integers(0, V, 3)] = rng.random(3)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+data = NextTokenData(rng.standard_normal((m, q)), P / P.sum(1, keepdims=True))
+run = descend(data, GD(1 / data.smoothness), 20, record=[0, 20])
+assert run.excess[-1] < run.excess[0]
+assert finite_part(data).compatible
+assert max_margin(data).kkt_residual <= 1e-10
+
+tokens = rng.permutation(V)[:60].reshape(20, 3)  # two sequences to a context: no two levels
+labels, count = np.zeros((20, V)), np.zeros((20, V))
+np.put_along_axis(labels, tokens[:, :1], 1.0, axis=1)
+np.put_along_axis(count, tokens, 1.0, axis=1)
+count[1::2] += labels[::2]
+data = NextTokenData(
+    np.repeat(rng.standard_normal((10, q)), 2, axis=0),
+    labels,
+    candidate_counts=count,
+    context_groups=np.arange(20) // 2,
+)
+for solver in ("active-set", "fista"):
+    assert max_margin(data, solver).kkt_residual <= 1e-10
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_ten_thousand_tokens_with_small_supports():
+    command = [sys.executable, "-W", "error", "-c", LARGE]
+    printed = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=300
+    ).stdout
+    # W has 160 000 entries and the table of pairs 120 000, of 8 bytes each: room for some dozens of
+    # copies, and for nothing of size V², the least of which is 800 MB.
+    assert float(printed) / PEAK_UNIT < 146
+
+
+def test_a_flow_that_rounding_stops_ends_with_an_error():
+    data = problems.l24(28, n=12, norms=6, cyclic=True)
+    with pytest.raises(ntpnb.ConvergenceError, match=r"came to log t = .* and no further"):
+        ntpnb.gradient_flow(data, [0.0, 1e4])
+
+
+def test_ties_slower_than_rounding():
+    data = NextTokenData([[0.1]], [[1e-50, 1.0]])
+    flow = ntpnb.gradient_flow(data, [0.0, 10.0])
+    assert np.isfinite(flow.W).all()
+    assert (np.diff(flow.excess) <= 0).all()
+
+
+def test_subspace_counts_and_spans_alike_at_small_angles():
+    rng = np.random.default_rng(4)
+    for angle in 10.0 ** -np.arange(1, 12):
+        H = rng.choice([-1, 1], (5, 1)) * (rng.standard_normal(2) + angle * rng.random((5, 2)))
+        P = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1], [0, 0, 1], [0, 1, 1]])
+        F = ntpnb.equal_subspace(NextTokenData(H, P / P.sum(1, keepdims=True)))
+        assert len(F.basis) == F.dim
+
+
+def test_next_order_term_with_odds_far_apart():
+    H = np.array([[0.13, -0.13, 0.64], [0.10, -0.54, 0.36]])
+    data = NextTokenData(H, [[0, 0, 1], [1, 0, 1.3e-115]])
+    tilde, svm = ntpnb.next_order_term(data), ntpnb.max_margin(data)
+    path = ntpnb.ridge_path(data, [-1e4])
+    R = -path.log_multiplier[0]
+    assert np.abs(path.W[0] - (R - np.log(R)) * svm.W - tilde).max() <= 1e-2 * np.abs(tilde).max()

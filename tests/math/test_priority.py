@@ -1,0 +1,182 @@
+"""Token-priority graphs against the transitive closure of all edges the papers define."""
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from problems import any_problem, regimes, t24
+
+import ntpnb
+from ntpnb import NextTokenData
+
+
+def closure(order, V):
+    """{group: (ties, priorities)}, each (V, V) bool, that the reduced relations imply."""
+    implied = {}
+    for g in order.groups.tolist():
+        equal = [(i, j) for name, i, j in order.equal.tolist() if name == g]
+        strict = [(i, j) for name, i, j in order.strict.tolist() if name == g]
+        R = np.zeros((V, V), dtype=bool)
+        for i, j in [*equal, *[(j, i) for i, j in equal], *strict]:
+            R[i, j] = True
+        for k in range(V):
+            R |= R[:, k : k + 1] & R[k : k + 1, :]
+        np.fill_diagonal(R, False)
+        implied[g] = R & R.T, R & ~R.T
+    return implied
+
+
+def check_order(data):
+    order = ntpnb.token_priority(data)
+    V = data.vocab_size
+    implied, brute = closure(order, V), reference.reachable(data)
+    assert sorted(implied) == sorted(brute) == order.groups.tolist()
+    for at, g in enumerate(order.groups.tolist()):
+        R = brute[g] & ~np.eye(V, dtype=bool)
+        ties, priorities = implied[g]
+        np.testing.assert_array_equal(ties, R & R.T)
+        np.testing.assert_array_equal(priorities, R & ~R.T)
+        label = order.components[at]
+        rows = data.context_groups == g
+        np.testing.assert_array_equal(label >= 0, data.candidates[rows].any(0))
+        assert (label[label < 0] == -1).all()
+        same = (label[:, None] == label) & (label >= 0)[:, None] & ~np.eye(V, dtype=bool)
+        np.testing.assert_array_equal(same, R & R.T)
+    # reduced: one representative, the smallest token, for each component; no pair twice
+    components = [set(row[row >= 0].tolist()) for row in order.components]
+    named = sum(map(len, components))
+    assert named == len(set().union(*components))  # labels of different groups differ
+    assert len(order.equal) == (order.components >= 0).sum() - named
+    smallest = {}
+    for g, row in zip(order.groups.tolist(), order.components.tolist(), strict=True):
+        for token, label in enumerate(row):
+            smallest.setdefault((g, label), token)
+    position = {g: i for i, g in enumerate(order.groups.tolist())}
+    for g, i, j in order.equal.tolist():
+        assert i == smallest[g, order.components[position[g], j]] < j
+    for g, i, j in order.strict.tolist():
+        for token in (i, j):
+            assert token == smallest[g, order.components[position[g], token]]
+    for pairs in (order.equal, order.strict):
+        assert pairs.shape == (len(pairs), 3)
+        assert pairs.dtype == np.int64
+        assert len({tuple(row) for row in pairs.tolist()}) == len(pairs)
+        assert [order.groups[k] for k in order.positions(pairs)] == pairs[:, 0].tolist()
+    k, i, j = order.pairs
+    together = np.column_stack([order.groups[k], i, j])
+    np.testing.assert_array_equal(together, np.concatenate([order.equal, order.strict]))
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_order_is_the_closure_of_all_edges(name):
+    check_order(regimes()[name])
+
+
+@given(any_problem())
+def test_order_of_any_problem(data):
+    check_order(data)
+
+
+@given(any_problem())
+def test_the_closure_agrees_with_pairs_as_lists(data):
+    """The two slow readings that other tests use, against each other."""
+    ties, priorities = set(reference.equal_pairs(data)), set(reference.strict_pairs(data))
+    assert not ties & priorities
+    assert all((g, j, i) in ties for g, i, j in ties)
+    assert not any((g, j, i) in priorities for g, i, j in priorities)
+
+
+def test_supports_are_the_components_of_the_linear_decoder():
+    """DESIGN Sec. 1: T24's supports are the SCCs, and each beats every other token."""
+    data = t24(1, V=7, m=20, d=3, size=(1, 7))
+    order = ntpnb.token_priority(data)
+    for j, support in enumerate(data.support):
+        label = order.components[j]
+        assert len(set(label[support])) == 1
+        assert len(set(label[~support])) == (~support).sum()
+        anchor = support.argmax()
+        pairs = order.strict[order.strict[:, 0] == j, 1:]
+        expected = [(anchor, v) for v in np.flatnonzero(~support)]
+        assert sorted(map(tuple, pairs)) == expected
+        ties = order.equal[order.equal[:, 0] == j, 1:]
+        assert sorted(map(tuple, ties)) == [(anchor, z) for z in np.flatnonzero(support)[1:]]
+
+
+def test_figure_2_of_the_attention_paper():
+    order = ntpnb.token_priority(ntpnb.datasets.figure2())
+    assert order.groups.tolist() == [0, 1]
+    first, second = order.components
+    assert len(set(first.tolist())) == 4
+    assert len(set(second[:3].tolist())) == 1
+    assert second[3] not in second[:3]
+    priorities = closure(order, 4)
+    rank = [2, 1, 3, 0]  # 3 ⇒ 2 ⇒ 4 ⇒ 1 in the paper's numbers
+    beats = np.zeros((4, 4), dtype=bool)
+    for a in range(4):
+        beats[rank[a], rank[a + 1 :]] = True
+    np.testing.assert_array_equal(priorities[0][1], beats)
+    assert np.argwhere(priorities[1][1]).tolist() == [[0, 3], [1, 3], [2, 3]]
+
+
+def test_two_rows_of_a_group_chain_their_orders():
+    E = np.eye(4)
+    chain = NextTokenData.from_attention(E, [(0, 1, 3), (1, 2, 3), (2, 3)], [0, 1, 2])
+    implied = closure(ntpnb.token_priority(chain), 4)[3]
+    assert not implied[0].any()
+    assert implied[1].sum() == 6  # 0 ⇒ 1 ⇒ 2 ⇒ 3, closed
+    cycle = NextTokenData.from_attention(E, [(0, 1, 3), (1, 2, 3), (2, 0, 3)], [0, 1, 2])
+    order = ntpnb.token_priority(cycle)
+    assert order.equal.tolist() == [[3, 0, 1], [3, 0, 2]]
+    assert order.strict.tolist() == [[3, 0, 3]]
+
+
+def test_groups_do_not_mix():
+    E = np.eye(3)
+    data = NextTokenData.from_attention(E, [(0, 1, 2), (1, 0, 2, 0)], [0, 1])
+    order = ntpnb.token_priority(data)
+    assert not len(order.equal)
+    assert order.groups.tolist() == [0, 2]
+
+
+def test_data_without_any_pair():
+    for data in (
+        NextTokenData([[1.0], [2.0]], [[1.0], [1.0]]),
+        NextTokenData([[1.0]], [[0, 1, 0]], candidate_counts=[[0, 3, 0]]),
+        NextTokenData.from_attention(np.eye(2), [(1, 1)], [1]),
+    ):
+        order = ntpnb.token_priority(data)
+        assert order.equal.shape == order.strict.shape == (0, 3)
+
+
+def test_data_of_another_type_are_named():
+    with pytest.raises(TypeError, match=r"^data is of type ndarray; NextTokenData is needed"):
+        ntpnb.token_priority(t24(0).target_probs)
+
+
+@given(any_problem())
+def test_renaming_groups_and_permuting_tokens_renames_the_order(data):
+    rng = np.random.default_rng(0)
+    V = data.vocab_size
+    tokens = rng.permutation(V)
+    data_moved = NextTokenData(
+        data.context_embeddings,
+        data.target_probs[:, tokens],
+        data.context_probs,
+        None if data.token_embeddings is None else data.token_embeddings[tokens],
+        None if data.candidate_counts is None else data.candidate_counts[:, tokens],
+        5 - 3 * data.context_groups,
+    )
+    before = closure(ntpnb.token_priority(data), V)
+    after = closure(ntpnb.token_priority(data_moved), V)
+    for g, relations in before.items():
+        for a, b in zip(relations, after[5 - 3 * g], strict=True):
+            np.testing.assert_array_equal(a[np.ix_(tokens, tokens)], b)
+
+
+def test_a_large_vocabulary_needs_no_pairs_of_tokens():
+    V = 100_000  # V² booleans would be 10 GB
+    P = np.zeros((3, V))
+    P[:, [1, 5, V - 1]] = 1 / 3
+    order = ntpnb.token_priority(NextTokenData(np.eye(3), P))
+    assert len(order.equal) == 6
+    assert len(order.strict) == 3 * (V - 3)

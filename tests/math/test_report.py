@@ -1,0 +1,356 @@
+"""The report on one's own data: every number of it against another way to the same number."""
+
+import dataclasses
+import importlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from problems import any_problem, l24, regimes, t24
+
+import ntpnb
+from ntpnb import datasets
+from ntpnb.training.late_time import USED, next_order
+
+module = importlib.import_module(
+    "ntpnb.reporting.analysis"
+)  # the name ntpnb.report is the function
+
+TEXT = "The cat sat on the mat, and the dog sat on the rug; and the cat saw the dog."
+
+
+def trials(kind, number=2):
+    return datasets.attention_trials(number, kind).data
+
+
+PROBLEMS = {
+    "toy": datasets.toy(),
+    "decoder, 5 tokens": datasets.overparameterized(1, 5, 4, 6, 2),
+    "decoder, 8 tokens": datasets.overparameterized(2, 8, 10, 12, 3),
+    "decoder, one-hot": datasets.overparameterized(3, 4, 8, 10, 1),
+    "figure 2": datasets.figure2(),
+    "acyclic": trials("acyclic")[0],
+    "acyclic, another": trials("acyclic")[1],
+    "cyclic": trials("cyclic")[0],
+    "cyclic, another": trials("cyclic")[1],
+}
+
+
+@pytest.fixture
+def no_flow(monkeypatch):
+    monkeypatch.setattr(module, "FLOW_UP_TO", -1)
+
+
+# -- what is decided ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_every_regime_is_reported(name):
+    data = regimes()[name]
+    found = ntpnb.report(data)
+    assert found.separable == ntpnb.is_separable(data)
+    assert found.compatible == ntpnb.finite_part(data).compatible
+    text = str(found)
+    assert ("not separable" in text) == (not found.separable)
+    assert ("not compatible" in text) == (not found.compatible)
+    assert f"entropy {data.entropy:.4g} nats" in text
+    going = found.separable and len(found.order.strict) > 0
+    assert ("W^mm" in text.replace("no W^mm", "")) == going
+    assert (found.law is not None) == going
+    followed = name != "attention, norms over six decades"  # its ties settle over many decades
+    assert (found.flow is not None) == (going and followed)
+    if going:
+        assert found.margin == 1 / ntpnb.max_margin(data).norm
+    assert "nan" not in text
+    assert max(map(len, text.splitlines())) < 80  # or the page would scroll
+
+
+@settings(max_examples=40)
+@given(any_problem())
+def test_heaviest_pairs_are_the_multipliers_or_the_certificate(data):
+    found = ntpnb.report(data)
+    if not len(found.order.strict):
+        assert found.pairs == []
+        assert found.margin == (np.inf if found.separable else 0)
+        return
+    shares = [pair.share for pair in found.pairs]
+    assert abs(sum(shares) - 1) < 1e-6
+    weights = found.refusal.certificate if found.svm is None else found.svm.multipliers
+    whole = weights / weights.sum()
+    heavy = sorted(np.flatnonzero(whole > USED), key=lambda k: -float(f"{whole[k]:.2g}"))
+    assert shares == whole[heavy].tolist()  # by what the summary prints, then as the order has them
+    # Each pair is one of the order: winners and losers are whole ties of a row of that context.
+    for pair in found.pairs:
+        rows = np.flatnonzero(data.context_groups == pair.context)
+        assert data.support[np.ix_(rows, pair.winners)].any()
+        assert data.candidates[np.ix_(rows, pair.losers)].any()
+        assert not set(pair.winners) & set(pair.losers)
+    # Their weighted sum is W^mm up to scale, or nothing, outside the ties.
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    h = dict(zip(data.group_names.tolist(), data.group_embeddings, strict=True))
+    terms = [s * np.outer(T[i[0]] - T[j[0]], h[g]) for s, g, i, j in found.pairs]
+    total = found.finite.subspace.reject(sum(terms))
+    size = sum(map(np.linalg.norm, terms))
+    expected = found.svm.W / found.svm.norm**2 if found.separable else np.zeros(data.shape)
+    assert np.linalg.norm(total - expected) <= 1e-6 * size
+
+
+def test_a_contradiction_is_named():
+    """Two contexts in one direction want opposite winners; a third is free."""
+    data = ntpnb.NextTokenData(
+        [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    )
+    found = ntpnb.report(data, words=["yes", "no"])
+    assert not found.separable
+    assert found.margin == 0
+    assert [(p.context, p.winners, p.losers) for p in found.pairs] == [
+        (0, (0,), (1,)),
+        (1, (1,), (0,)),
+    ]
+    np.testing.assert_allclose([p.share for p in found.pairs], [2 / 3, 1 / 3], atol=1e-9)
+    assert "2 of 3 ordered pairs, in 2 contexts, contradict" in str(found)
+    assert "yes > no, after context 0" in str(found)
+    assert np.isnan(found.log10_steps(10))
+
+
+def test_undecided_is_said_and_not_hidden(monkeypatch):
+    def give_up(data):
+        raise ntpnb.ConvergenceError("undecided: it came to 1e-3", 1e-3)
+
+    monkeypatch.setattr(module, "max_margin", give_up)
+    found = ntpnb.report(datasets.toy())
+    assert found.separable is None
+    assert found.margin is None
+    assert found.pairs == []
+    assert "separable or not: undecided: it came to 1e-3" in str(found)
+
+
+def test_incompatible_data_are_said_to_be():
+    # equal embeddings, different log-odds
+    data = ntpnb.NextTokenData([[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]])
+    found = ntpnb.report(data)
+    assert not found.compatible
+    assert found.separable
+    assert "not compatible" in str(found)
+
+
+def test_nothing_ordered():
+    found = ntpnb.report(ntpnb.NextTokenData([[1.0]], [[0.3, 0.7]]))
+    assert found.separable
+    assert found.margin == np.inf
+    assert "nothing is ordered" in str(found)
+
+
+# -- how many steps -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_gradient_descent_takes_the_predicted_number_of_steps(name):
+    """Within a quarter or two steps: the first steps of size 1/L cut the flow's corners."""
+    data = PROBLEMS[name]
+    found = ntpnb.report(data)
+    last = 5000
+    run = ntpnb.descend(data, ntpnb.GD(found.step), last, record=np.arange(1, last + 1))
+    angle = np.degrees(run.compare(found.finite, found.svm).angle)
+    met = 0
+    for degrees in (45, 30, 20, 15, 10):
+        late = np.flatnonzero(~(angle <= degrees))
+        needed = run.steps[late[-1] + 1] if len(late) and late[-1] + 1 < last else 1
+        predicted = 10 ** found.log10_steps(degrees)
+        if predicted > 0.8 * last:
+            assert not len(late) or late[-1] > 0.6 * last
+            continue
+        assert abs(needed - predicted) <= max(2, 0.25 * predicted)
+        met += 1
+    assert met >= 3
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_small_steps_follow_the_prediction_closely(name):
+    """A tenth of 1/L: the error is of first order in the step, so a tenth of the one above."""
+    data = PROBLEMS[name]
+    found = ntpnb.report(data)
+    last = 5000
+    run = ntpnb.descend(data, ntpnb.GD(found.step / 10), last, record=np.arange(1, last + 1))
+    angle = np.degrees(run.compare(found.finite, found.svm).angle)
+    for degrees in (45, 30, 20, 15, 10):
+        late = np.flatnonzero(~(angle <= degrees))
+        predicted = 10 * 10 ** found.log10_steps(degrees)
+        if len(late) and 10 < predicted < 0.9 * last:
+            assert abs(run.steps[late[-1]] + 1 - predicted) <= max(2, 0.025 * predicted)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_late_law_continues_the_flow(name):
+    """A flow ten times as long in logarithms, read directly, says the same."""
+    data = PROBLEMS[name]
+    found = ntpnb.report(data)
+    times = np.append(found.flow.log_times, np.geomspace(1.1e5, 1e6, 50))
+    flow = ntpnb.gradient_flow(data, times)
+    longer = dataclasses.replace(
+        found, flow=flow, angle=flow.compare(found.finite, found.svm).angle
+    )
+    for log_time in (2e5, 8e5):
+        degrees = np.degrees(np.arctan(found.law[0] / log_time))
+        assert longer.log10_steps(degrees) == pytest.approx(found.log10_steps(degrees), rel=1e-3)
+
+
+def separable_problems():
+    """Of both papers, each with a direction to go."""
+    found = [t24(seed) for seed in range(12)] + [l24(seed, n=3) for seed in range(12)]
+    found += [*trials("acyclic", 6), *trials("cyclic", 6)]
+    return [d for d in found if ntpnb.is_separable(d) and len(ntpnb.token_priority(d).strict)]
+
+
+def test_without_a_flow_the_constant_is_the_next_order_term():
+    """One solve with the margin problem's factors against Newton's method of `next_order_term`."""
+    problems, worst = separable_problems(), 0.0
+    assert len(problems) >= 20
+    for data in problems:
+        order, finite, svm = ntpnb.token_priority(data), ntpnb.finite_part(data), None
+        svm = ntpnb.max_margin(data)
+        constant = next_order(data, order, finite, svm)
+        expected = ntpnb.next_order_term(data)
+        worst = max(worst, np.linalg.norm(constant - expected) / np.linalg.norm(expected))
+    assert worst < 1e-8
+
+
+def test_without_a_flow_the_law_is_a_lower_bound_in_the_limit(monkeypatch):
+    """Pairs that are nearly tight delay the limit, to less than a hundredth of a degree here."""
+    problems = separable_problems()
+    exact = [ntpnb.report(data).log10_steps(0.01) for data in problems]
+    monkeypatch.setattr(module, "FLOW_UP_TO", -1)
+    bound = [ntpnb.report(data).log10_steps(0.01) for data in problems]
+    assert len(problems) >= 20
+    assert max(b / e for b, e in zip(bound, exact, strict=True)) < 1.0001
+
+
+def test_without_a_flow_only_the_late_angle_is_promised(no_flow):
+    found = ntpnb.report(datasets.toy())
+    assert found.flow is None
+    assert found.angle is None
+    assert "by the late law" in str(found)
+    assert "30°" not in str(found)
+    assert found.log10_steps(1) == pytest.approx(25.47, abs=0.05)  # the toy's flow gives it too
+
+
+def test_without_a_flow_and_without_unique_multipliers_nothing_is_promised(no_flow):
+    """Two contexts with one embedding and the same next token share their multiplier at will."""
+    data = ntpnb.NextTokenData(
+        [[1.0, 0.3], [1.0, 0.3], [0.2, 1.0]], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [0.6, 0.3, 0.1]
+    )
+    found = ntpnb.report(data)
+    assert found.separable
+    assert found.law is None
+    assert np.isnan(found.log10_steps(1))
+    assert "not known" in str(found)
+
+
+@pytest.mark.parametrize("degrees", [0, -3, 90, 200])
+def test_angles_without_a_meaning_are_refused(degrees):
+    with pytest.raises(ValueError, match="between 0 and 90"):
+        ntpnb.report(datasets.toy()).log10_steps(degrees)
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_text_is_counted(length):
+    found = ntpnb.report(TEXT, context_length=length)
+    words = TEXT.lower().replace(",", "").replace(";", "").replace(".", "").split()
+    assert list(found.words) == sorted(set(words))
+    follow = {}
+    for i in range(len(words) - length):
+        follow.setdefault(tuple(words[i : i + length]), []).append(words[i + length])
+    data = found.data
+    named = [tuple(found.words[v] for v in context) for context in data.contexts]
+    assert named == list(follow)
+    for row, context in enumerate(named):
+        for v, word in enumerate(found.words):
+            share = follow[context].count(word) / len(follow[context])
+            assert data.target_probs[row, v] == pytest.approx(share)
+    assert data.shape == (len(found.words), len(follow))
+    assert found.compatible  # T24 Lemma 1: as many dimensions as contexts
+    assert found.separable
+    assert "drawn at random" in str(found)
+
+
+def test_seed_and_dimension_of_a_text():
+    first, again, other = (ntpnb.report(TEXT, seed=s).data.context_embeddings for s in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).min() > 0
+    tight = ntpnb.report(TEXT, context_length=1, dim=3)
+    assert tight.data.shape[1] == 3
+    assert not tight.separable
+
+
+def test_words_beyond_ascii_and_apostrophes():
+    assert ntpnb.report("Où l'été n'était plus, où 3 x_y", context_length=1).words == (
+        "l'été",
+        "n'était",
+        "où",
+        "plus",
+        "x",
+        "y",
+    )
+
+
+def test_many_tied_tokens_are_cut_short():
+    data = ntpnb.NextTokenData([[1.0]], [[0.2] * 5 + [0.0]])
+    assert "0 = 1 = 2 = 3 = … > 5" in str(ntpnb.report(data))
+
+
+# -- errors, figures, cost ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "error", "message"),
+    [
+        ("two words", {}, ValueError, "2 words; at least context_length \\+ 1 = 3"),
+        ("", {"context_length": 1}, ValueError, "0 words"),
+        (TEXT, {"context_length": 0}, ValueError, "context_length is 0"),
+        (datasets.toy(), {"words": ["a"]}, ValueError, "1 entries; the vocabulary has 5"),
+        ([[1.0]], {}, TypeError, "list; NextTokenData or str"),
+        (None, {}, TypeError, "NoneType"),
+    ],
+)
+def test_wrong_arguments_are_explained(data, options, error, message):
+    with pytest.raises(error, match=message):
+        ntpnb.report(data, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "panels"),
+    [(datasets.toy(), 4), (t24(2, m=14, d=4), 2), (ntpnb.NextTokenData([[1.0]], [[0.3, 0.7]]), 2)],
+)
+def test_figure(data, panels):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    fig = ntpnb.report(data).plot()
+    assert len(fig.axes) == panels
+    fig.draw_without_rendering()
+    mpl.pyplot.close(fig)
+
+
+def test_figure_without_a_flow(no_flow):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    found = ntpnb.report(datasets.toy())
+    fig = found.plot()
+    [line] = fig.axes[2].lines
+    assert len(fig.axes) == 3
+    assert line.get_xdata()[-1] == found.log10_steps(1)
+    mpl.pyplot.close(fig)
+
+
+def test_a_printed_report_needs_no_matplotlib():
+    code = (
+        "import sys, ntpnb; str(ntpnb.report(ntpnb.datasets.toy())); "
+        "assert 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

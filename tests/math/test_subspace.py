@@ -1,0 +1,315 @@
+"""The tied subspace against dense linear algebra over the generators of all pairs."""
+
+import mpmath
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import any_problem, changed, doubled, l24, regimes, renamed, rotated, t24
+
+import ntpnb
+from ntpnb import NextTokenData
+from ntpnb.problem.order import token_priority
+from ntpnb.tied import subspace
+from ntpnb.tied.subspace import equal_subspace
+
+
+def check_subspace(data, tolerance):
+    F = ntpnb.equal_subspace(data)
+    dense = reference.equal_basis(data)
+    assert F.dim == len(dense)
+    W = np.random.default_rng(1).standard_normal((2, 3, *data.shape))
+    flat = W.reshape(2, 3, -1)
+    expected = (flat @ dense.T @ dense).reshape(W.shape)
+    assert np.abs(F.project(W) - expected).max() <= tolerance
+    assert np.abs(F.reject(W) - (W - expected)).max() <= tolerance
+    basis = F.basis
+    assert basis.shape == (F.dim, *data.shape)
+    flat = basis.reshape(F.dim, dense.shape[1])
+    assert np.abs(flat @ flat.T - np.eye(F.dim)).max(initial=0) <= 1e-13  # a factor of one SVD
+    assert np.abs(flat - flat @ dense.T @ dense).max(initial=0) <= tolerance
+
+
+# With generic embeddings the Gram matrices of these sizes have condition numbers up to 1e3, and
+# both routes lose that many of 16 digits. Norms do not matter: each route normalises.
+GENERIC = 1e-12
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_dimension_and_projection_match_a_dense_svd(name):
+    check_subspace(regimes()[name], GENERIC)
+
+
+@given(any_problem() | any_problem(norms=6))
+def test_any_subspace_matches_a_dense_svd(data):
+    # nearly dependent draws do occur among random ones: three more digits
+    check_subspace(data, 1e3 * GENERIC)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_norms_over_eight_decades_cost_no_digits(seed):
+    K, d = [(6, 8), (8, 3), (5, 5), (7, 6)][seed % 4]
+    check_subspace(l24(seed, K=K, d=d, n=12, norms=8, cyclic=True), GENERIC)
+    check_subspace(t24(seed, m=K + 3, d=d, size=(2, 4), norms=8), GENERIC)
+
+
+def test_duplicated_tokens_and_contexts():
+    E = np.random.default_rng(4).standard_normal((5, 4))
+    E[3], E[4] = E[1], -2 * E[0]
+    cycle = [(0, 1, 2), (1, 3, 0, 2), (3, 0, 1, 2)]
+    data = NextTokenData.from_attention(E, cycle, [0, 1, 3])
+    check_subspace(data, GENERIC)
+    assert ntpnb.equal_subspace(data).dim == 1  # tokens 1 and 3 coincide
+    cycle = [(0, 4), (4, 0, 4), (1, 0), (0, 1, 3, 0), (3, 1, 0)]
+    check_subspace(NextTokenData.from_attention(E, cycle, [0, 4, 1, 0, 3]), GENERIC)
+    twice = NextTokenData([[1.0, 2.0]] * 3, [[0.5, 0.5, 0], [0.2, 0.8, 0], [0, 0.5, 0.5]])
+    check_subspace(twice, GENERIC)
+    assert ntpnb.equal_subspace(twice).dim == 2
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("written", [False, True])
+def test_nearly_parallel_contexts_are_independent(gap, written):
+    H = [[1.0, 0, 0], [1.0, gap, 0]]
+    P = [[0.5, 0.5, 0], [0.3, 0.3, 0.4]]
+    data = NextTokenData(H, P, token_embeddings=np.eye(3) if written else None)
+    F = ntpnb.equal_subspace(data)
+    assert F.dim == 3
+    # e1−e2 with both contexts spans two coordinates; e1+e2−2e3 goes with the second one only
+    W = np.random.default_rng(2).standard_normal(data.shape)
+    a, b = np.array([1, -1, 0]) / np.sqrt(2), np.array([1, 1, -2]) / np.sqrt(6)
+    h = np.array([1.0, gap, 0]) / np.hypot(1, gap)
+    expected = np.outer(a, a @ W * [1, 1, 0]) + np.outer(b, b @ W @ h * h)
+    # a gap of that size costs its share of the digits, and not its square
+    assert np.abs(F.project(W) - expected).max() <= 1e-14 / gap
+
+
+def nearly_parallel(gap):
+    """Four contexts in the plane, so that common scores are bound, two of them nearly parallel."""
+    P = [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5]]
+    return NextTokenData([[1, 0], [1, gap], [0, 1], [1, 2]], P)
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_nearly_parallel_contexts_in_too_few_dimensions(gap):
+    data = nearly_parallel(gap)
+    F = ntpnb.equal_subspace(data)
+    assert F.dim == 4
+    W = np.random.default_rng(0).standard_normal(data.shape)
+    with mpmath.workdps(60):
+        M = mpmath.matrix(reference.pair_matrices(data, reference.equal_pairs(data)[::2]).tolist())
+        # all ties are pairs here, so every second of them is a basis
+        coefficients = mpmath.lu_solve(M * M.T, M * mpmath.matrix(W.ravel().tolist()))
+        expected = np.array([float(x) for x in M.T * coefficients]).reshape(data.shape)
+    assert np.abs(F.project(W) - expected).max() <= 1e-14 / gap  # as above
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_fit_between_nearly_parallel_contexts(gap):
+    data = nearly_parallel(gap)
+    rng = np.random.default_rng(1)
+    W, shifts = rng.standard_normal(data.shape), rng.standard_normal((4, 1))
+    F = ntpnb.equal_subspace(data)
+    # a common score of a context's tokens must not count; the gap costs its share of the digits
+    # where the score is found, and again where the rows are
+    found = F.fit(data.context_embeddings @ W.T + shifts)
+    assert np.abs(found - F.project(W)).max() <= 1e-14 / gap**2
+
+
+def test_parallel_contexts_are_one_direction():
+    data = NextTokenData([[1.0, 2.0], [-3.0, -6.0]], [[0.5, 0.5, 0], [0.2, 0.8, 0]])
+    assert ntpnb.equal_subspace(data).dim == 1
+
+
+@given(any_problem(norms=2), st.integers(0, 99))
+def test_projection_is_one(data, seed):
+    F = ntpnb.equal_subspace(data)
+    rng = np.random.default_rng(seed)
+    W, U = rng.standard_normal((2, *data.shape))
+    inside = F.project(W)
+    size = np.linalg.norm(W)
+    assert np.linalg.norm(F.project(inside) - inside) <= 1e-12 * size  # project twice
+    assert abs(np.vdot(inside, F.reject(W))) <= 1e-12 * size**2
+    assert abs(np.vdot(inside, U) - np.vdot(W, F.project(U))) <= 1e-10 * size * np.linalg.norm(U)
+    pairs = reference.pair_matrices(data, reference.equal_pairs(data), unit=True)
+    missed = pairs @ F.reject(W).ravel()
+    # every generator is orthogonal to what is left; ill-conditioned draws lose some digits
+    assert np.abs(missed).max(initial=0) <= 1e-9 * size
+
+
+@given(any_problem(), st.integers(0, 99))
+def test_rotation_permutation_scaling_and_splitting(data, seed):
+    rng = np.random.default_rng(seed)
+    W = rng.standard_normal(data.shape)
+    Q = np.linalg.qr(rng.standard_normal((data.shape[1], data.shape[1])))[0]
+    tokens, groups = rng.permutation(data.vocab_size), len(data.group_names)
+    order = tokens if data.token_embeddings is None else np.arange(data.shape[0])
+    # a scale for each group, and a negative one too: the span stays
+    scale = (rng.uniform(0.01, 100, groups) * rng.choice([-1, 1], groups))[data.group_index]
+    scaled = changed(data, context_embeddings=scale[:, None] * data.context_embeddings)
+    F = ntpnb.equal_subspace(data)
+    inside = F.project(W)
+    for same, moved, expected in [
+        (rotated(data, Q), W @ Q, inside @ Q),
+        (renamed(data, tokens), W[order], inside[order]),
+        (scaled, W, inside),
+        (doubled(data), W, inside),
+    ]:
+        G = ntpnb.equal_subspace(same)
+        assert G.dim == F.dim
+        # ill-conditioned draws differ in their last digits
+        np.testing.assert_allclose(G.project(moved), expected, rtol=0, atol=1e-9)
+
+
+def test_identity_tokens_written_out_give_the_same_subspace():
+    """Two implementations, one for one-hot tokens and one for any, on the same problems."""
+    for seed, (m, d) in enumerate([(6, 8), (9, 4), (12, 3), (7, 7)]):
+        one_hot = t24(seed, V=6, m=m, d=d, size=(1, 4), rows=1 + seed % 2, norms=3)
+        written = NextTokenData(
+            one_hot.context_embeddings,
+            one_hot.target_probs,
+            one_hot.context_probs,
+            np.eye(6),
+            None,
+            one_hot.context_groups,
+        )
+        W = np.random.default_rng(seed).standard_normal(one_hot.shape)
+        a, b = ntpnb.equal_subspace(one_hot), ntpnb.equal_subspace(written)
+        assert a.dim == b.dim
+        assert np.abs(a.project(W) - b.project(W)).max() <= GENERIC
+        targets = np.random.default_rng(seed).standard_normal((len(one_hot.group_names), 6))
+        if a.dim == len(token_priority(one_hot).equal):  # otherwise nothing meets all targets
+            assert (
+                np.abs(a.fit(targets) - b.fit(targets)).max() <= 1e-9 * np.abs(a.fit(targets)).max()
+            )
+
+
+@pytest.mark.parametrize("name", ["d > m", "d = m", "token embeddings, p > V", "attention, cyclic"])
+def test_fit_meets_differences_with_the_smallest_matrix(name):
+    data = regimes()[name]
+    F, pairs = ntpnb.equal_subspace(data), reference.equal_pairs(data)
+    order = token_priority(data)
+    assert F.dim == len(order.equal)  # independent generators: any targets can be met
+    targets = np.random.default_rng(3).standard_normal((len(data.group_names), data.vocab_size))
+    W = F.fit(targets)
+    at = {g: k for k, g in enumerate(data.group_names.tolist())}
+    wanted = np.array([targets[at[g], i] - targets[at[g], j] for g, i, j in pairs])
+    dense = np.linalg.lstsq(reference.pair_matrices(data, pairs), wanted)[0].reshape(data.shape)
+    assert (
+        np.abs(W - dense).max() <= 1e-12 * np.abs(dense).max()
+    )  # both to a small condition number
+    assert np.abs(F.reject(W)).max() <= 1e-13 * np.abs(dense).max()
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_fit_returns_the_projection_of_what_made_the_targets(name):
+    """Attainable targets, shifted by a common score of each component, which must not count."""
+    data = regimes()[name]
+    rng = np.random.default_rng(4)
+    W = rng.standard_normal(data.shape)
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    targets = data.group_embeddings @ W.T @ T.T
+    order = token_priority(data)
+    shifts = rng.standard_normal(order.components.max() + 1)
+    targets = targets + np.where(order.components >= 0, shifts[order.components], np.nan)
+    F = ntpnb.equal_subspace(data)
+    # shifts of size one, divided by the shortest embedding, are what the differences must cancel
+    h = np.linalg.norm(data.group_embeddings, axis=1)
+    reach = 1 / h[h > 0].min(initial=1)
+    assert np.abs(F.fit(targets) - F.project(W)).max() <= GENERIC * reach
+
+
+@pytest.mark.parametrize("make", [t24, l24])
+@pytest.mark.parametrize("norms", [0, 6])
+def test_whitening_gives_curvature_of_size_one(make, norms):
+    """At W = 0 the restricted Hessian has eigenvalues of size one on F, at any scale."""
+    for seed in range(10):
+        data = make(seed, norms=norms, **({"size": (2, 3)} if make is t24 else {"cyclic": True}))
+        rare = 10.0 ** -(np.arange(len(data.group_names)) % 4)  # contexts from common to rare
+        weights = data.context_probs * rare[data.group_index]
+        data = changed(data, context_probs=weights / weights.sum())
+        F = ntpnb.equal_subspace(data)
+        tied = ntpnb.tied.finite.restrict(data)
+        whiten = F.whitening()
+        size = int(np.prod(data.shape))
+        A = np.array([whiten(e.reshape(data.shape)).ravel() for e in np.eye(size)])
+        assert (
+            np.abs(A - A.T).max() <= 1e-9 * np.abs(A).max()
+        )  # symmetric, up to the spread's digits
+        values = np.linalg.eigvalsh(A @ reference.hessian(np.zeros(data.shape), tied) @ A.T)[::-1]
+        assert values[0] <= data.vocab_size
+        assert values[F.dim - 1] >= 0.1 / data.vocab_size**2 / len(data.context_probs)
+        # off F only rounding, which the spread of the norms magnifies by its square
+        assert np.abs(values[F.dim :]).max(initial=0) <= 1e-3 * values[F.dim - 1]
+
+
+def test_a_huge_basis_is_refused_and_never_needed():
+    P = np.zeros((2, 3000))
+    P[:, :1500] = 1 / 1500
+    data = NextTokenData(np.random.default_rng(0).standard_normal((2, 8)), P)
+    F = ntpnb.equal_subspace(data)
+    assert F.dim == 2 * 1499
+    message = (
+        r"a basis of 2998 matrices of shape \(3000, 8\) has 71952000 entries, more than 67108864; "
+        r"use project and reject, which need none$"
+    )
+    with pytest.raises(ValueError, match=message):
+        _ = F.basis
+    W = np.random.default_rng(1).standard_normal(data.shape)
+    # the complement, seen by the contexts: one common score for the tied tokens
+    kept = F.reject(W) @ data.context_embeddings.T
+    assert np.ptp(kept[:1500], axis=0).max() <= 1e-12
+    np.testing.assert_allclose(F.reject(W)[1500:], W[1500:], atol=1e-14)
+
+
+def test_too_many_dense_generators_are_refused():
+    rng = np.random.default_rng(0)
+    P = np.full((100, 1000), 1 / 1000)
+    H, T = rng.standard_normal((100, 100)), rng.standard_normal((1000, 50))
+    message = (
+        r"99900 ties .* 50 × 100 dimensions need 499500000 numbers, more than 268435456; use fewer "
+        r"contexts, or token_embeddings=None where tokens are one-hot$"
+    )
+    with pytest.raises(ValueError, match=message):
+        ntpnb.equal_subspace(NextTokenData(H, P, token_embeddings=T))
+    # the same sizes in one direction each need little
+    flat = NextTokenData(H[:, :1] * H[:1], P, token_embeddings=T[:, :1] * T[:1])
+    assert ntpnb.equal_subspace(flat).dim == 1
+
+
+@pytest.mark.parametrize(
+    ("W", "message"),
+    [
+        (np.zeros((3, 3)), r"W has shape \(3, 3\); its last two axes must be \(5, 2\)"),
+        (np.full((5, 2), np.inf), r"W has entries that are not finite"),
+    ],
+)
+def test_a_wrong_matrix_is_named(W, message):
+    F = ntpnb.equal_subspace(ntpnb.datasets.toy())
+    for f in (F.project, F.reject):
+        with pytest.raises(ValueError, match=message):
+            f(W)
+
+
+def test_factors_are_kept_within_their_limit(monkeypatch):
+    """Results never depend on what is kept, only memory and time do."""
+    data = t24(2, V=6, m=9, d=4, size=(2, 4))
+    W = np.random.default_rng(5).standard_normal(data.shape)
+    whole = ntpnb.equal_subspace(data)
+    assert whole._factor(0) is whole._factor(0)
+    limit = sum(U.size + Vt.size for U, _, Vt in whole._factors.values()) // 2
+    monkeypatch.setattr(subspace, "CACHE_LIMIT", limit)
+    part = ntpnb.equal_subspace(data)
+    np.testing.assert_array_equal(part.project(W), whole.project(W))
+    kept = [U.size + Vt.size for U, _, Vt in part._factors.values()]
+    assert 0 < len(kept) < 6
+    assert sum(kept[:-1]) <= limit
+
+
+def test_an_order_at_hand_is_used(monkeypatch):
+    data = t24(1, size=3)
+    order = token_priority(data)
+    assert equal_subspace(data).dim == 12
+    monkeypatch.setattr(subspace, "token_priority", None)
+    assert equal_subspace(data, order).dim == 12

@@ -1,0 +1,37 @@
+"""Chapter 13's lemma: data train exactly like their twin, the laws of the trained model."""
+
+import numpy as np
+from hypothesis import given
+from problems import any_problem, changed, t24
+
+import ntpnb
+from ntpnb.problem.loss import logits
+from ntpnb.tied.finite import restrict
+
+
+def twin(data):
+    L = logits(ntpnb.finite_part(data).W, restrict(data))
+    law = np.exp(L - L.max(axis=1, keepdims=True))
+    return changed(data, target_probs=law / law.sum(axis=1, keepdims=True))
+
+
+@given(any_problem())
+def test_the_twin_has_the_same_gradients_ties_and_finite_part(data):
+    other = twin(data)
+    fin = ntpnb.finite_part(data)
+    W = np.random.default_rng(0).standard_normal((5, *data.shape))
+    # the finite part's own gradient, and rounding of scores that its W makes
+    tolerance = 1e-9 + 1e-13 * (1 + np.linalg.norm(fin.W)) ** 2
+    gap = ntpnb.gradient(W, data) - ntpnb.gradient(W, other)
+    assert np.abs(gap).max() <= tolerance
+    assert np.ptp(ntpnb.cross_entropy(W, data) - ntpnb.cross_entropy(W, other)) <= 100 * tolerance
+    a, b = ntpnb.token_priority(data), ntpnb.token_priority(other)
+    np.testing.assert_array_equal(a.equal, b.equal)
+    np.testing.assert_array_equal(a.strict, b.strict)
+    assert ntpnb.finite_part(other).compatible
+
+
+def test_a_compatible_decoder_is_its_own_twin():
+    data = t24(0)
+    assert ntpnb.finite_part(data).compatible
+    np.testing.assert_allclose(twin(data).target_probs, data.target_probs, atol=1e-10)

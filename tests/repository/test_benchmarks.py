@@ -1,0 +1,146 @@
+"""The benchmarks: they run from end to end at sizes that measure nothing. No time is asserted."""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_project
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks/results"
+CONTENDERS = {
+    "cvxpy + Clarabel": ("cvxpy", "clarabel"),
+    "cvxpy + OSQP": ("cvxpy", "osqp"),
+    "cvxpy + SCS": ("cvxpy", "scs"),
+    "qpsolvers + DAQP": ("qpsolvers", "daqp"),
+    "qpsolvers + PIQP": ("qpsolvers", "piqp"),
+    "scikit-learn LinearSVC": ("sklearn",),
+}
+LOOPS = {"numpy loop": (), "PyTorch loop": ("torch",)}
+OPTIONAL = {name for needs in CONTENDERS.values() for name in needs} | {"torch"}
+SECONDS = ("ours_cpu", "ours_wall", "theirs_cpu", "theirs_wall")
+
+
+def python(*arguments, **env):
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, env=os.environ | env
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def bench(out, *parts, **env):
+    printed = python("-m", "benchmarks", "--tiny", "--out", str(out), *parts, **env)
+    return json.loads((out / "results.json").read_text("utf-8")), printed
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    out = tmp_path_factory.mktemp("benchmarks")
+    return *bench(out), out
+
+
+def names(records):
+    return [record["contender"] for record in records]
+
+
+def test_contenders_run_or_are_named_as_missing(tiny):
+    results, printed, _ = tiny
+    missing = set(results["missing"])
+    assert missing <= OPTIONAL
+    for name in missing:
+        assert f"not installed, so not compared: {name}\n" in printed
+        assert results["machine"][name] == "not installed"
+    wanted = [name for name, needs in CONTENDERS.items() if not missing & set(needs)]
+    loops = [name for name, needs in LOOPS.items() if not missing & set(needs)]
+    assert "cvxpy + Clarabel" in wanted  # cvxpy is in the lock, so something is compared
+    assert names(results["margin"]) == wanted
+    assert names(results["descent"]) == [*loops, "matrix products"]
+    assert names(results["trials"]) == loops
+
+
+def test_records_are_whole_and_contenders_agree(tiny):
+    results, _, _ = tiny
+    for record in results["margin"] + results["descent"] + results["trials"]:
+        assert all(math.isfinite(record[name]) for name in SECONDS)
+        assert record["peak_mb"] > 1
+    for record in results["margin"]:
+        assert record["kkt_ours"] < 1e-10  # what max_margin promises
+        assert record["difference"] < 1e-3  # the loosest default, SCS's, stops at 1e-4
+        assert record["angle"] < 1e-3
+        assert record["kkt_theirs"] is None or record["kkt_theirs"] < 1e-3
+    for record in results["descent"] + results["trials"]:
+        if record["contender"] != "matrix products":
+            assert record["difference"] < 1e-12  # the same twenty steps, rounded differently
+    assert [record["V"] for record in results["alone"]] == [4, 5]
+    (both,) = results["path and flow"]
+    assert both["path_residual"] < 1e-10
+    assert both["path_cpu"] > 0
+    assert both["flow_cpu"] > 0
+
+
+def test_tables_have_a_row_for_every_record(tiny):
+    results, _, out = tiny
+    for part in ("margin", "alone", "descent", "trials", "path and flow"):
+        text = (out / f"{part.replace(' ', '_')}.csv").read_text("utf-8")
+        rows = list(csv.reader(text.splitlines()))
+        assert len(rows) == 1 + len(results[part])
+        assert len({len(row) for row in rows}) == 1
+    assert (out / "scaling.svg").read_text("utf-8").startswith("<?xml")
+
+
+def test_what_cannot_be_imported_is_named_and_the_rest_still_runs(tmp_path):
+    for name in ("cvxpy", "qpsolvers", "sklearn", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('made absent')\n", "utf-8")
+    results, printed = bench(tmp_path, "margin", "descent", PYTHONPATH=str(tmp_path))
+    assert {"cvxpy", "qpsolvers", "sklearn", "torch"} <= set(results["missing"])
+    assert "not compared: cvxpy" in printed
+    assert results["margin"] == []
+    assert names(results["descent"]) == ["numpy loop", "matrix products"]
+
+
+def test_an_unknown_part_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "flow"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "unknown part flow; parts are margin, alone, descent, trials, path and flow" in (
+        done.stderr
+    )
+
+
+def test_committed_tables_show_the_committed_results(tmp_path):
+    kept, out = str(RESULTS / "results.json"), str(tmp_path)
+    python(
+        "-c",
+        "import json, pathlib, sys; from benchmarks import report;"
+        "results = json.loads(pathlib.Path(sys.argv[1]).read_text('utf-8'));"
+        "out = pathlib.Path(sys.argv[2]); report.show(results, out, out)",
+        kept,
+        out,
+    )
+    # what `python -m benchmarks.notebooks` writes comes from no race, so it is not in results.json
+    tables = sorted(p for p in RESULTS.glob("*.csv") if not p.name.startswith("notebooks"))
+    assert [path.name for path in tables] == sorted(path.name for path in tmp_path.glob("*.csv"))
+    for path in tables:
+        assert path.read_text("utf-8") == (tmp_path / path.name).read_text("utf-8")
+
+
+def test_a_notebook_is_measured_with_its_kernel(tmp_path):
+    tiny_project.make(tmp_path)
+    printed = python(
+        "-c",
+        "import json, sys; from benchmarks.notebooks import measure;"
+        "print(json.dumps(measure('01_tiny', sys.argv[1])))",
+        str(tmp_path),
+    )
+    record = json.loads(printed)
+    assert 0.1 < record["seconds"] < 600
+    assert record["kernel_mb"] > 20  # numpy alone needs more
+    assert (tmp_path / "figures/tiny.png").exists()
+    assert not (tmp_path / "book/nb/01_tiny.ipynb").exists()

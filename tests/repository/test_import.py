@@ -1,0 +1,88 @@
+"""What `import ntpnb` promises: the public names, and that it stays light."""
+
+import inspect
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import ntpnb
+
+# DESIGN's public surface, with the parameters that callers may name.
+PUBLIC = {
+    "NextTokenData": (
+        "context_embeddings target_probs context_probs token_embeddings candidate_counts "
+        "context_groups"
+    ),
+    "NextTokenData.from_sequences": "sequences embed context_length vocab_size",
+    "NextTokenData.from_attention": "embeddings sequences labels",
+    "cross_entropy": "W data",
+    "gradient": "W data",
+    "excess_loss": "W data",
+    "token_priority": "data",
+    "equal_subspace": "data",
+    "finite_part": "data",
+    "max_margin": "data solver",
+    "report": "data words context_length dim seed",
+    "is_separable": "data",
+    "descend": "data method steps init record",
+    "GD": "step",
+    "NGD": "step",
+    "Adam": "step beta1 beta2",
+    "SGD": "step batch_size seed over",
+    "NotSeparableError": "",
+    "ConvergenceError": "",
+    "datasets.toy": "",
+    "datasets.overparameterized": "",
+}
+
+
+def loaded(statement):
+    """Modules in memory after ``statement`` in a fresh interpreter."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_import_loads_only_the_mathematics():
+    modules = loaded("import ntpnb")
+    assert "numpy" in modules
+    heavy = {"cvxpy", "matplotlib", "pandas", "networkx", "jupyter_core", "papermill", "yaml"}
+    assert not modules & heavy
+    assert not {name for name in modules if name.startswith("ntpnb.notebook")}
+
+
+def test_the_check_above_sees_what_is_imported():
+    assert "matplotlib" in loaded("import matplotlib")
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_has_its_parameters_in_order(name):
+    thing = ntpnb
+    for part in name.split("."):
+        thing = getattr(thing, part)
+    if PUBLIC[name]:
+        found = list(inspect.signature(thing).parameters)
+        assert found[: len(PUBLIC[name].split())] == PUBLIC[name].split()
+    assert inspect.getdoc(thing)
+
+
+def test_all_is_sorted_and_true():
+    assert all(hasattr(ntpnb, name) for name in ntpnb.__all__)
+    assert {name.split(".")[0] for name in PUBLIC} <= set(ntpnb.__all__)
+    assert len(set(ntpnb.__all__)) == len(ntpnb.__all__)
+
+
+def test_version_is_the_distribution_s():
+    assert ntpnb.__version__ == version("ntpnb")
+
+
+def test_errors_are_of_the_promised_kinds():
+    assert issubclass(ntpnb.NotSeparableError, ValueError)
+    error = ntpnb.NotSeparableError("why", [1.0])
+    assert (str(error), error.certificate) == ("why", [1.0])
+    error = ntpnb.ConvergenceError("why", 1e-3)
+    assert isinstance(error, RuntimeError)
+    assert (str(error), error.residual) == ("why", 1e-3)

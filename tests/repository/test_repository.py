@@ -1,0 +1,310 @@
+"""The repository as a stranger meets it: metadata, lock, workflows, Makefile, README."""
+
+import ast
+import contextlib
+import importlib.metadata
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import ntpnb
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+EXTRAS = PROJECT["optional-dependencies"]
+LOCKED_EXTRAS = ("reference", "book", "test")
+
+
+def run(*command, **options):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
+
+
+def schema_errors(schema, *files):
+    """What the published schema, shipped by check-jsonschema, finds wrong; empty if nothing."""
+    tool = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}")
+    done = run(*tool, *map(str, files))
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+def requirement_lines(path):
+    lines = (line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines())
+    return [line for line in lines if line]
+
+
+def locked():
+    """The lock as {name: (requirement, number of hashes)}."""
+    text = (ROOT / "requirements.lock").read_text("utf-8").replace("\\\n", " ")
+    entries = [line.split("--hash=") for line in text.splitlines() if line[:1].isalnum()]
+    parsed = [(Requirement(head), len(hashes)) for head, *hashes in entries]
+    return {requirement.name: (requirement, count) for requirement, count in parsed}
+
+
+def canonical(name):
+    """A distribution's name as the lock spells it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names_of(needs):
+    return {canonical(Requirement(need).name) for need in needs}
+
+
+# -- citation -------------------------------------------------------------------------------------
+
+
+def test_citation_is_valid_by_the_published_schema(tmp_path):
+    citation = ROOT / "CITATION.cff"
+    assert not schema_errors("citation-file-format", citation)
+    broken = tmp_path / "CITATION.cff"
+    broken.write_text(citation.read_text("utf-8").replace("family-names", "surname"), "utf-8")
+    assert "surname" in schema_errors("citation-file-format", broken)
+
+
+def test_citation_names_both_papers_and_the_license():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    ids = {i["value"] for paper in citation["references"] for i in paper["identifiers"]}
+    assert ids == {"arXiv:2402.18551", "arXiv:2403.08081"}
+    assert citation["license"] == PROJECT["license"]
+
+
+# -- package --------------------------------------------------------------------------------------
+
+
+def test_version_is_written_once():
+    assert ntpnb.__version__ == importlib.metadata.version("ntpnb") == PROJECT["version"]
+    literal = re.compile(rf"(?<![\d.]){re.escape(PROJECT['version'])}(?![\d.])")
+    naming = [p.name for p in (ROOT / "ntpnb").rglob("*.py") if literal.search(p.read_text())]
+    assert not naming
+
+
+def test_wheel_holds_the_typed_package_and_nothing_else(tmp_path):
+    # Built from a copy, so that no build folder of an earlier run can leak into it.
+    copy = tmp_path / "source"
+    copy.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    shutil.copytree(ROOT / "ntpnb", copy / "ntpnb")
+    shutil.copytree(ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    built = run(*pip, "--wheel-dir", str(tmp_path), str(copy))
+    assert not built.returncode, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    files = zipfile.ZipFile(wheel).namelist()
+    assert "ntpnb/py.typed" in files
+    assert {name.split("/")[0] for name in files} == {
+        "ntpnb",
+        f"ntpnb-{PROJECT['version']}.dist-info",
+    }
+
+
+def imported(folder):
+    """Distributions that the sources below a folder import, their own modules left out."""
+    sources = list((ROOT / folder).rglob("*.py"))
+    local = {path.stem for path in (ROOT / "tests").rglob("*.py")} | set(sys.stdlib_module_names)
+    modules = set()
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules.add(node.module.partition(".")[0])
+    owners = importlib.metadata.packages_distributions()
+    return {canonical(owners[module][0]) for module in modules - local}
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"), [("ntpnb", ("reference", "book")), ("tests", LOCKED_EXTRAS)]
+)
+def test_every_import_is_a_declared_need(folder, extras):
+    declared = PROJECT["dependencies"] + [need for extra in extras for need in EXTRAS[extra]]
+    assert imported(folder) <= names_of(declared) | {"ntpnb"}
+
+
+def test_every_direct_need_has_its_reason_beside_it():
+    lines = [
+        line.strip()
+        for name in ("pyproject.toml", "requirements.in")
+        for line in (ROOT / name).read_text("utf-8").splitlines()
+    ]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    needs = [
+        *build,
+        *PROJECT["dependencies"],
+        *(need for extra in EXTRAS.values() for need in extra),
+    ]
+    stated = [f'"{need}",' for need in needs] + requirement_lines(ROOT / "requirements.in")
+    assert len(stated) > 40
+    for need in stated:
+        [line] = [line for line in lines if line.split("#")[0].strip() == need]
+        assert len(line.partition("#")[2].split()) >= 2, f"{need}: why is it needed?"
+
+
+# -- lock and environment -------------------------------------------------------------------------
+
+
+def test_lock_pins_every_direct_need_within_its_range():
+    needs = PROJECT["dependencies"] + [need for extra in LOCKED_EXTRAS for need in EXTRAS[extra]]
+    pins = locked()
+    for need in map(Requirement, needs + requirement_lines(ROOT / "requirements.in")):
+        (pin,) = pins[canonical(need.name)][0].specifier
+        assert need.specifier.contains(pin.version), f"{need} is locked at {pin.version}"
+
+
+def test_lock_has_one_hashed_version_of_each_package_and_names_no_host():
+    text = (ROOT / "requirements.lock").read_text("utf-8")
+    pins = locked()
+    assert len(pins) == len(re.findall(r"^[a-z0-9][\w.-]*==", text, re.MULTILINE))
+    for requirement, hashes in pins.values():
+        assert [s.operator for s in requirement.specifier] == ["=="]
+        assert hashes > 0
+    assert "://" not in text
+    assert "--index" not in text
+
+
+def test_this_environment_is_the_lock():
+    # make builds .venv by the same `-r requirements.lock` that environment.yml hands to pip.
+    wrong = []
+    for name, (requirement, _) in locked().items():
+        if requirement.marker is None or requirement.marker.evaluate():
+            (pin,) = requirement.specifier
+            found = importlib.metadata.version(name)
+            if found != pin.version:
+                wrong.append(f"{name} {found} instead of {pin.version}")
+    assert not wrong
+    checked = run(sys.executable, "-m", "pip", "check")
+    assert not checked.returncode, checked.stdout
+
+
+def test_environment_yml_leaves_everything_but_python_to_the_lock():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
+    python, pip, packages = environment["dependencies"]
+    assert Requirement(PROJECT["name"] + PROJECT["requires-python"]).specifier.contains(
+        python.removeprefix("python=")
+    )
+    assert pip == "pip"
+    assert packages == {"pip": ["-r requirements.lock"]}
+
+
+def test_post_build_installs_the_package_and_opens_text_notebooks():
+    commands = requirement_lines(ROOT / "postBuild")
+    assert any("pip install --no-deps" in c and c.endswith("--editable .") for c in commands)
+    assert any(c.startswith("jupytext-config") and "set-default-viewer" in c for c in commands)
+    assert not run("bash", "-n", "postBuild").returncode
+    assert os.access(ROOT / "postBuild", os.X_OK)
+
+
+# -- workflows ------------------------------------------------------------------------------------
+
+
+def test_workflows_are_valid_by_the_published_schema():
+    assert [path.name for path in WORKFLOWS] == ["book.yml", "tests.yml", "weekly.yml"]
+    assert not schema_errors("github-workflows", *WORKFLOWS)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_and_permissions_least(path):
+    text = path.read_text("utf-8")
+    uses = re.findall(r"uses: (.*)", text)
+    assert uses
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line) for line in uses)
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    granted = {name: job.get("permissions") for name, job in workflow["jobs"].items()}
+    assert granted.pop("deploy", None) in (None, {"pages": "write", "id-token": "write"})
+    assert not any(granted.values())
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+# -- Makefile -------------------------------------------------------------------------------------
+
+
+def make(*arguments, **variables):
+    """Run make as from a shell, though these tests run under `make test` and inherit its flags."""
+    shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return run(shutil.which("make"), *arguments, env=shell | variables)
+
+
+def test_bare_make_explains_every_target():
+    rules = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    text = make().stdout
+    assert text == make("help").stdout
+    assert re.findall(r"^  make (\w+) +\S", text, re.MULTILINE) == rules
+
+
+def test_pages_name_only_targets_that_exist():
+    targets = set(re.findall(r"^  make (\w+)", make().stdout, re.MULTILINE))
+    for name in ("README.md", "CONTRIBUTING.md"):
+        text = (ROOT / name).read_text("utf-8")
+        named = set(re.findall(r"(?:`|^ *)make ([a-z]+)", text, re.MULTILINE))
+        assert named
+        assert named <= targets
+
+
+def test_make_says_in_one_line_that_python_is_missing(tmp_path):
+    stamp = f"{tmp_path}/.venv/.locked"
+    done = make("PYTHON=no-such-python", f"VENV={tmp_path}/.venv", stamp)
+    assert done.returncode
+    message, *rest = done.stderr.splitlines()
+    assert "no-such-python" in message
+    assert "install" in message
+    assert all(line.startswith("make: ***") for line in rest)
+
+
+def test_make_says_in_one_line_that_chromium_is_missing(tmp_path):
+    done = make("_chromium", PATH=str(tmp_path))
+    assert done.returncode
+    message, *rest = done.stderr.splitlines()
+    assert "apt install chromium" in message
+    assert all(line.startswith("make: ***") for line in rest)
+
+
+def test_ci_script_is_sound():
+    assert not run("bash", "-n", ".ci/run").returncode
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def test_readme_example_prints_what_the_readme_says():
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    assert len([line for line in example.splitlines() if line]) == 5
+    shown = re.search(r"# ([\d.]+)$", example.rstrip())[1]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "the README's example", "exec"), names := {})
+    assert f"{float(printed.getvalue()):.3f}" == shown
+    compared = names["run"].compare(ntpnb.finite_part(names["data"]), names["svm"])
+    assert f"{compared.corrected_alignment[-1]:.5f}" in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_within_the_repository_lead_somewhere(name):
+    targets = re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text("utf-8"))
+    missing = [t for t in targets if "://" not in t and not (ROOT / t).exists()]
+    assert not missing
+
+
+def test_no_committed_file_names_a_machine_or_an_index():
+    listed = run("git", "ls-files", "-z", check=True).stdout.split("\0")
+    pattern = re.compile(
+        r"(?<![\w.~*-])/(?:home|root|tmp|work)/|file://|index[-_]url|find[-_]links"
+    )
+    found = []
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path == Path(__file__).resolve() or not path.is_file():
+            continue
+        with contextlib.suppress(UnicodeDecodeError):
+            text = path.read_text("utf-8")
+            found += [f"{name}: {match[0]}" for match in pattern.finditer(text)]
+    assert not found

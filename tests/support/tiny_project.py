@@ -1,0 +1,148 @@
+"""A book of one or two tiny notebooks, for tests of the machinery without the mathematics."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ntpnb.notebook import output
+from publishing import project
+
+NOTEBOOK = """---
+jupytext:
+  notebook_metadata_filter: -jupytext.text_representation.jupytext_version
+  text_representation:
+    extension: .md
+    format_name: myst
+    format_version: 0.13
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+# Tiny
+
+```{code-cell} ipython3
+:tags: [parameters]
+
+scale = 2.0
+seed = 0
+```
+
+(why)=
+Four numbers.
+
+```{code-cell} ipython3
+import os
+
+import numpy as np
+
+from ntpnb.notebook import check, figures, glue
+
+print("first")
+print("second", os.environ["OMP_NUM_THREADS"])
+total = (scale * np.arange(4)).sum()
+check("t24.fig1.sum", total)
+glue("total", f"{total:.1f}")
+```
+
+```{code-cell} ipython3
+---
+mystnb:
+  figure:
+    caption: Numbers.
+    name: tiny
+  image:
+    alt: A line.
+---
+figures.use_style()
+fig, ax = figures.plt.subplots()
+_ = ax.plot(scale * np.arange(4))
+figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)
+```
+"""
+
+CLAIMS = """
+- id: t24.fig1.sum
+  kind: number
+  where: "Fig. 1"
+  statement: "The numbers add up to $2 \\\\cdot 6$."
+  printed: {text: "12", near: 12, within: 0.5}
+  expect: {near: 12.0, within: 1e-9, because: "exact in binary"}
+  show: ".4f"
+"""
+
+STATEMENTS = """
+t24:
+  fig1: {where: "Fig. 1", also: "000 Fig. 1", what: "a sum | W* and W*"}
+  fig2: {where: "Fig. 2", what: "nothing yet"}
+"""
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def make(root):
+    """Write the tiny project: one notebook, 01_tiny, not yet executed."""
+    root = Path(root)
+    package = root / "ntpnb"
+    ignore = shutil.ignore_patterns("__pycache__")
+    for folder in ("ntpnb/notebook", "publishing"):
+        shutil.copytree(output.ROOT / folder, root / folder, ignore=ignore)
+    write(package / "__init__.py", "")
+    write(root / "notebooks/01_tiny.md", NOTEBOOK)
+    write(root / "book/claims/01_tiny.yml", CLAIMS)
+    write(root / "book/statements.yml", STATEMENTS)
+    for name in ("requirements.lock", "pyproject.toml"):
+        shutil.copy(output.ROOT / name, root / name)
+    return root
+
+
+def make_two(root):
+    """Write a book of two notebooks that differ in names and numbers."""
+    root = make(root)
+    second = NOTEBOOK.replace("scale = 2.0", "scale = 3.0").replace('"tiny"', '"other"')
+    write(root / "notebooks/02_other.md", second.replace("t24.fig1.sum", "t24.fig2.sum"))
+    claims = CLAIMS.replace("t24.fig1.sum", "t24.fig2.sum").replace("12", "18")
+    write(root / "book/claims/02_other.yml", claims)
+    return root
+
+
+def only(root, code):
+    """Replace the notebooks by one, 01_tiny, of a single cell."""
+    header, *_ = NOTEBOOK.partition("```")
+    shutil.rmtree(root / "notebooks")
+    write(root / "notebooks/01_tiny.md", f"{header}```{{code-cell}} ipython3\n{code}\n```\n")
+
+
+def command(root, *arguments, **options):
+    """Start ``python -m publishing`` in a project, in a process group of its own."""
+    environment = os.environ | {"PYTHONPATH": str(root)} | options.pop("env", {})
+    return subprocess.Popen(
+        [sys.executable, "-m", "publishing", *arguments],
+        cwd=root,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def contents(root, *places):
+    """Bytes of every file under the given places."""
+    paths = [p for place in places for p in sorted((root / place).rglob("*")) if p.is_file()]
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
+def pretend(root, name, records):
+    """Write an executed notebook by hand, with the records that its outputs would have kept."""
+    outputs = [{"output_type": "display_data", "metadata": {"ntpnb": record}} for record in records]
+    notebook = {"metadata": {}, "cells": [{"cell_type": "code", "outputs": outputs}]}
+    write(project.executed(name, root), json.dumps(notebook))
