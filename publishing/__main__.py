@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from ntpnb.notebook import output
 from publishing import collect, compare, execute, project, runner, selection, staleness
 
 
@@ -54,7 +55,7 @@ def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
     if len(names) != 1:
         raise ValueError("-p needs the name of one notebook")
     [name] = selection.select(names)
-    target = project.ROOT / "_build/nb" / f"{name}.ipynb"
+    target = output.ROOT / "_build/nb" / f"{name}.ipynb"
     execute.execute(name, target, parameters)
     print(target)
     return 0

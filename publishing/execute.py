@@ -166,7 +166,8 @@ def compute(
             raise NotebookError(_explain(error, name, len(started_cells), root)) from None
     timing = _timing(notebook)
     _clean(notebook)
-    return Executed(nbformat.writes(notebook) + "\n", timing)
+    write: Any = nbformat.writes  # it has no types
+    return Executed(write(notebook) + "\n", timing)
 
 
 def execute(

@@ -91,4 +91,3 @@ def _pieces(joined: ast.JoinedStr) -> list[ast.AST]:
         elif part.value:
             pieces.append(part)
     return pieces
-

@@ -46,9 +46,9 @@ def show(data: Mapping[str, str], record: Mapping[str, object]) -> None:
     if not _in_notebook():
         print(data["text/plain"])
         return
-    from IPython.display import display
+    from IPython.display import publish_display_data
 
-    display(dict(data), raw=True, metadata={"ntpnb": dict(record)})
+    publish_display_data(dict(data), metadata={"ntpnb": dict(record)})
 
 
 def _in_notebook() -> bool:
