@@ -6,8 +6,9 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-from ntpnb.notebook.claims import comparison, covers
-from ntpnb.notebook.ledger import describe, shown
+from ntpnb.notebook.claims import covers
+from ntpnb.notebook.comparisons import comparison, describe
+from ntpnb.notebook.ledger import shown
 from ntpnb.notebook.output import ROOT
 from publishing.compare import TOLERANCE
 from publishing.project import names, source, title
@@ -297,7 +298,7 @@ def generate(entries, statements, figures, root=ROOT):
     statements : dict
         The papers' statements by id.
     figures : list of dict
-        What `publishing.collect.figures` returns.
+        What `publishing.manifest.figures` returns.
     """
     return {
         "scoreboard.md": _HEADER + _scoreboard(entries, root),
