@@ -9,7 +9,11 @@ UV_VERSION := 0.13.8
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
 GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt \
-	.pytest_cache .ruff_cache .hypothesis build mutants *.egg-info
+	.pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage build mutants *.egg-info
+# The package, and a program that uses it as a reader would.
+TYPED := ntpnb $(wildcard tests/repository/user_program.py)
+# The unit and property tests of the mathematics, and the examples in its docstrings.
+MATHEMATICS := tests/math ntpnb --doctest-modules -m "not slow and not stress" -n 2
 
 # Sphinx sees which pages changed, but neither what makes them nor which show a notebook's numbers, and
 # it does not repeat the warnings of a build that failed. Then all pages are read anew.
@@ -22,11 +26,13 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# What someone's own IPython runs at its start must change no number: the kernels look here instead.
+export IPYTHONDIR := $(CURDIR)/_build/ipython
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help book test figures serve pdf bench stress mutants lint format lock clean _chromium
+.PHONY: help check book test figures serve pdf bench stress mutants coverage lint types format lock clean _chromium
 
 help: ## list the targets (what a bare `make` does)
 	@echo "The executable companion to two papers on next-token prediction. Targets:"
@@ -56,6 +62,9 @@ $(VENV)/.ready: pyproject.toml $(VENV)/.locked
 	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+check: lint types ## the short loop: lint, types, docstring examples, tests of the mathematics
+	$(PY) -m pytest $(MATHEMATICS)
+
 book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
 	$(PY) -m publishing run
 	$(PY) -m publishing collect
@@ -65,8 +74,9 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all
 	@touch $(BUILT)
 
-test: _chromium lint book ## every check: lint, unit, property, notebook outputs, book, browser
-	$(PY) -m pytest -n 2 --dist loadfile
+test: _chromium check book ## every check: the short loop, slow tests, notebook outputs, book, browser
+	$(PY) -m pytest tests/book tests/repository -m "not slow and not stress" -n 2 --dist loadfile
+	$(PY) -m pytest -m "slow and not stress" -n 2 --dist loadfile
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
 	  $(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile book/nb; \
 	else \
@@ -76,6 +86,9 @@ test: _chromium lint book ## every check: lint, unit, property, notebook outputs
 lint: $(VENV)/.ready ## ruff: the code as it is, changing nothing
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
+
+types: $(VENV)/.ready ## mypy --strict: the package, and a program that uses it
+	$(VENV)/bin/mypy $(TYPED)
 
 figures: $(VENV)/.ready ## draw every figure anew (FIG=t24-fig4: only that one), executing the notebooks
 ifdef FIG
@@ -101,6 +114,9 @@ bench: $(VENV)/.ready ## timings against what one would otherwise write (install
 stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs
 	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n 2 --dist load
 
+coverage: $(VENV)/.ready ## which lines of the mathematics its tests never reach
+	$(PY) -m pytest $(MATHEMATICS) --cov --cov-report=term-missing:skip-covered
+
 mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice?
 	$(PY) -m pip install --quiet --no-build-isolation --editable '.[mutation]'
 	HYPOTHESIS_PROFILE=mutants $(VENV)/bin/mutmut run --max-children 2
@@ -111,7 +127,7 @@ lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay
 	$(PY) -m venv _build/uv
 	_build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	_build/uv/bin/uv pip compile pyproject.toml requirements.in \
-	  --extra reference --extra book --extra test \
+	  --extra reference --extra sweep --extra book --extra test \
 	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate \
 	  --custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 

@@ -4,16 +4,21 @@ A button that leads nowhere is worse than none, so nothing is assumed: the addre
 build's environment, from the package's metadata or from the checkout, in this order.
 """
 
+import functools
 import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
 from ntpnb.notebook import output
@@ -23,14 +28,14 @@ from publishing import project
 HOSTED = re.compile(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?")
 
 
-def repository_url(environ, declared, remote):
+def repository_url(environ: Mapping[str, str], declared: Sequence[str], remote: str) -> str | None:
     """Return the public https address of the repository, or None where it is not known.
 
     Parameters
     ----------
     environ : mapping of str to str
         The environment; a GitHub Actions run sets ``GITHUB_REPOSITORY`` to ``owner/name``.
-    declared : list of str
+    declared : sequence of str
         The package's ``Project-URL`` metadata, each ``label, address``.
     remote : str
         What ``git remote get-url origin`` prints, or the empty string.
@@ -38,33 +43,60 @@ def repository_url(environ, declared, remote):
     candidates = []
     if environ.get("GITHUB_REPOSITORY"):
         candidates.append(f"https://github.com/{environ['GITHUB_REPOSITORY']}")
-    candidates += [address.partition(",")[2].strip() for address in declared]
+    for line in declared:
+        _, _, address = line.partition(",")
+        candidates.append(address.strip())
     candidates.append(remote.strip())
-    for match in map(HOSTED.fullmatch, candidates):
+    for candidate in candidates:
+        match = HOSTED.fullmatch(candidate)
         if match:
             return f"https://{match[1]}/{match[2]}"
     return None
 
 
-def _repository(folder):
-    git = ["git", "-C", str(folder), "remote", "get-url", "origin"]
+def ask_git(root: Path, *arguments: str) -> str:
+    """Return what git prints about the checkout at `root`; empty where that is not a checkout.
+
+    An archive may be unpacked inside another project's checkout, which is no answer for it.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
     try:
-        remote = subprocess.run(git, capture_output=True, text=True, check=False).stdout
+        top = git("rev-parse", "--show-toplevel").strip()
+        own = top != "" and Path(top).resolve() == Path(root).resolve()
+        return git(*arguments) if own else ""
     except FileNotFoundError:  # an unpacked archive on a machine without git
-        remote = ""
+        return ""
+
+
+def find_repository(root: Path, environ: Mapping[str, str]) -> str | None:
+    """Find the address of the project at `root`, as `repository_url` gives it."""
+    workspace = environ.get("GITHUB_WORKSPACE")
+    if workspace and Path(workspace).resolve() != Path(root).resolve():
+        environ = {}  # the workflow is another project's, which only builds this one
     declared = metadata.metadata("ntpnb").get_all("Project-URL") or []
-    return repository_url(os.environ, declared, remote)
+    return repository_url(environ, declared, ask_git(root, "remote", "get-url", "origin"))
 
 
-def pages_url(repository):
+def pages_url(repository: str) -> str:
     """Return the address at which GitHub or GitLab publishes a repository's pages."""
-    host, owner, name = re.fullmatch(r"https://(\w+)\.com/(.+)/([^/]+)", repository).groups()
+    match = re.fullmatch(r"https://(\w+)\.com/(.+)/([^/]+)", repository)
+    if match is None:
+        raise ValueError(
+            f"{repository}: an address such as https://github.com/owner/name is needed"
+        )
+    host, owner, name = match.groups()
     return f"https://{owner.lower().replace('/', '.')}.{host}.io/{name}/"
 
 
-def _use_address(app, config, repository):
+def _use_address(config: Config, repository: str) -> None:
     """Fill in what a public address makes possible: buttons, sitemap, social card, 404 links."""
-    config.html_baseurl = config.ogp_site_url = address = pages_url(repository)
+    address = pages_url(repository)
+    config.html_baseurl = address
+    config.ogp_site_url = address
     config.sitemap_url_scheme = "{link}"
     config.ogp_site_name = config.html_title
     config.ogp_image = "_images/toy.png"
@@ -84,7 +116,7 @@ def _use_address(app, config, repository):
     }
 
 
-def slider(name, frames):
+def slider(name: str, frames: Mapping[str, Any]) -> str:
     """Write the slider of a figure that moves; `book/_static/frames.js` shows it and reads it.
 
     Parameters
@@ -94,7 +126,8 @@ def slider(name, frames):
     frames : dict
         What `ntpnb.notebook.figures.save_frames` recorded.
     """
-    texts, start = frames["texts"], frames["start"]
+    texts = frames["texts"]
+    start = frames["start"]
     return f"""
 <div class="frames" data-texts="{escape(json.dumps(texts, ensure_ascii=False))}" hidden>
 <label for="frames-{name}">{escape(frames["control"])}</label>
@@ -110,32 +143,45 @@ class FigureLinks(SphinxTransform):
 
     default_priority = 250  # before Sphinx collects what a page lets one download
 
-    def apply(self):
+    def apply(self, **kwargs: Any) -> None:
         """Complete every caption of the page."""
         notebook = Path(self.env.docname).name
-        drawn = project.read_executed(notebook, Path(self.env.srcdir).parent)
+        executed = project.read_executed(notebook, Path(self.env.srcdir).parent)
         frames = {
             record["figure"]: record["frames"]
-            for record in output.records(drawn, "figure")
+            for record in output.records(executed, "figure")
             if "frames" in record
         }
         for data in list(self.document.findall(addnodes.download_reference)):
+            caption = data.parent
             figure, csv, _ = data["reftarget"].rpartition(".csv")
-            if not csv or not isinstance(data.parent, nodes.caption):
+            if not csv or not isinstance(caption, nodes.caption):
                 continue
-            links = [("SVG", f"{figure}.svg"), ("PDF", f"{figure}.pdf")]
-            links += [("code", f"../../notebooks/{notebook}.md")]
-            caption, name = data.parent, Path(figure).name
+            files = [
+                ("SVG", f"{figure}.svg"),
+                ("PDF", f"{figure}.pdf"),
+                ("code", f"../../notebooks/{notebook}.md"),
+            ]
+            name = Path(figure).name
             if name in frames:
-                links += [("all frames", f"{figure}_frames.svg")]
+                files.append(("all frames", f"{figure}_frames.svg"))
                 control = nodes.raw("", slider(name, frames[name]), format="html")
-                caption.parent.insert(caption.parent.index(caption), control)
-            place = caption.index(data) + 1
-            for label, target in reversed(links):
+                place = caption.parent.index(caption)
+                caption.parent.insert(place, control)
+            added: list[nodes.Node] = []
+            for label, target in files:
                 link = data.deepcopy()
-                link["reftarget"], link.children = target, []
+                link["reftarget"] = target
+                link.children = []
                 link += nodes.literal("", label, classes=["xref", "download"])
-                caption.insert(place, [nodes.Text(" · "), link])
+                added += [nodes.Text(" · "), link]
+            caption.insert(caption.index(data) + 1, added)
+
+
+@functools.cache  # a build is a process, and the file does not change while it runs
+def _statement_labels(root: Path) -> frozenset[str]:
+    """Read the labels that blocks quoting a statement of the papers have."""
+    return frozenset(name.replace(".", "-") for name in statements(root))
 
 
 class StatementLinks(SphinxTransform):
@@ -143,22 +189,25 @@ class StatementLinks(SphinxTransform):
 
     default_priority = 250  # before Sphinx resolves references
 
-    def apply(self):
+    def apply(self, **kwargs: Any) -> None:
         """Add the link to every such block of the page."""
-        known = {id.replace(".", "-") for id in statements(Path(self.env.srcdir).parent)}
+        known = _statement_labels(Path(self.env.srcdir).parent)
         for block in list(self.document.findall(nodes.Element)):
-            if "proof" in block.get("classes", ()) and (label := block.get("label")) in known:
-                link = addnodes.pending_xref(
-                    "",
-                    nodes.inline("", "in the statement index"),
-                    refdomain="std",
-                    reftype="ref",
-                    refexplicit=True,
-                    reftarget=f"index-{label}",
-                    refdoc=self.env.docname,
-                    refwarn=True,
-                )
-                block[-1] += nodes.paragraph("", "", link, classes=["to-index"])
+            label = block.get("label")
+            if "proof" not in block.get("classes", ()) or label not in known:
+                continue
+            link = addnodes.pending_xref(
+                "",
+                nodes.inline("", "in the statement index"),
+                refdomain="std",
+                reftype="ref",
+                refexplicit=True,
+                reftarget=f"index-{label}",
+                refdoc=self.env.docname,
+                refwarn=True,
+            )
+            content = block[-1]
+            content += nodes.paragraph("", "", link, classes=["to-index"])
 
 
 # Accessibility slips of the tools beneath: what they write, what it should be.
@@ -168,12 +217,14 @@ REPAIRS = {
 }
 
 
-def _repair(app, pagename, templatename, context, doctree):
-    for written, meant in REPAIRS.items() if "body" in context else ():
-        context["body"] = context["body"].replace(written, meant)
+def _repair(context: dict[str, Any]) -> None:
+    """Mend these slips in a page that is about to be written."""
+    if "body" in context:
+        for written, meant in REPAIRS.items():
+            context["body"] = context["body"].replace(written, meant)
 
 
-def on_paper(body):
+def on_paper(body: str) -> str:
     """Make the page that is printed to a PDF sharp and small.
 
     Figures are the vector files that captions offer. In code only comments keep their colour: each
@@ -187,41 +238,45 @@ def on_paper(body):
     files = re.findall(r'href="([^"]+(?<!_frames)\.svg)"', body)
     vectors = {Path(file).stem: file for file in files}
 
-    def sharp(figure):
-        names = re.findall(r'/(\w+)\.(?:png|svg)"', figure[0])  # the picture's, the links'
+    def sharp(figure: re.Match[str]) -> str:
+        shown = figure[0]
+        names = re.findall(r'/(\w+)\.(?:png|svg)"', shown)  # the picture's, the links'
         file = next((vectors[name] for name in names if name in vectors), None)
-        return re.sub(r'src="[^"]+\.png"', f'src="{file}"', figure[0]) if file else figure[0]
+        if file is None:
+            return shown
+        return re.sub(r'src="[^"]+\.png"', f'src="{file}"', shown)
 
     body = re.sub(r"<figure.*?</figure>", sharp, body, flags=re.DOTALL)
     return re.sub(r'<span class="(?!c)\w{1,2}">([^<]*)</span>', r"\1", body)
 
 
-def _paper(app, pagename, templatename, context, doctree):
-    if app.builder.name == "singlehtml" and "body" in context:
-        context["body"] = on_paper(context["body"])
-
-
-def foot(repository, context):
+def foot(repository: str | None, context: dict[str, Any]) -> None:
     """Add to a page's foot the version, what changed, and where to report an error."""
     links = {"What changed": context["pathto"]("changelog")}
     if repository is not None:
         links["Report an error"] = f"{repository}/issues"
-    context["theme_extra_footer"] += f" Version {metadata.version('ntpnb')}." + "".join(
-        f' <a href="{target}">{text}</a>.' for text, target in links.items()
-    )
+    text = f" Version {metadata.version('ntpnb')}."
+    for words, target in links.items():
+        text += f' <a href="{target}">{words}</a>.'
+    context["theme_extra_footer"] += text
 
 
-def setup(app):
+def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension; Sphinx calls this."""
-    repository = _repository(app.srcdir)
+    repository = find_repository(Path(app.srcdir).parent, os.environ)
+
+    def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
+        _repair(context)
+        if app.builder.name == "singlehtml" and "body" in context:
+            context["body"] = on_paper(context["body"])
+        foot(repository, context)
+
     app.setup_extension("notfound.extension")
     if repository is not None:
         app.setup_extension("sphinx_sitemap")
         app.setup_extension("sphinxext.opengraph")
-        app.connect("config-inited", lambda app, config: _use_address(app, config, repository))
+        app.connect("config-inited", lambda app, config: _use_address(config, repository))
     app.add_transform(FigureLinks)
     app.add_transform(StatementLinks)
-    app.connect("html-page-context", _repair)
-    app.connect("html-page-context", _paper)
-    app.connect("html-page-context", lambda *page: foot(repository, page[3]))
+    app.connect("html-page-context", complete)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

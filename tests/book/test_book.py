@@ -1,19 +1,19 @@
 """The book as files: its contents, its links, its notation, and where its buttons lead."""
 
 import re
-from urllib.parse import unquote, urlsplit
+import subprocess
 
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from built_site import SITE, broken_links, path_prefix, soup
 
 import ntpnb
 from ntpnb.notebook.claims import statements
 from ntpnb.notebook.output import ROOT
 from publishing.project import names
-from publishing.sphinx_ext import foot, on_paper, pages_url, repository_url
+from publishing.sphinx_ext import find_repository, foot, on_paper, pages_url, repository_url
 
-SITE = ROOT / "_build" / "html"
 GITHUB = "https://github.com/owner/name"
 
 
@@ -21,30 +21,6 @@ def contents():
     """Pages that the table of contents lists."""
     toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
     return [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
-
-
-def broken_links(site):
-    """Links, images and scripts of a folder of pages that lead to no file or no anchor in it."""
-    pages = {
-        path.resolve(): BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
-        for path in site.rglob("*.html")
-        if "_static" not in path.parts
-    }
-    anchors = {path: {tag["id"] for tag in page.select("[id]")} for path, page in pages.items()}
-    broken = []
-    for path, page in pages.items():
-        for tag in page.select("a[href], link[href], script[src], img[src]"):
-            target = tag.get("href", tag.get("src"))
-            url = urlsplit(target)
-            if url.scheme or url.netloc:
-                continue
-            # the page for missing addresses is shown in any folder, so its links begin at the root
-            folder = site if url.path.startswith("/") else path.parent
-            file = (folder / unquote(url.path).lstrip("/")).resolve() if url.path else path
-            missing = unquote(url.fragment) not in anchors.get(file, ()) and file in anchors
-            if not file.exists() or (url.fragment and missing):
-                broken.append(f"{path.relative_to(site.resolve())}: {target}")
-    return broken
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +39,12 @@ def test_every_page_of_the_contents_is_built(site):
 
 
 def test_no_link_is_broken(site):
-    assert broken_links(site) == []
+    assert broken_links(site, path_prefix(site)) == []
 
 
 def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
     for name in names():
-        page = BeautifulSoup((site / f"nb/{name}.html").read_text(encoding="utf-8"), "html.parser")
+        page = soup(site / f"nb/{name}.html")
         captions = [c for c in page.select("figcaption") if c.select('a[href$=".csv"]')]
         assert captions
         for caption in captions:
@@ -83,10 +59,10 @@ def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site)
     def links(tag):
         return {link["href"].rpartition("/")[2] for link in tag.select("a[href]")}
 
-    index = BeautifulSoup((site / "statements.html").read_text(encoding="utf-8"), "html.parser")
+    index = soup(site / "statements.html")
     known, quoted = {id.replace(".", "-") for id in statements()}, set()
     for name in names():
-        page = BeautifulSoup((site / f"nb/{name}.html").read_text(encoding="utf-8"), "html.parser")
+        page = soup(site / f"nb/{name}.html")
         for block in page.select("div.proof[id]"):
             label = block["id"]
             if label not in known:
@@ -99,8 +75,7 @@ def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site)
 
 def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
     for page in contents():
-        soup = BeautifulSoup((site / f"{page}.html").read_text(encoding="utf-8"), "html.parser")
-        shown = soup.select_one(".extra_footer")
+        shown = soup(site / f"{page}.html").select_one(".extra_footer")
         assert f"Version {ntpnb.__version__}." in shown.text, page
         target = "#" if page == "changelog" else "changelog.html"
         assert shown.a["href"].endswith(target), page
@@ -126,11 +101,28 @@ def test_the_foot_says_where_to_report_an_error_once_that_is_known():
         ('<a href="missing.html">', False),
         ('<img src="missing.png" alt="A figure">', False),
         ('<script src="missing.js">', False),
+        ('<a href="/name/page.html#here">', True),
+        ('<a href="/name/">', True),
+        ('<a href="/page.html">', False),
+        ('<a href="/name/missing.html">', False),
     ],
 )
 def test_a_broken_link_is_found(link, sound, tmp_path):
     (tmp_path / "page.html").write_text(f"<h1 id='here'>A page</h1>{link}", encoding="utf-8")
-    assert (broken_links(tmp_path) == []) is sound
+    assert (broken_links(tmp_path, "/name/") == []) is sound
+
+
+@pytest.mark.parametrize(
+    ("head", "prefix"),
+    [
+        ("", "/"),
+        ('<link rel="canonical" href="https://owner.github.io/name/index.html">', "/name/"),
+        ('<link rel="canonical" href="https://book.example.org/index.html">', "/"),
+    ],
+)
+def test_the_site_says_below_which_path_it_is_published(head, prefix, tmp_path):
+    (tmp_path / "index.html").write_text(f"<head>{head}</head>", encoding="utf-8")
+    assert path_prefix(tmp_path) == prefix
 
 
 def test_the_python_names_of_the_notation_exist():
@@ -175,6 +167,29 @@ def test_the_python_names_of_the_notation_exist():
 )
 def test_repository_address(environ, declared, remote, expected):
     assert repository_url(environ, declared, remote) == expected
+
+
+def checkout(folder, remote):
+    """Make a folder a git checkout whose ``origin`` is that address."""
+    folder.mkdir(exist_ok=True)
+    for words in (("init", "--quiet"), ("remote", "add", "origin", remote)):
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    return folder
+
+
+def test_the_address_is_that_of_the_project_s_own_checkout(tmp_path):
+    project = checkout(tmp_path / "project", f"{GITHUB}.git")
+    assert find_repository(project, {}) == GITHUB
+
+
+def test_an_archive_does_not_take_the_address_of_what_surrounds_it(tmp_path):
+    surrounding = checkout(tmp_path / "surrounding", "https://github.com/another/project")
+    archive = surrounding / "ntpnb-main"
+    archive.mkdir()
+    assert find_repository(archive, {}) is None
+    workflow = {"GITHUB_REPOSITORY": "another/project", "GITHUB_WORKSPACE": str(surrounding)}
+    assert find_repository(archive, workflow) is None
+    assert find_repository(surrounding, workflow) == "https://github.com/another/project"
 
 
 @pytest.mark.parametrize(

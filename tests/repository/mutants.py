@@ -1,4 +1,4 @@
-"""After `make mutants`: the score of each module, and what tests/survivors.yml does not explain."""
+"""After `make mutants`: the score of each module, and what survivors.yml does not explain."""
 
 import re
 import subprocess
@@ -17,9 +17,10 @@ def mutmut(*arguments):
 
 
 def place(name):
-    """`loss.as_weights` or `stack.Stack.scores`, of what mutmut calls a mutant of it."""
-    module, function = re.fullmatch(r"ntpnb\.(\w+)\.x_?(.+)__mutmut_\d+", name).groups()
-    return f"{module}.{function.strip('ǁ').replace('ǁ', '.')}"
+    """Module and function of what mutmut calls a mutant of it: ``problem.loss``, ``as_weights``."""
+    mangled = re.fullmatch(r"ntpnb\.([\w.]+)\.x_?(.+)__mutmut_\d+", name)
+    function = mangled[2].strip("ǁ").replace("ǁ", ".")
+    return mangled[1], function
 
 
 def change(name):
@@ -30,26 +31,29 @@ def change(name):
 
 def main():
     statuses = dict(re.findall(r"^ +(\S+): (.+)", mutmut("results", "--all", "true"), re.M))
-    counts, survived = defaultdict(Counter), defaultdict(set)
+    counts = defaultdict(Counter)
+    survived = defaultdict(set)
     for name, status in statuses.items():
-        where = place(name)
-        counts[where.split(".")[0]][status in NOTICED] += 1
+        module, function = place(name)
+        counts[module][status in NOTICED] += 1
         if status not in NOTICED:
-            survived[where].add(change(name))
-    print("module             mutants  noticed  score")
+            survived[f"{module}.{function}"].add(change(name))
+    print("module                    mutants  noticed  score")
     for module, count in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
-        total, noticed = count.total(), count[True]
-        print(f"{module:<18} {total:7} {noticed:8} {noticed / total:6.1%}")
+        total = count.total()
+        noticed = count[True]
+        print(f"{module:<25} {total:7} {noticed:8} {noticed / total:6.1%}")
     explained = defaultdict(set)
     for group in yaml.safe_load(Path(__file__).with_name("survivors.yml").read_text("utf-8")):
         for where, changes in group["mutants"].items():
             explained[where].update(changes)
     for heading, found, known in [
-        ("survives without a reason in tests/survivors.yml", survived, explained),
-        ("stands in tests/survivors.yml and does not survive", explained, survived),
+        ("survives without a reason in survivors.yml", survived, explained),
+        ("stands in survivors.yml and does not survive", explained, survived),
     ]:
         lines = [f"  {w}: {c}" for w in found for c in sorted(found[w] - known.get(w, set()))]
-        print(*([f"\n{len(lines)}: {heading}"] + lines if lines else []), sep="\n")
+        if lines:
+            print(f"\n{len(lines)}: {heading}", *lines, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,10 @@
 """What is asked of a page in a browser: every check returns its complaints, none if all is well."""
 
-import functools
-import http.server
 import io
-import threading
-from contextlib import contextmanager
 
 import numpy as np
 from axe_playwright_python.sync_playwright import Axe
 from matplotlib.image import imread
-
-from ntpnb.notebook.output import ROOT
-
-SITE = ROOT / "_build" / "html"
 
 # Each page is loaded twice: these are the reader's colours and the screen's width in CSS pixels.
 VIEWS = [("light", 1280), ("dark", 390)]
@@ -94,25 +86,6 @@ LETTERS = """() => {
   for (const letter of letters) letter.style.visibility = "hidden";
   return found;
 }"""
-
-
-@contextmanager
-def served(folder):
-    """Serve a folder on a free local port; yields its address."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    handler = functools.partial(Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def accessibility(tab):

@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from checks import SITE, Visitor, served
+from built_site import SITE, path_prefix, served
+from checks import Visitor
 from playwright.sync_api import sync_playwright
 
 FLAGS = [
@@ -31,7 +32,7 @@ def browser():
 def address():
     if not (SITE / "index.html").exists():
         pytest.fail("there is no built book in _build/html; run `make book` first")
-    with served(SITE) as address:
+    with served(SITE, path_prefix(SITE)) as address:
         yield address
 
 

@@ -1,7 +1,8 @@
 """Each browser check finds the fault it is there for, on a page that has nothing else wrong."""
 
 import pytest
-from checks import Visitor, mouse_only, pale_letters, served
+from built_site import served
+from checks import Visitor, mouse_only, pale_letters
 
 from ntpnb.notebook import figures, saving
 

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from checks import RENDERED, SITE, VIEWS, pale_letters
+from built_site import SITE
+from checks import RENDERED, VIEWS, pale_letters
 
 from ntpnb.notebook.output import ROOT
 

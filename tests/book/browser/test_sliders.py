@@ -1,7 +1,7 @@
 """Figures that move: by keyboard, from a file as well as from a server, and without a script."""
 
 import pytest
-from checks import SITE
+from built_site import SITE
 
 PAGES = [
     path.relative_to(SITE).as_posix()

@@ -1,0 +1,138 @@
+"""The wheel, in a clean environment: the mathematics, what a chapter imports, numpy and scipy."""
+
+import email
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+USER_PROGRAM = ROOT / "tests/repository/user_program.py"
+
+
+def run(*command, **options):
+    # Neither this environment nor the folder that pytest was started in.
+    shell = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.run(command, capture_output=True, text=True, env=shell, **options)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy, so that no build folder of an earlier run can leak into it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    ignored = shutil.ignore_patterns("__pycache__", ".*", "_build", "build", "*.egg-info", "nb")
+    source.mkdir()
+    for name in ("pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]):
+        shutil.copy(ROOT / name, source)
+    for name in ("ntpnb", "publishing", "tests", "book"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    built = run(*pip, "--wheel-dir", str(folder), str(source), cwd=folder)
+    assert not built.returncode, built.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def clean(wheel):
+    """A function that runs Python code where the wheel and its needs are all there is.
+
+    The needs are links to this environment's numpy and scipy, so that nothing is downloaded.
+    """
+    environment = wheel.parent / "environment"
+    made = run(sys.executable, "-m", "venv", "--without-pip", str(environment))
+    assert not made.returncode, made.stderr
+    python = environment / "bin/python"
+    where = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    packages = Path(where.stdout.strip())
+    for need in PROJECT["dependencies"]:
+        distribution = importlib.metadata.distribution(Requirement(need).name)
+        tops = {file.parts[0] for file in distribution.files if file.parts[0] != ".."}
+        for name in tops:
+            (packages / name).symlink_to(distribution.locate_file(name))
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target")
+    installed = run(*pip, str(packages), str(wheel))
+    assert not installed.returncode, installed.stderr
+
+    def python_runs(code):
+        return run(python, "-c", code, cwd=wheel.parent)
+
+    python_runs.interpreter = python
+    return python_runs
+
+
+def test_it_holds_the_typed_package_and_nothing_of_the_build(wheel):
+    files = zipfile.ZipFile(wheel).namelist()
+    information = f"ntpnb-{PROJECT['version']}.dist-info"
+    assert {name.split("/")[0] for name in files} == {"ntpnb", information}
+    assert "ntpnb/py.typed" in files
+    sources = [path.relative_to(ROOT).as_posix() for path in (ROOT / "ntpnb").rglob("*.py")]
+    assert set(sources) == {name for name in files if name.endswith(".py")}
+
+
+def test_its_description_has_no_link_that_needs_the_repository(wheel):
+    name = f"ntpnb-{PROJECT['version']}.dist-info/METADATA"
+    description = email.message_from_bytes(zipfile.ZipFile(wheel).read(name)).get_payload()
+    targets = re.findall(r"\]\(([^)]+)\)", description)
+    assert targets
+    assert all(target.startswith("https://") for target in targets)
+
+
+def test_every_public_name_is_there(clean):
+    done = clean("import ntpnb\nfor name in ntpnb.__all__: print(getattr(ntpnb, name))")
+    assert not done.returncode, done.stderr
+    assert len(done.stdout.splitlines()) > 30
+    found = clean("import ntpnb; print(ntpnb.__file__, ntpnb.__version__)").stdout.split()
+    assert str(ROOT) not in found[0]
+    assert found[1] == PROJECT["version"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "DESCRIPTION.md"])
+def test_the_example_runs(name, clean):
+    text = (ROOT / name).read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    shown = re.search(r"# ([\d.]+)$", example.rstrip())[1]
+    done = clean(example)
+    assert not done.returncode, done.stderr
+    assert f"{float(done.stdout):.3f}" == shown
+
+
+# What needs more than numpy and scipy: the call, and what its one line has to name.
+NEEDS_MORE = {
+    "a sweep": ("import ntpnb; ntpnb.thresholds.sweep([(4, 2, 3)], 1)", "ntpnb[sweep]"),
+    "the figures of a chapter": ("from ntpnb.notebook import figures", "ntpnb[book]"),
+}
+
+
+@pytest.mark.parametrize("what", NEEDS_MORE)
+def test_what_needs_an_extra_names_it_in_one_line(what, clean):
+    code, extra = NEEDS_MORE[what]
+    done = clean(code)
+    assert done.returncode
+    assert extra in done.stderr.splitlines()[-1]
+
+
+def test_check_outside_a_checkout_says_what_it_is_for(clean):
+    done = clean("from ntpnb.notebook import check\ncheck('t24.fig1.entropy', 0.88)")
+    said = done.stdout.strip() or done.stderr.splitlines()[-1]
+    assert len(said.splitlines()) == 1
+    assert "checkout" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not USER_PROGRAM.exists(), reason="there is no program to check")
+def test_a_user_s_program_finds_the_types(clean, tmp_path):
+    program = shutil.copy(USER_PROGRAM, tmp_path)
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", clean.interpreter)
+    done = run(*mypy, "--cache-dir", str(tmp_path / "cache"), program, cwd=tmp_path)
+    assert not done.returncode, done.stdout
