@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from ntpnb.margin.program import PROX, program
+from ntpnb.margin.program import PROX, margin_program
 from ntpnb.problem.loss import logits
 from ntpnb.problem.order import dominated, row_components
 
@@ -26,21 +26,21 @@ def next_order(data, order, finite, svm):
     problem's own factors, in memory that grows with contexts and tokens and not with pairs. A flow
     ends with the same values on F and on these pairs, and its constant is at least as long.
     """
-    P = program(data, order)
+    P = margin_program(data, order)
     tight = svm.multipliers > USED * svm.multipliers.sum()
     strict = tuple(index[len(order.equal) :][tight] for index in P.entries)
     log_ratio = _log_odds(data, order, finite)[tight] - np.log(svm.multipliers[tight])
     on = P.tied.copy()
     on[strict] = True
     goal = np.zeros(on.shape)
-    goal[strict] = -log_ratio / P.norm[strict]
-    solve, A, miss = P.system(on, PROX), np.zeros(on.shape), goal
+    goal[strict] = -log_ratio / P.norms[strict]
+    solve, A, miss = P.kkt_solver(on, PROX), np.zeros(on.shape), goal
     shift = np.zeros(on.shape[1:])
     for _ in range(REFINEMENTS):
-        D, e = solve(miss, -P.imbalance(A))
-        A, shift = A + D, shift + e
+        newton = solve(miss, -P.column_sums(A))
+        A, shift = A + newton.step, shift + newton.common
         W = P.weights(A)
-        miss = np.where(on, goal + P.slack(W, shift) + P.need, 0.0)
+        miss = np.where(on, goal + P.slack(W, shift) + P.rhs, 0.0)
     if np.abs(miss).max() > SOLVED * np.abs(goal).max():
         return None
     return finite.W + W
