@@ -118,14 +118,14 @@ def max_margin(
     best: MarginSolution | None = None
     residual = np.inf
     for name in names:
-        for proof in _proofs(name, programs):
-            if isinstance(proof, Certificate):
-                raise _refusal(proof, programs.used_by(name), len(order.equal))
-            if proof.solution.kkt_residual < residual:
-                best = proof.solution
+        for outcome in _outcomes(name, programs):
+            if isinstance(outcome, Certificate):
+                raise _refusal(outcome, programs.used_by(name), len(order.equal))
+            if outcome.solution.kkt_residual < residual:
+                best = outcome.solution
                 residual = best.kkt_residual
             if progress is not None:
-                progress(f"{name}, step {proof.step}: best KKT residual {residual:.1e}")
+                progress(f"{name}, step {outcome.step}: best KKT residual {residual:.1e}")
             if best is not None and residual <= TIGHT:
                 return best
         if best is not None and residual <= ACCEPT:
@@ -156,12 +156,13 @@ def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> 
 
     Examples
     --------
-    Four contexts on a line whose next tokens alternate cannot be told apart by linear scores:
-
     >>> import numpy as np
     >>> import ntpnb
     >>> ntpnb.is_separable(ntpnb.datasets.toy())
     True
+
+    Four contexts on a ray, whose next tokens alternate, cannot be told apart by linear scores:
+
     >>> H = [[1.0], [2.0], [3.0], [4.0]]
     >>> ntpnb.is_separable(ntpnb.NextTokenData(H, np.eye(2)[[0, 1, 0, 1]]))
     False
@@ -249,10 +250,11 @@ class Attempt:
     solution: MarginSolution
 
 
-def _proofs(method: str, programs: Programs) -> Iterator[Attempt | Certificate]:
-    """What the steps of a method prove, until it ends or runs out of digits.
+def _outcomes(method: str, programs: Programs) -> Iterator[Attempt | Certificate]:
+    """What the steps of a method come to, until it ends or runs out of digits.
 
-    An error that the receiver of a proof raises does not pass through here.
+    Only numerical work is done here, so that an error of the caller's own is never taken for a
+    numerical failure: what is raised while an outcome is looked at does not pass through.
     """
     program = programs.used_by(method)
     try:

@@ -405,18 +405,14 @@ def test_what_is_close_enough_is_accepted_once_a_method_has_ended(monkeypatch):
     assert svm.kkt_residual <= 1e-10
 
 
-def test_active_set_alone_may_leave_separability_undecided():
-    """Where it does not settle, and there is no solution: it claims neither."""
-    undecided = 0
-    for seed in range(5500, 5512):
-        try:
-            max_margin(without_solution(seed), solver="active-set")
-        except NotSeparableError:
-            continue
-        except ConvergenceError as error:
-            undecided += 1
-            assert error.residual > 1e-10
-    assert undecided >= 1
+@pytest.mark.parametrize("solver", ["active-set", "fista"])
+def test_a_method_that_does_not_settle_claims_nothing(solver):
+    """``auto`` goes on and finds a proof."""
+    data = problems.t24(9, V=7, m=10, d=4, size=1)
+    with pytest.raises(ConvergenceError) as caught:
+        max_margin(data, solver=solver)
+    assert caught.value.residual > 1e-10
+    prove_optimal(data, max_margin(data), 1e-10)
 
 
 # -- the same problem in other words --------------------------------------------------------------
