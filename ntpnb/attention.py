@@ -396,5 +396,6 @@ def pseudo_data(
 
 def _softmax_over_tokens(x: FloatArray) -> FloatArray:
     """Softmax along the second axis from the end."""
-    e: FloatArray = np.exp(x - x.max(-2, keepdims=True))
-    return e / e.sum(-2, keepdims=True)
+    e = np.exp(x - x.max(-2, keepdims=True))
+    probs: FloatArray = e / e.sum(-2, keepdims=True)
+    return probs

@@ -113,7 +113,7 @@ def test_sgd_matches_a_textbook_loop(over):
             else:
                 target = counts.reshape(joint.shape)[:, j]
                 weight = target.sum()
-            gradient += np.outer(weight * np.array(reference.law(W, data, j)) - target, h)
+            gradient += np.outer(weight * np.array(reference.model_probs(W, data, j)) - target, h)
         W = W - 0.3 * gradient
 
 
