@@ -26,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help book test figures serve pdf bench stress mutants lint format lock clean _chromium
+.PHONY: help book stale test figures serve pdf bench stress mutants lint format lock clean _chromium
 
 help: ## list the targets (what a bare `make` does)
 	@echo "The executable companion to two papers on next-token prediction. Targets:"
@@ -64,6 +64,9 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 	rm -f $(BUILT); \
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all
 	@touch $(BUILT)
+
+stale: $(VENV)/.ready ## list the notebooks that must run, because what they depend on changed
+	@$(PY) -m publishing stale
 
 test: _chromium lint book ## every check: lint, unit, property, notebook outputs, book, browser
 	$(PY) -m pytest -n 2 --dist loadfile
