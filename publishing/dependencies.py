@@ -13,11 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from publishing.syntax import parse
+from publishing.syntax import normal_form, parse, shows_docstrings
 
 PACKAGE = "ntpnb"
 
-_UNFOLLOWED = {"__import__", "eval", "exec", "get_ipython", "import_module"}
+_UNFOLLOWED = {
+    "__import__",
+    "eval",
+    "exec",
+    "import_module",
+    "run_cell",
+    "run_cell_magic",
+    "run_line_magic",
+    "runpy",
+}
 """Names that load or run what no reading of the code can find."""
 
 
@@ -75,6 +84,21 @@ class Module:
             return self.tree
         kept = [statement for statement in self.tree.body if not _belongs_to_table(statement)]
         return ast.Module(kept, type_ignores=[])
+
+    @cached_property
+    def form(self) -> str:
+        """The code that counts, as `publishing.syntax.normal_form` writes it."""
+        return normal_form(self.code)
+
+    @cached_property
+    def documented_form(self) -> str:
+        """The same with the docstrings."""
+        return normal_form(self.code, docstrings=True)
+
+    @cached_property
+    def shows_docstrings(self) -> bool:
+        """Whether the code may show docstrings."""
+        return shows_docstrings(self.source)
 
     @cached_property
     def defines(self) -> frozenset[str]:

@@ -15,7 +15,7 @@ from ntpnb.notebook import claims, output
 from ntpnb.notebook.comparisons import comparison
 from publishing import keys, manifest, project
 from publishing.dependencies import Package
-from publishing.syntax import normal_form, parse, shows_docstrings
+from publishing.syntax import shows_docstrings
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,9 @@ class Sources:
         """
         cells = project.code_cells(name, self.root)
         reach = self.package.reach(cells)
-        modules = {module: self.package.modules[module].code for module in reach.modules}
-        trees = [parse(cell) for cell in cells]
-        docstrings = None in trees or any(
-            shows_docstrings(tree) for tree in [*trees, *modules.values()] if tree
+        modules = [self.package.modules[module] for module in sorted(reach.modules)]
+        docstrings = shows_docstrings("\n".join(cells)) or any(
+            module.shows_docstrings for module in modules
         )
         parts = [
             f"text {_digest(project.source(name, self.root))}",
@@ -69,9 +68,9 @@ class Sources:
             *self.shared,
             *sorted(reach.definitions),
         ]
-        for module, code in sorted(modules.items()):
-            form = normal_form(code, docstrings=docstrings)
-            parts.append(f"module {module} {form}")
+        for module in modules:
+            form = module.documented_form if docstrings else module.form
+            parts.append(f"module {module.name} {form}")
         # Lengths keep one part's end from being read as the next one's beginning.
         lines = [f"{len(part)} {part}\n" for part in parts]
         return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -18,8 +18,13 @@ def parse(source: str) -> ast.Module | None:
         return None
 
 
-def shows_docstrings(tree: ast.AST) -> bool:
+def shows_docstrings(source: str) -> bool:
     """Say whether code may show docstrings, so that they count as a part of what it does."""
+    if not any(name in source for name in _SHOWS_DOCSTRINGS):
+        return False  # found at once, without reading the tree
+    tree = parse(source)
+    if tree is None:
+        return True
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return not names.isdisjoint(_SHOWS_DOCSTRINGS)

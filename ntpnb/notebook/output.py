@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,10 @@ def show(data: Mapping[str, str], record: Mapping[str, object]) -> None:
     if not _in_notebook():
         print(data["text/plain"])
         return
-    from IPython.display import publish_display_data
+    from IPython import display
 
-    publish_display_data(dict(data), metadata={"ntpnb": dict(record)})
+    publish: Callable[..., None] = display.publish_display_data
+    publish(dict(data), metadata={"ntpnb": dict(record)})
 
 
 def _in_notebook() -> bool:
