@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cycler import cycler
 from matplotlib.figure import Figure
 
+from ntpnb.notebook.drawing import GREY, INK, PALE
 from ntpnb.notebook.frames import save_frames
 from ntpnb.notebook.saving import save
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKGROUND",
     "DASHES",
+    "GREY",
+    "INK",
     "MARKERS",
+    "PALE",
     "PALETTE",
     "curves",
     "four_panels",
@@ -33,12 +37,11 @@ __all__ = [
 BACKGROUND = "#fcfcfa"
 """An opaque, nearly white card, so that a figure reads the same in light and dark mode."""
 
-PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", "#8f8f8f")
+PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", GREY)
 """Okabe and Ito's hues, their lightness spread so that all stay apart under every kind of colour
 blindness, with contrast 4.5 or more against the background, as letters need; the grey, which is
 for marks alone, with 3."""
 
-_INK = "#3d3d3d"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -215,8 +218,8 @@ def _label(
     if entropy is None:
         axes[0].set_yscale("log")
     else:
-        axes[0].axhline(entropy, color=_INK, linestyle=":", label="$\\mathcal{H}$")
+        axes[0].axhline(entropy, color=INK, linestyle=":", label="$\\mathcal{H}$")
         axes[0].legend()
     for dash, label in (("--", f"${W}$"), ("-", f"${W} - {finite}$")):
-        axes[2].plot([], [], color=_INK, linestyle=dash, label=label)
+        axes[2].plot([], [], color=INK, linestyle=dash, label=label)
     axes[2].legend()
