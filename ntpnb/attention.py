@@ -7,7 +7,8 @@ import numpy as np
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import as_weights, logits
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import SGD, iterate, record_grid, start_at
+from ntpnb.training.descent import iterate, record_grid, start_at
+from ntpnb.training.optimizers import SGD
 from ntpnb.validation import as_floats, require_number
 
 

@@ -50,7 +50,7 @@ class MarginSolution:
     equal_multipliers: np.ndarray
 
 
-def max_margin(data, solver="auto", *, progress=None):
+def max_margin(data, solver="auto", *, order=None, progress=None):
     """Minimise ``‖W‖`` while equal pairs tie and strict pairs keep a margin of at least one.
 
     T24 (002) Eq. (6), NTP-SVM; L24 (004), Graph-SVM.
@@ -63,6 +63,8 @@ def max_margin(data, solver="auto", *, progress=None):
         ``"fista"``: many cheap steps. ``"interior-point"``: about ten steps, twenty at the edge of
         separability. ``"nnls"``, ``"cvxpy"``: dense references for small problems. ``"auto"``
         (default): the first or the second, the third, and NNLS, which begins where W is small.
+    order : TokenPriority, optional
+        ``token_priority(data)``, where it is at hand already.
     progress : callable, optional
         Called with a line of text per step.
 
@@ -81,7 +83,7 @@ def max_margin(data, solver="auto", *, progress=None):
     ConvergenceError
         Undecided: neither proof was reached; ``.residual`` is the best KKT residual.
     """
-    return _solve(data, solver, progress, separation=False)
+    return _solve(data, solver, order, progress, separation=False)
 
 
 def is_separable(data):
@@ -92,16 +94,16 @@ def is_separable(data):
     ``ConvergenceError`` without. T24 (002) Def. 2; L24 (004) Graph-SVM.
     """
     try:
-        _solve(data, "auto", None, separation=True)
+        _solve(data, "auto", None, None, separation=True)
     except NotSeparableError:
         return False
     return True
 
 
-def _solve(data, solver, progress, separation):
+def _solve(data, solver, order, progress, separation):
     if solver not in ("auto", *METHODS):
         raise ValueError(f"solver is {solver!r}; it must be one of auto, {', '.join(METHODS)}")
-    order = token_priority(data)
+    order = token_priority(data) if order is None else order
     ties, pairs, size = len(order.equal), len(order.equal) + len(order.strict), np.prod(data.shape)
     if pairs == ties:
         return _proven(data, order, np.zeros(pairs), "no strict pairs")

@@ -72,7 +72,7 @@ def restrict(data, order=None):
     )
 
 
-def finite_part(data):
+def finite_part(data, *, order=None):
     """Minimise the restricted cross-entropy over the tied subspace.
 
     Where the data are compatible this solves T24's log-odds equations; in general it is the
@@ -82,6 +82,8 @@ def finite_part(data):
     Parameters
     ----------
     data : NextTokenData
+    order : TokenPriority, optional
+        ``token_priority(data)``, where it is at hand already.
 
     Returns
     -------
@@ -97,7 +99,7 @@ def finite_part(data):
     ----------
     T24 (002) Eq. (4)–(5) and Thm 2; L24 (004) Def. 3, Lemma 2 and Lemma 7.
     """
-    order = token_priority(data)
+    order = token_priority(data) if order is None else order
     F = equal_subspace(data, order)
     tied = restrict(data, order)
     W = np.zeros(data.shape)
