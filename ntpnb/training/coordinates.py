@@ -33,7 +33,7 @@ class UnitScale(NamedTuple):
     --------
     >>> import ntpnb
     >>> from ntpnb.training.coordinates import unit_scale
-    >>> unit_scale(ntpnb.datasets.toy()).factor
+    >>> unit_scale(ntpnb.implicit_bias(ntpnb.datasets.toy())).factor
     1.0
     """
 
@@ -41,31 +41,26 @@ class UnitScale(NamedTuple):
     bias: ImplicitBias
 
 
-def unit_scale(data: NextTokenData | ImplicitBias) -> UnitScale:
+def unit_scale(bias: ImplicitBias) -> UnitScale:
     """Bring embeddings of extraordinary length to about unit smoothness.
 
     Parameters
     ----------
-    data : NextTokenData or ImplicitBias
-        Ordinary data keep their bias; others need a new one.
+    bias : ImplicitBias
+        Ordinary data keep it; others need a new one.
 
     Returns
     -------
     UnitScale
 
-    Raises
-    ------
-    TypeError
-        Anything else than data or a bias.
-
     Examples
     --------
     >>> import ntpnb
     >>> from ntpnb.training.coordinates import unit_scale
-    >>> unit_scale(ntpnb.NextTokenData([[2.0**20]], [[0.5, 0.5]])).factor
+    >>> data = ntpnb.NextTokenData([[2.0**20]], [[0.5, 0.5]])
+    >>> unit_scale(ntpnb.implicit_bias(data)).factor
     1048576.0
     """
-    bias = implicit_bias(data)
     data = bias.data
     if LEAST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
         return UnitScale(1.0, bias)

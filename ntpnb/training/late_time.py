@@ -112,14 +112,14 @@ def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
     >>> ntpnb.next_order_term(ntpnb.NextTokenData([[1.0]], [[1, 0]])).ravel().round(6)
     array([ 0.346574, -0.346574])
     """
-    scale, unit = unit_scale(data)
+    scale, unit = unit_scale(implicit_bias(data))
     svm = unit.require_max_margin()
     W = _term_at_unit_scale(unit)
     # For κ times the W of unit scale, R is larger by 2 log κ.
     return (W + 2 * np.log(scale) * svm.W) / scale
 
 
-def late_constant(data: NextTokenData | ImplicitBias) -> FloatArray | None:
+def late_constant(bias: ImplicitBias) -> FloatArray | None:
     """Return the next-order term where the multipliers are unique, in little memory.
 
     Pairs that are tight without a multiplier are left out. A flow ends with the same values on F
@@ -128,8 +128,8 @@ def late_constant(data: NextTokenData | ImplicitBias) -> FloatArray | None:
 
     Parameters
     ----------
-    data : NextTokenData or ImplicitBias
-        With at least one strict pair.
+    bias : ImplicitBias
+        Of data with at least one strict pair.
 
     Returns
     -------
@@ -144,10 +144,10 @@ def late_constant(data: NextTokenData | ImplicitBias) -> FloatArray | None:
     --------
     >>> import ntpnb
     >>> from ntpnb.training.late_time import late_constant
-    >>> late_constant(ntpnb.NextTokenData([[1.0]], [[1, 0]])).ravel().round(6)
+    >>> bias = ntpnb.implicit_bias(ntpnb.NextTokenData([[1.0]], [[1, 0]]))
+    >>> late_constant(bias).ravel().round(6)
     array([ 0.346574, -0.346574])
     """
-    bias = implicit_bias(data)
     return _solve_by_multipliers(bias, _tight_pairs(bias), SOLVED)
 
 
@@ -169,6 +169,7 @@ def _term_at_unit_scale(bias: ImplicitBias) -> FloatArray:
 class _TightPairs:
     """What decides the next-order term, for each strict pair of the order, shape (n,)."""
 
+    multipliers: FloatArray
     carries: BoolArray  # its multiplier is more than rounding
     margin_is_one: BoolArray
     log_odds: FloatArray  # of leaving the ties for this pair's tokens: log Σ_j π_j q̃_j
@@ -202,6 +203,7 @@ def _tight_pairs(bias: ImplicitBias) -> _TightPairs:
     np.minimum.at(margin, of_candidate, winning_score - S[rows, tokens])
 
     return _TightPairs(
+        multipliers=svm.multipliers,
         carries=svm.multipliers > USED * svm.multipliers.sum(),
         margin_is_one=margin[of_pair] < 1 + TIGHT,
         log_odds=log_odds[of_pair],
@@ -212,8 +214,7 @@ def _solve_by_multipliers(
     bias: ImplicitBias, tight: _TightPairs, tolerance: float
 ) -> FloatArray | None:
     """Solve ``⟨D_k, W̃⟩ = log(π_j q̃_k / λ_k)`` on the pairs that carry; None if nothing does."""
-    multipliers = bias.require_max_margin().multipliers[tight.carries]
-    margins = tight.log_odds[tight.carries] - np.log(multipliers)
+    margins = tight.log_odds[tight.carries] - np.log(tight.multipliers[tight.carries])
     found = _smallest_with_margins(bias.data, bias.order, tight.carries, margins)
     if found is None or not found.error <= tolerance:
         return None

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
-from ntpnb.bias import ImplicitBias
+from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solve import MarginSolution
 from ntpnb.problem.data import NextTokenData
@@ -133,7 +133,7 @@ def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike
     increasing_radii = _increasing("radii", radii)
     if increasing_radii[0] <= 0:
         raise ValueError(f"radii[0] is {increasing_radii[0]:g}; radii must be positive")
-    return _Path(data, "radius").trace(np.log(increasing_radii), increasing_radii)
+    return _Path(implicit_bias(data), "radius").trace(np.log(increasing_radii), increasing_radii)
 
 
 def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLike) -> PathTrace:
@@ -170,7 +170,7 @@ def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLik
     [0.3, 207.1, 2262701.5]
     """
     R = _increasing("−log_multipliers", -as_floats("log_multipliers", log_multipliers))
-    return _Path(data, "multiplier").trace(R)
+    return _Path(implicit_bias(data), "multiplier").trace(R)
 
 
 def _increasing(name: str, values: npt.ArrayLike) -> FloatArray:
@@ -227,10 +227,8 @@ class _Path:
     ``log ‖W‖ = s`` or ``R = s``. Past ``R = SETTLED``, ``u`` stays at its limit.
     """
 
-    def __init__(
-        self, data: NextTokenData | ImplicitBias, by: Literal["radius", "multiplier"]
-    ) -> None:
-        self.scale, unit = unit_scale(data)
+    def __init__(self, bias: ImplicitBias, by: Literal["radius", "multiplier"]) -> None:
+        self.scale, unit = unit_scale(bias)
         self.coords = Coordinates(unit)
         self.by = by
         self.dim = len(self.coords.u_limit)
