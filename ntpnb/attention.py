@@ -10,7 +10,8 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import GD, NGD, SGD, Adam, iterate, record_grid, start_at
+from ntpnb.training.descent import iterate, record_grid, start_at
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam
 from ntpnb.validation import as_floats, require_number
 
 # From outputs, shape (n, V, m), and labels, shape (n, 1, m), to the losses, shape (n, m), and their

@@ -19,6 +19,7 @@ from jupyter_server import PEAK_UNIT
 
 import ntpnb
 from ntpnb import GD, NextTokenData, NotSeparableError, attention, datasets
+from ntpnb.training import flow as flow_module
 
 RADII = [0.5, 5.0, 100.0]
 LOG_TIMES = [0.0, 5.0, 50.0, 1000.0]
@@ -411,8 +412,8 @@ def test_ten_thousand_tokens_with_small_supports():
     assert float(printed) / PEAK_UNIT < 146
 
 
-@pytest.mark.slow
-def test_a_flow_that_rounding_stops_ends_with_an_error():
+def test_a_flow_that_rounding_stops_ends_with_an_error(monkeypatch):
+    monkeypatch.setattr(flow_module, "EVALUATIONS", 5000)  # ten times what an ordinary flow takes
     data = problems.l24(28, n=12, norms=6, cyclic=True)
     with pytest.raises(ntpnb.ConvergenceError, match=r"came to log t = .* and no further"):
         ntpnb.gradient_flow(data, [0.0, 1e4])
