@@ -412,7 +412,7 @@ class TextCorpus:
 
     Attributes
     ----------
-    words : sequence of str
+    words : tuple of str
         The vocabulary in alphabetical order; token ``v`` is ``words[v]``.
     verses : tuple of tuple of int
         The text in tokens, verse by verse.
@@ -425,7 +425,7 @@ class TextCorpus:
     'a rose is'
     """
 
-    words: Sequence[str]
+    words: tuple[str, ...]
     verses: tuple[tuple[int, ...], ...]
 
     def windows(self, length: int) -> IntArray:

@@ -92,7 +92,8 @@ class SupportProgram(MarginProgram):
     def _well_conditioned_inverse(self, diagonal: float) -> FloatArray | None:
         """``(G + θ)⁻¹``, or None where differences of its entries would cancel."""
         if diagonal not in self._inverses:
-            inverse = np.linalg.inv(self._gram + diagonal * np.eye(self.num_columns))
+            regularized = self._gram + diagonal * np.eye(self.num_columns)
+            inverse = np.asarray(np.linalg.inv(regularized), dtype=np.float64)
             accurate = np.abs(inverse).max() < WELL_CONDITIONED
             self._inverses[diagonal] = inverse if accurate else None
         return self._inverses[diagonal]

@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load what draws when it is first asked for: it needs matplotlib, which the ledger does not."""
+    """Load what draws when it is asked for: it needs matplotlib, which the ledger does not."""
     if name in ("drawing", "figures"):
         from ntpnb.notebook.extras import needs_book_extra
 

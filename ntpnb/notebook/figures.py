@@ -16,7 +16,7 @@ from ntpnb.notebook.saving import save
 
 if TYPE_CHECKING:
     from ntpnb.training.comparison import Comparison
-    from ntpnb.training.descent import Trace
+    from ntpnb.training.trace import Trace
 
 __all__ = [
     "BACKGROUND",

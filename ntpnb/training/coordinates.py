@@ -393,5 +393,4 @@ class Coordinates:
         """
         table = np.full(self.data.target_probs.shape, -np.inf)
         table[self.row, self.token] = x
-        excess: float = excess_of_logits(table, self.data)
-        return excess
+        return float(excess_of_logits(table, self.data))

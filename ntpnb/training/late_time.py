@@ -117,7 +117,8 @@ def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
     svm = unit.require_max_margin()
     W = _term_at_unit_scale(unit)
     # For κ times the W of unit scale, R is larger by 2 log κ.
-    return (W + 2 * np.log(scale) * svm.W) / scale
+    W_next: FloatArray = (W + 2 * np.log(scale) * svm.W) / scale
+    return W_next
 
 
 def late_constant(bias: ImplicitBias) -> FloatArray | None:
@@ -304,7 +305,8 @@ def _minimise_exponentials(coords: Coordinates) -> FloatArray:
         if np.linalg.norm(slope) <= 1e-12 * goal_norm:
             if change > 1e-3:  # e^{-x} has no minimum, though its slope becomes as small as we like
                 break
-            return coords.finite.W + (c @ span).reshape(coords.data.shape)
+            strict_part: FloatArray = (c @ span).reshape(coords.data.shape)
+            return coords.finite.W + strict_part
         # The objective is an exponential along each row: a unit change of exponent is safe.
         c = c - step / max(1.0, change)
     raise ConvergenceError(

@@ -313,8 +313,7 @@ class _Path:
     def _norm(self, u: FloatArray, a: FloatArray) -> float:
         """Frobenius norm of ``W``."""
         strict_square = float(a @ self.coords.gram @ a)
-        norm: float = np.sqrt(u @ u + max(0.0, strict_square))
-        return norm
+        return float(np.sqrt(u @ u + max(0.0, strict_square)))
 
     def _correct(self, z: FloatArray, goal: float) -> _Solution | None:
         """Newton's method at a fixed position; None where it does not settle."""
