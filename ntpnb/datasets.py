@@ -1,6 +1,5 @@
 """The papers' datasets, their initializations, and the text that chapter 7 trains on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
