@@ -24,8 +24,8 @@ def fista(program: MarginProgram) -> Iterator[Iterate]:
     length = int(program.rhs.size**0.5)
     num_steps = max(200, 4 * length)
     next_polish = 20 + length // 3
-    zero = np.zeros(program.rhs.shape, np.float32)
-    projection = program.project(program.gradient_step(zero), program.domain)
+    first_step = program.gradient_step(np.zeros(program.rhs.shape, np.float32))
+    projection = program.project(first_step, program.domain)
     previous = projection.dual
     extrapolated = projection.dual
     momentum = 1.0

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import lapack
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.margin.factorization import upper_factor
 from ntpnb.margin.normal_form import (
     AnyPrecision,
@@ -93,7 +93,8 @@ class PairProgram(MarginProgram):
             token_gram = token_gram.toarray()
         context_gram = self._context_rows[tight] @ self._context_rows[tight].T
         theta = np.broadcast_to(diagonal, mask.shape)[tight]
-        return PairSystem(mask, upper_factor(token_gram * context_gram, theta))
+        factor = upper_factor(token_gram * context_gram, theta)
+        return PairSystem(len(mask), tight, factor)
 
     def gradient_step(self, dual: AnyPrecision) -> AnyPrecision:
         """``A − ∇/L``, in double precision."""
@@ -114,12 +115,13 @@ class PairProgram(MarginProgram):
 class PairSystem:
     """A factored Newton system of the masked pairs, called as ``system(r, q)``."""
 
-    def __init__(self, mask: BoolArray, factor: FloatArray) -> None:
-        self._mask = mask
+    def __init__(self, num_pairs: int, tight: IntArray, factor: FloatArray) -> None:
+        self._num_pairs = num_pairs
+        self._tight = tight
         self._factor = factor
 
     def __call__(self, residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
         """Solve for ``r = residual``; ``q`` is empty, as the common scores are."""
-        step = np.zeros(self._mask.shape)
-        step[self._mask] = lapack.dpotrs(self._factor, residual[self._mask])[0]
+        step = np.zeros(self._num_pairs)
+        step[self._tight] = lapack.dpotrs(self._factor, residual[self._tight])[0]
         return NewtonStep(step, imbalance)
