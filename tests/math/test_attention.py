@@ -24,15 +24,15 @@ from ntpnb.attention import (
 LOSSES = [squared, softmax_squared, cross_entropy]
 
 
-def start(data, seed=0):
+def random_weights(data, seed=0):
     return np.random.default_rng(seed).standard_normal(data.shape)
 
 
-def a_head(data, seed=1):
+def random_head(data, seed=1):
     return np.random.default_rng(seed).standard_normal(data.token_embeddings.shape)
 
 
-def slow_risk(W, data, loss, head):
+def risk_by_loops(W, data, loss, head):
     """Mean over rows of the loss of ``C Eᵀ q_j``, number by number, as L24 prints it."""
     E, V = data.token_embeddings, data.vocab_size
     total = 0.0
@@ -47,7 +47,7 @@ def slow_risk(W, data, loss, head):
     return total
 
 
-def differences(f, W, h=1e-5):
+def central_differences(f, W, h=1e-5):
     G = np.zeros(W.shape)
     for at in np.ndindex(W.shape):
         E = np.zeros(W.shape)
@@ -64,15 +64,15 @@ def differences(f, W, h=1e-5):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_risk_and_gradient(loss, default, repeats):
     data = l24(50, K=5, d=3, n=4, T=4, repeats=repeats)
-    head = data.token_embeddings if default else a_head(data)
-    W = start(data)
+    head = data.token_embeddings if default else random_head(data)
+    W = random_weights(data)
     run = descend_head(
         data, loss, GD(1.0), 1, init=W, record=[0, 1], head=None if default else head
     )
     # sums of a few products of numbers of size one
-    assert abs(run.loss[0] - slow_risk(W, data, loss, head)) <= 1e-13
-    assert abs(run.loss[1] - slow_risk(run.W[1], data, loss, head)) <= 1e-12
-    numeric = differences(lambda w: slow_risk(w, data, loss, head), W)
+    assert abs(run.loss[0] - risk_by_loops(W, data, loss, head)) <= 1e-13
+    assert abs(run.loss[1] - risk_by_loops(run.W[1], data, loss, head)) <= 1e-12
+    numeric = central_differences(lambda w: risk_by_loops(w, data, loss, head), W)
     # central differences: h² of a third derivative, and rounding over h
     assert np.abs(W - run.W[1] - numeric).max() <= 1e-7
     np.testing.assert_array_equal(run.norm, np.linalg.norm(run.W, axis=(1, 2)))
@@ -116,7 +116,7 @@ def test_losses_of_huge_outputs_are_finite(loss, size):
 @pytest.mark.parametrize("scale", [1, 10, 40])
 def test_gradients_keep_their_digits_when_attention_saturates(loss, scale):
     data = l24(57, K=5, d=6, n=1, T=4)  # one row: no other hides its rounding
-    W = scale * start(data)
+    W = scale * random_weights(data)
     E, counts, m = data.token_embeddings, data.candidate_counts, len(data.context_probs)
     reference = mp.zeros(6, 6)
     with mp.workdps(120):
@@ -160,8 +160,10 @@ def test_an_identity_head_with_log_mass_is_the_plain_method():
         np.put_along_axis(slope, label, -1 / hit, axis=-2)
         return -np.log(hit[..., 0, :]), slope
 
-    general = descend_head(data, log_mass, NGD(0.1), 40, init=start(data), record=[40], head=head)
-    plain = descend(data, NGD(0.1), 40, init=start(data), record=[40])
+    general = descend_head(
+        data, log_mass, NGD(0.1), 40, init=random_weights(data), record=[40], head=head
+    )
+    plain = descend(data, NGD(0.1), 40, init=random_weights(data), record=[40])
     # forty steps of 0.1, through a matrix and its inverse
     assert np.abs(general.W - plain.W).max() <= 1e-11
     assert abs(general.loss[0] - plain.loss[0]) <= 1e-12
@@ -171,8 +173,8 @@ def test_an_identity_head_with_log_mass_is_the_plain_method():
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_batch_is_each_problem_alone(loss, method):
     problems = [l24(s, K=5, d=3, n=4, T=4, repeats=s == 1) for s in range(3)]
-    init = np.stack([start(d, s) for s, d in enumerate(problems)])
-    heads = np.stack([a_head(d, s) for s, d in enumerate(problems)])
+    init = np.stack([random_weights(d, s) for s, d in enumerate(problems)])
+    heads = np.stack([random_head(d, s) for s, d in enumerate(problems)])
     batch = descend_head(problems, loss, method, 30, init=init, record=[0, 30], head=heads)
     shared = descend_head(problems, loss, method, 30, init=init, record=[0, 30], head=heads[0])
     assert batch.W.shape == (3, 2, 3, 3)
@@ -198,7 +200,7 @@ def test_training_starts_at_zero_and_lowers_the_risk():
 
 @pytest.mark.parametrize("data", [l24(53, repeats=True), t24(53, candidates=True, tokens=3)])
 def test_mass_is_the_law_of_each_row(data):
-    W = start(data)
+    W = random_weights(data)
     mass = attention_mass(W, data)
     for j in range(len(mass)):
         miss = mass[j] - reference.model_probs(W, data, j)
@@ -234,7 +236,7 @@ def test_pseudo_data_by_hand():
 @given(st.integers(0, 999), st.floats(0.1, 30))
 def test_pseudo_data_partition_every_row(seed, scale):
     data = l24(seed, repeats=seed % 2 == 0)
-    W = scale * start(data, seed)
+    W = scale * random_weights(data, seed)
     mass, found = attention_mass(W, data), pseudo_data(W, data)
     for j, row in enumerate(mass):
         for v, s in enumerate(row):

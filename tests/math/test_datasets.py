@@ -16,7 +16,7 @@ from ntpnb.datasets import (
 )
 
 
-def same(a, b):
+def same_data(a, b):
     names = ("context_embeddings", "target_probs", "context_probs", "candidate_counts")
     return all(np.array_equal(getattr(a, n), getattr(b, n)) for n in names)
 
@@ -60,8 +60,8 @@ def test_overparameterized_laws_are_as_stated():
 
 
 def test_seeds_repeat_and_differ():
-    assert same(overparameterized(3), overparameterized(3))
-    assert not same(overparameterized(3), overparameterized(4))
+    assert same_data(overparameterized(3), overparameterized(3))
+    assert not same_data(overparameterized(3), overparameterized(4))
     data = toy()
     for init in (lecun_init, uniform_init):
         np.testing.assert_array_equal(init(data, 5), init(data, 5))
@@ -126,9 +126,9 @@ def test_trials_are_of_their_kind(kind, sizes):
 
 def test_a_trial_does_not_depend_on_how_many_there_are():
     few, many = attention_trials(3, "cyclic", seed=7), attention_trials(6, "cyclic", seed=7)
-    assert all(map(same, few.data, many.data))
-    assert not same(few.data[0], attention_trials(1, "cyclic", seed=8).data[0])
-    assert not same(few.data[0], few.data[1])
+    assert all(map(same_data, few.data, many.data))
+    assert not same_data(few.data[0], attention_trials(1, "cyclic", seed=8).data[0])
+    assert not same_data(few.data[0], few.data[1])
 
 
 def test_laws_of_tokens_and_labels():

@@ -14,7 +14,7 @@ from ntpnb.tied import finite, subspace
 from ntpnb.tied.finite import finite_part, restrict
 
 
-def reach(W, data):
+def rounding_scale(W, data):
     """Largest product of norms that a score is made of: the scale of its rounding."""
     T = data.token_embeddings
     longest = 1.0 if T is None else np.linalg.norm(T, axis=1).max()
@@ -106,9 +106,9 @@ def test_minimiser_matches_a_general_optimiser(name):
     assert loss <= found.fun + 1e-14 * (1 + found.fun)
     assert loss >= found.fun - 1e-9
     slope = restricted_loss(fin.W, data)[1]
-    assert np.linalg.norm(slope) <= 1e-13 * reach(fin.W, data)
+    assert np.linalg.norm(slope) <= 1e-13 * rounding_scale(fin.W, data)
     assert np.abs(fin.subspace.reject(fin.W)).max() <= 1e-12 * np.abs(fin.W).max(initial=1)
-    assert abs(fin.gradient_norm - np.linalg.norm(slope)) <= 1e-13 * reach(fin.W, data)
+    assert abs(fin.gradient_norm - np.linalg.norm(slope)) <= 1e-13 * rounding_scale(fin.W, data)
     if np.linalg.cond(numerical_hessian(f, found.x)) < 1e4:
         assert np.abs(basis @ fin.W.ravel() - found.x).max() <= 1e-4
 
@@ -137,7 +137,7 @@ def test_minimiser_matches_newton_with_50_digits(name, norms, spread, seed):
         expected = exact_minimiser(data, fin.W, fin.subspace.basis)
     # W as doubles gives scores that are rounded relative to the norms they are products of, and
     # the gradient's rounding comes from the longest embeddings, its use for the shortest
-    tolerance = 1e-14 * max(reach(fin.W, data), spread)
+    tolerance = 1e-14 * max(rounding_scale(fin.W, data), spread)
     assert worst_log_odds(data, fin.W - expected) <= tolerance
 
 
@@ -147,9 +147,9 @@ def test_the_restricted_gradient_vanishes(data):
     scale = data.context_probs @ np.linalg.norm(data.context_embeddings, axis=1)
     scale = scale * np.sqrt(data._squared_diameters().max(initial=0))
     # relative to the largest gradient that the embeddings allow
-    assert fin.gradient_norm <= 1e-14 * reach(fin.W, data) * scale
+    assert fin.gradient_norm <= 1e-14 * rounding_scale(fin.W, data) * scale
     slope = restricted_loss(fin.W, data)[1]
-    assert np.linalg.norm(slope) <= 1e-14 * reach(fin.W, data) * scale + 1e-300
+    assert np.linalg.norm(slope) <= 1e-14 * rounding_scale(fin.W, data) * scale + 1e-300
     outside = fin.subspace.reject(fin.W)
     assert np.linalg.norm(outside) <= 1e-9 * np.linalg.norm(fin.W)
 
@@ -207,7 +207,7 @@ def test_rotation_permutation_scaling_and_splitting(data, seed):
     ]:
         again = finite_part(same)
         # ill-conditioned draws have large W, and differ in as many digits
-        np.testing.assert_allclose(again.W, expected, atol=1e-10 * reach(fin.W, data) ** 2)
+        np.testing.assert_allclose(again.W, expected, atol=1e-10 * rounding_scale(fin.W, data) ** 2)
         assert again.compatible == fin.compatible
 
 
@@ -217,7 +217,7 @@ def test_scaling_the_embeddings_scales_it_back(data, c):
         finite_part(d)
         for d in (data, changed(data, context_embeddings=c * data.context_embeddings))
     )
-    np.testing.assert_allclose(c * scaled.W, fin.W, atol=1e-10 * reach(fin.W, data) ** 2)
+    np.testing.assert_allclose(c * scaled.W, fin.W, atol=1e-10 * rounding_scale(fin.W, data) ** 2)
     assert scaled.compatible == fin.compatible
 
 

@@ -14,18 +14,18 @@ from ntpnb.problem.loss import LARGEST, logits
 EPS = np.finfo(float).eps
 
 
-def draw(data, seed, scale=1.0):
+def random_weights(data, seed, scale=1.0):
     return scale * np.random.default_rng(seed).standard_normal(data.shape)
 
 
-def mild(data):
+def weights_of_mild_scores(data):
     """A matrix whose scores are of size one, whatever the embeddings' norms."""
-    W = draw(data, 7)
+    W = random_weights(data, 7)
     largest = np.abs(logits(W, data)[data.candidates]).max()
     return W / max(1.0, largest)
 
 
-def sizes(data):
+def gradient_scale(data):
     """Bound of one row's gradient: the scale of its rounding."""
     return (
         data.context_probs
@@ -40,17 +40,17 @@ def sizes(data):
 @pytest.mark.parametrize("name", regimes())
 def test_loss_and_gradient_match_slow_loops(name):
     data = regimes()[name]
-    W = mild(data)
+    W = weights_of_mild_scores(data)
     loss = reference.cross_entropy(W, data)
     # scores of size one: tens of roundings in each, hundreds in the sums
     assert abs(ntpnb.cross_entropy(W, data) - loss) <= 1e-13 * (1 + loss)
     difference = ntpnb.gradient(W, data) - reference.gradient(W, data)
-    assert np.abs(difference).max() <= 1e-13 * sizes(data)
+    assert np.abs(difference).max() <= 1e-13 * gradient_scale(data)
 
 
 @given(any_problem(), st.integers(0, 99))
 def test_gradient_matches_central_differences(data, seed):
-    W, D = draw(data, seed), draw(data, seed + 100)
+    W, D = random_weights(data, seed), random_weights(data, seed + 100)
     D /= np.linalg.norm(D)
     h = 1e-5
     slope = (ntpnb.cross_entropy(W + h * D, data) - ntpnb.cross_entropy(W - h * D, data)) / (2 * h)
@@ -103,7 +103,7 @@ def test_loss_over_sequences_is_loss_over_distinct_contexts():
 
     for length in (3, None):
         data = NextTokenData.from_sequences(sequences, embed, context_length=length)
-        W = draw(data, 4)
+        W = random_weights(data, 4)
         total, n = 0.0, 0
         for s in sequences:
             for end in [3] if length else [1, 2, 3]:
@@ -119,7 +119,7 @@ def test_loss_over_sequences_is_loss_over_distinct_contexts():
 
 @given(any_problem(), st.integers(0, 99), st.sampled_from([0.1, 1.0, 30.0]))
 def test_excess_is_loss_minus_entropy_and_not_negative(data, seed, scale):
-    W = draw(data, seed, scale)
+    W = random_weights(data, seed, scale)
     loss, excess = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
     assert excess >= 0
     # the difference carries the rounding of scores as large as the loss
@@ -131,19 +131,19 @@ def test_excess_is_loss_minus_entropy_and_not_negative(data, seed, scale):
 def test_a_residual_row_sums_to_zero(data, seed):
     """Adding a matrix that scores all tokens alike changes nothing: 1ᵀ∇ = 0 for T24."""
     if data.token_embeddings is None:
-        G = ntpnb.gradient(draw(data, seed), data)
-        assert np.abs(G.sum(0)).max() <= 1e-14 * sizes(data) * data.vocab_size
+        G = ntpnb.gradient(random_weights(data, seed), data)
+        assert np.abs(G.sum(0)).max() <= 1e-14 * gradient_scale(data) * data.vocab_size
 
 
 @given(any_problem(), st.integers(0, 99))
 def test_convexity(data, seed):
-    W, U = draw(data, seed), draw(data, seed + 100)
+    W, U = random_weights(data, seed), random_weights(data, seed + 100)
     middle = ntpnb.cross_entropy((W + U) / 2, data)
     ends = (ntpnb.cross_entropy(W, data) + ntpnb.cross_entropy(U, data)) / 2
     assert middle <= ends + 100 * EPS * (1 + ends)  # rounding of sums of that size
     # monotone gradient: the same statement one derivative up
     rise = np.vdot(ntpnb.gradient(W, data) - ntpnb.gradient(U, data), W - U)
-    assert rise >= -100 * EPS * sizes(data) * np.linalg.norm(W - U)
+    assert rise >= -100 * EPS * gradient_scale(data) * np.linalg.norm(W - U)
 
 
 # -- extreme and odd input ------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_convexity(data, seed):
 @pytest.mark.parametrize("name", ["d < m", "candidates, groups, tokens", "attention, cyclic"])
 def test_extreme_scales_give_finite_numbers(name, scale):
     data = regimes()[name]
-    W = draw(data, 1, scale)
+    W = random_weights(data, 1, scale)
     loss, excess, G = (f(W, data) for f in (ntpnb.cross_entropy, ntpnb.excess_loss, ntpnb.gradient))
     assert np.isfinite([loss, excess]).all()
     assert np.isfinite(G).all()
@@ -164,7 +164,7 @@ def test_extreme_scales_give_finite_numbers(name, scale):
 
 def test_scaling_embeddings_against_the_matrix_changes_nothing():
     data = t24(6, tokens=3)
-    W = draw(data, 2)
+    W = random_weights(data, 2)
     for c in (1e-8, 1e8):
         scaled = NextTokenData(
             c * data.context_embeddings,
@@ -179,7 +179,7 @@ def test_scaling_embeddings_against_the_matrix_changes_nothing():
 
 def test_zero_embeddings_and_single_tokens():
     data = NextTokenData([[0.0, 0.0]], [[0.5, 0.25, 0.25]])
-    W = draw(data, 3, 5.0)
+    W = random_weights(data, 3, 5.0)
     assert abs(ntpnb.cross_entropy(W, data) - np.log(3)) <= 4 * EPS
     assert not ntpnb.gradient(W, data).any()
     alone = NextTokenData([[2.0]], [[1.0]])
@@ -187,14 +187,14 @@ def test_zero_embeddings_and_single_tokens():
     assert ntpnb.excess_loss([[3.0]], alone) == 0.0
     assert ntpnb.gradient([[3.0]], alone).tolist() == [[0.0]]
     choiceless = NextTokenData([[2.0]], [[0, 1, 0]], candidate_counts=[[0, 5, 0]])
-    W = draw(choiceless, 4)
+    W = random_weights(choiceless, 4)
     assert ntpnb.excess_loss(W, choiceless) == 0.0
     assert not ntpnb.gradient(W, choiceless).any()
 
 
 def test_lists_and_strided_matrices_are_taken():
     data = t24(7)
-    W = draw(data, 5)
+    W = random_weights(data, 5)
     for same in (W.tolist(), np.asfortranarray(W), np.repeat(W, 2, axis=1)[:, ::2]):
         # BLAS may sum another layout in another order
         assert abs(ntpnb.cross_entropy(same, data) - ntpnb.cross_entropy(W, data)) <= 1e-14
@@ -229,7 +229,7 @@ def test_data_of_another_type_are_named(f):
 
 def test_the_largest_matrix_is_still_scored():
     data = t24(0)
-    W = LARGEST * np.sign(draw(data, 6))
+    W = LARGEST * np.sign(random_weights(data, 6))
     assert np.isfinite([ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)]).all()
     assert np.isfinite(ntpnb.gradient(W, data)).all()
 

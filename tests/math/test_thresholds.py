@@ -140,7 +140,7 @@ def test_independent_equations_are_compatibility_of_random_laws():
             np.random.default_rng(seed),
             vocab_size=4,
             support_size={2: 0.5, 3: 0.5},
-            num_contexts=7,
+            num_contexts=5,
         )
         compatible = verdicts_in_every_dimension(
             data, lambda part: ntpnb.finite_part(part).compatible
@@ -151,7 +151,7 @@ def test_independent_equations_are_compatibility_of_random_laws():
 
 def test_cover_law_of_two_tokens():
     """One-hot labels of two tokens: P(D <= d) is binomial, for every finite number of contexts."""
-    num_contexts = 8
+    num_contexts = 6
     num_draws = 200
     (brackets,) = thresholds.sweep([(2, 1, num_contexts)], num_draws, seed=3)
     first = brackets[:, 1]
