@@ -6,6 +6,7 @@ after, so that a run that stops in between leaves a notebook that nothing vouche
 """
 
 import fcntl
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,8 +55,11 @@ def _write(keys: dict[str, str], root: Path) -> None:
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
     """Keep other processes from changing the file between our reading and our writing it."""
-    lock = Path(root) / "_build" / "keys.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a kill
+    folder = _file(root).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)  # the folder itself, so that nothing is left behind
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when it is closed, also by a kill
         yield
+    finally:
+        os.close(lock)

@@ -223,7 +223,7 @@ def test_a_readers_own_settings_of_ipython_and_python_play_no_part(book, tmp_pat
     process = tiny_project.command(book, "run", env=environment)
     errors = process.communicate(timeout=300)[1]
     assert process.returncode == 0, errors
-    [cell] = [c for c in project.read_executed("01_tiny", book)["cells"] if "outputs" in c]
+    cell = next(c for c in project.read_executed("01_tiny", book)["cells"] if "outputs" in c)
     # nor does the guard against the network leave a name behind
     assert cell["outputs"][0]["text"] == ["['In', 'Out', 'exit', 'get_ipython', 'quit']\n"]
 
@@ -232,7 +232,8 @@ def test_the_kernels_of_nbval_reach_no_network_and_no_settings_either(book):
     shutil.copy(output.ROOT / "book/conftest.py", book / "book")
     tiny_project.only(book, ATTEMPTS)
     process = tiny_project.command(book, "run")
-    assert process.wait(timeout=300) == 0
+    errors = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, errors
     executed = project.executed("01_tiny", book)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval"]
     done = subprocess.run(
