@@ -17,7 +17,7 @@ MATHEMATICS := tests/math ntpnb --doctest-modules -m "not slow and not stress" -
 
 # Sphinx sees which pages changed, but neither what makes them nor which show a notebook's numbers, and
 # it does not repeat the warnings of a build that failed. Then all pages are read anew.
-MACHINERY := Makefile pyproject.toml requirements.lock ntpnb/notebook publishing book/nb \
+MACHINERY := Makefile pyproject.toml requirements.lock ntpnb publishing book/nb \
 	_config.yml book/_toc.yml book/_templates book/_static
 BUILT := _build/.complete
 
@@ -32,7 +32,7 @@ export IPYTHONDIR := $(CURDIR)/_build/ipython
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help check book test figures serve pdf bench stress mutants coverage lint types format lock clean _chromium
+.PHONY: help check book stale test figures serve pdf bench stress mutants coverage lint types format lock clean _chromium
 
 help: ## list the targets (what a bare `make` does)
 	@echo "The executable companion to two papers on next-token prediction. Targets:"
@@ -73,6 +73,9 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 	rm -f $(BUILT); \
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all
 	@touch $(BUILT)
+
+stale: $(VENV)/.ready ## list the notebooks that must run, because what they depend on changed
+	@$(PY) -m publishing stale
 
 test: _chromium check book ## every check: the short loop, slow tests, notebook outputs, book, browser
 	$(PY) -m pytest tests/book tests/repository -m "not slow and not stress" -n 2 --dist loadfile

@@ -23,9 +23,12 @@ from ntpnb.reporting.analysis import Report, report
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 from ntpnb.training.comparison import Comparison, compare
-from ntpnb.training.descent import GD, NGD, SGD, Adam, Trace, descend
-from ntpnb.training.flow import FlowTrace, gradient_flow, next_order_term
+from ntpnb.training.descent import descend
+from ntpnb.training.flow import FlowTrace, gradient_flow
+from ntpnb.training.late_time import next_order_term
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam
 from ntpnb.training.path import PathTrace, regularization_path, ridge_path
+from ntpnb.training.trace import Trace
 
 __version__ = version("ntpnb")
 

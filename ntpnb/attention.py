@@ -1,42 +1,140 @@
-"""What is L24's alone: general heads and losses, and the pseudo graphs of what training selects."""
+"""What only L24 has: general heads and losses, and the local graphs of what training selects."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.loss import as_weights, logits
+from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import SGD, iterate, record_grid, start_at
+from ntpnb.training.descent import iterate, record_grid, start_at
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam
 from ntpnb.validation import as_floats, require_number
 
+# From outputs, shape (n, V, m), and labels, shape (n, 1, m), to the losses, shape (n, m), and their
+# derivatives along the outputs, shape (n, V, m).
+HeadLoss = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
 
-def squared(outputs, label):
-    """``(1 − o_y)²``, as L24 prints the loss of Fig. 5; ``o = C Xᵀ s`` is the head's output."""
+__all__ = [
+    "HeadTrace",
+    "attention_mass",
+    "cross_entropy",
+    "descend_head",
+    "pseudo_data",
+    "softmax_squared",
+    "squared",
+]
+
+# -- losses of a general head ---------------------------------------------------------------------
+
+
+def squared(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, FloatArray]:
+    """``(1 − o_y)²``, as L24 prints the loss of Fig. 5; ``o = C Xᵀ s`` is the head's output.
+
+    Parameters
+    ----------
+    outputs : ndarray, shape (n, V, m)
+        Of n problems with m rows each.
+    label : ndarray of int, shape (n, 1, m)
+
+    Returns
+    -------
+    values : ndarray, shape (n, m)
+    derivatives : ndarray, shape (n, V, m)
+        Along the outputs.
+
+    References
+    ----------
+    L24 (004) Sec. 6, Fig. 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb import attention
+    >>> values, _ = attention.squared(np.array([[[0.25], [0.0]]]), np.array([[[0]]]))
+    >>> values.tolist()
+    [[0.5625]]
+    """
     miss = 1 - np.take_along_axis(outputs, label, axis=-2)
-    slope = np.zeros_like(outputs)
-    np.put_along_axis(slope, label, -2 * miss, axis=-2)
-    return miss[..., 0, :] ** 2, slope
+    derivatives = np.zeros_like(outputs)
+    np.put_along_axis(derivatives, label, -2 * miss, axis=-2)
+    return miss[..., 0, :] ** 2, derivatives
 
 
-def softmax_squared(outputs, label):
-    """``(1 − softmax(o)_y)²``, the loss that reproduces the curves of L24's Fig. 5."""
-    q = _softmax(outputs)
+def softmax_squared(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, FloatArray]:
+    """``(1 − softmax(o)_y)²``, the loss that reproduces the curves of L24's Fig. 5.
+
+    Parameters
+    ----------
+    outputs : ndarray, shape (n, V, m)
+    label : ndarray of int, shape (n, 1, m)
+
+    Returns
+    -------
+    values : ndarray, shape (n, m)
+    derivatives : ndarray, shape (n, V, m)
+        Along the outputs.
+
+    References
+    ----------
+    L24 (004) Fig. 5, which prints :func:`squared`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb import attention
+    >>> values, _ = attention.softmax_squared(np.zeros((1, 2, 1)), np.array([[[0]]]))
+    >>> values.tolist()
+    [[0.25]]
+    """
+    q = _softmax_over_tokens(outputs)
     hit = np.take_along_axis(q, label, axis=-2)
-    one = np.zeros_like(outputs)
-    np.put_along_axis(one, label, 1.0, axis=-2)
-    return (1 - hit[..., 0, :]) ** 2, -2 * (1 - hit) * hit * (one - q)
+    one_hot = np.zeros_like(outputs)
+    np.put_along_axis(one_hot, label, 1.0, axis=-2)
+    derivatives = -2 * (1 - hit) * hit * (one_hot - q)
+    return (1 - hit[..., 0, :]) ** 2, derivatives
 
 
-def cross_entropy(outputs, label):
-    """``−log softmax(o)_y``, the loss of L24's Fig. 6."""
+def cross_entropy(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, FloatArray]:
+    """``−log softmax(o)_y`` in nats, the loss of L24's Fig. 6.
+
+    Parameters
+    ----------
+    outputs : ndarray, shape (n, V, m)
+    label : ndarray of int, shape (n, 1, m)
+
+    Returns
+    -------
+    values : ndarray, shape (n, m)
+    derivatives : ndarray, shape (n, V, m)
+        Along the outputs.
+
+    References
+    ----------
+    L24 (004) Fig. 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb import attention
+    >>> values, _ = attention.cross_entropy(np.zeros((1, 2, 1)), np.array([[[0]]]))
+    >>> values.round(4).tolist()  # log 2
+    [[0.6931]]
+    """
     top = outputs.max(-2, keepdims=True)
-    slope = np.exp(outputs - top)
-    total = slope.sum(-2, keepdims=True)
+    derivatives = np.exp(outputs - top)
+    total = derivatives.sum(-2, keepdims=True)
     own = np.take_along_axis(outputs, label, axis=-2)
-    slope /= total
-    np.put_along_axis(slope, label, np.exp(own - top) / total - 1, axis=-2)
-    return (np.log(total) + top - own)[..., 0, :], slope
+    derivatives /= total
+    np.put_along_axis(derivatives, label, np.exp(own - top) / total - 1, axis=-2)
+    values = np.log(total) + top - own
+    return values[..., 0, :], derivatives
+
+
+# -- training with a general head -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +147,33 @@ class HeadTrace:
     W : ndarray, shape (r, d, d)
     loss : ndarray, shape (r,)
     norm : ndarray, shape (r,)
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb import attention
+    >>> data = ntpnb.datasets.figure2()
+    >>> run = attention.descend_head(data, attention.squared, ntpnb.GD(0.1), 5, record=[0, 5])
+    >>> run.steps.tolist(), run.W.shape
+    ([0, 5], (2, 4, 4))
     """
 
-    steps: np.ndarray
-    W: np.ndarray
-    loss: np.ndarray
-    norm: np.ndarray
+    steps: IntArray
+    W: FloatArray
+    loss: FloatArray
+    norm: FloatArray
 
 
-def descend_head(data, loss, method, steps, init=None, record=None, head=None):
-    """Train attention weights under a general linear head and loss (L24 Sec. 6, Figs 5–6).
+def descend_head(
+    data: NextTokenData | list[NextTokenData] | tuple[NextTokenData, ...],
+    loss: HeadLoss,
+    method: GD | NGD | Adam,
+    steps: int,
+    init: ArrayLike | None = None,
+    record: ArrayLike | None = None,
+    head: ArrayLike | None = None,
+) -> HeadTrace:
+    """Train attention weights under a general linear head and loss.
 
     The risk is the mean over rows of ``loss(C Eᵀ q_j, y_j)``, where ``q_j`` is the attention mass
     on each token.
@@ -88,49 +203,87 @@ def descend_head(data, loss, method, steps, init=None, record=None, head=None):
     ------
     ValueError
         Data without one-hot labels or token embeddings, or shapes that do not fit.
+    TypeError
+        ``data`` that are none, a ``loss`` that cannot be called, or SGD.
+
+    References
+    ----------
+    L24 (004) Sec. 6, Figs 5–6.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb import attention
+    >>> data = ntpnb.datasets.figure2()
+    >>> run = attention.descend_head(data, attention.cross_entropy, ntpnb.NGD(0.1), 50)
+    >>> bool(run.loss[-1] < run.loss[0])
+    True
     """
     single = not isinstance(data, list | tuple)
-    problems = [data] if single else list(data)
+    problems = list(data) if isinstance(data, list | tuple) else [data]
     if not callable(loss):
         raise TypeError(f"loss is of type {type(loss).__name__}; a function is needed")
     if isinstance(method, SGD):
         raise TypeError("method is SGD, which is for the log-loss; one of GD, NGD, Adam is needed")
-    for i, d in enumerate(problems):
-        require_data("data" if single else f"data[{i}]", d)
-        if d.token_embeddings is None or not (d.support.sum(1) == 1).all():
+    for i, problem in enumerate(problems):
+        require_data("data" if single else f"data[{i}]", problem)
+        has_one_label = problem.support.sum(1) == 1
+        if problem.token_embeddings is None or not has_one_label.all():
             raise ValueError(f"data[{i}] needs token_embeddings and one label per row")
-    problem = _HeadBatch(problems, loss, head)
-    record = record_grid(steps, record)
-    kept = iterate(problem, method, record, start_at(problems, init, single))
-    losses = np.stack([problem.risk(kept[:, r]) for r in range(len(record))], axis=1)
-    norm = np.linalg.norm(kept, axis=(-2, -1))
+    batch = _HeadBatch(problems, loss, head)
+    grid = record_grid(steps, record)
+    W = iterate(batch, method, grid, start_at(problems, init, single))
+    losses = np.stack([batch.risk(W[:, r]) for r in range(len(grid))], axis=1)
+    norms = np.linalg.norm(W, axis=(-2, -1))
     if single:
-        kept, losses, norm = kept[0], losses[0], norm[0]
-    return HeadTrace(record, kept, losses, norm)
+        return HeadTrace(grid, W[0], losses[0], norms[0])
+    return HeadTrace(grid, W, losses, norms)
 
 
 class _HeadBatch(ProblemBatch):
-    def __init__(self, problems, loss, head):
+    """Same-shaped attention problems, whose outputs a general head reads."""
+
+    def __init__(
+        self, problems: Sequence[NextTokenData], loss: HeadLoss, head: ArrayLike | None
+    ) -> None:
         super().__init__(problems)
+        assert self.T is not None  # descend_head has seen the token embeddings
+        assert self.Tt is not None
         self.loss = loss
-        head = self.T if head is None else as_floats("head", head)
-        if head.shape not in (self.T.shape, self.T.shape[1:]):
+        C = self.T if head is None else as_floats("head", head)
+        if C.shape not in (self.T.shape, self.T.shape[1:]):
             raise ValueError(
-                f"head has shape {head.shape}; it needs {self.T.shape[1:]}, or {self.T.shape} for "
+                f"head has shape {C.shape}; it needs {self.T.shape[1:]}, or {self.T.shape} for "
                 "one head per problem"
             )
-        if not np.isfinite(head).all():
+        if not np.isfinite(C).all():
             raise ValueError("head has entries that are not finite")
-        self.mix = head @ self.Tt  # c_k · e_v
-        self.label = self.P.argmax(1)[:, None, :]
+        self.head_scores = C @ self.Tt  # c_k · e_v, shape (V, V) or (n, V, V)
+        self.label: IntArray = self.P.argmax(1)[:, None, :]
 
-    def risk(self, W):
-        values, _ = self.loss(self.mix @ self.probabilities(W), self.label)
-        return (values * self.pi[:, 0]).sum(1)
+    def risk(self, W: FloatArray) -> FloatArray:
+        """Mean loss of each problem, shape (n,)."""
+        outputs = self.head_scores @ self.probabilities(W)
+        values, _ = self.loss(outputs, self.label)
+        risks: FloatArray = (values * self.pi[:, 0]).sum(1)
+        return risks
 
-    def residuals(self, S, out):
+    def residuals(
+        self,
+        S: FloatArray,
+        out: FloatArray,
+        pi: FloatArray | None = None,
+        target: FloatArray | None = None,
+    ) -> FloatArray:
+        """Derivatives of the risk along the attention scores ``S``, of the same shape (n, V, m).
+
+        Samples, which ``pi`` and ``target`` describe, are for the log-loss only.
+        """
+        if pi is not None or target is not None:
+            raise NotImplementedError("a general head trains on all rows at once, not on samples")
         Q = self.softmax(S, out)
-        slope = np.swapaxes(self.mix, 1, 2) @ self.loss(self.mix @ Q, self.label)[1]
+        _, derivatives = self.loss(self.head_scores @ Q, self.label)
+        slope = np.swapaxes(self.head_scores, 1, 2) @ derivatives
         R = Q * slope
         R -= Q * (self._ones @ R)
         R *= self._pi
@@ -142,13 +295,46 @@ class _HeadBatch(ProblemBatch):
         return R
 
 
-def attention_mass(W, data):
-    """Attention on each token of each row, shape (..., m, V): occurrences of a token add up."""
-    return _softmax(np.swapaxes(logits(as_weights("W", W, data), data), -1, -2)).swapaxes(-1, -2)
+# -- what attention selects -----------------------------------------------------------------------
 
 
-def pseudo_data(W, data, threshold=1e-2, ignore_below=9e-3):
-    """Replace each row's label by what trained attention selects (L24 Sec. 6).
+def attention_mass(W: ArrayLike, data: NextTokenData) -> FloatArray:
+    """Attention on each token of each row: occurrences of a token add up.
+
+    Parameters
+    ----------
+    W : array_like, shape (..., p, q)
+    data : NextTokenData
+
+    Returns
+    -------
+    ndarray, shape (..., m, V)
+        Each row sums to one.
+
+    Raises
+    ------
+    ValueError
+        ``W`` has the wrong shape or is not finite.
+
+    References
+    ----------
+    L24 (004) Sec. 3, Eq. (1).
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> data = ntpnb.NextTokenData.from_attention(np.eye(2), [[0, 0, 0, 1]], [0])
+    >>> ntpnb.attention.attention_mass(np.zeros((2, 2)), data).round(9).tolist()
+    [[0.75, 0.25]]
+    """
+    L = candidate_logits(as_weights("W", W, data), data)
+    return np.swapaxes(_softmax_over_tokens(np.swapaxes(L, -1, -2)), -1, -2)
+
+
+def pseudo_data(
+    W: ArrayLike, data: NextTokenData, threshold: float = 1e-2, ignore_below: float = 9e-3
+) -> NextTokenData:
+    """Replace each row's label by what trained attention selects.
 
     A token is selected where its attention mass exceeds ``threshold``; masses between
     ``ignore_below`` and ``threshold`` are too close to call, and such tokens leave the row. The
@@ -171,10 +357,22 @@ def pseudo_data(W, data, threshold=1e-2, ignore_below=9e-3):
     ValueError
         Thresholds that are not ``0 < ignore_below <= threshold < 1/V``, with which a row could
         select nothing.
+
+    References
+    ----------
+    L24 (004) Sec. 6.
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2]], [0])
+    >>> W = [[0, 0, 9], [0, 0, 9], [0, 0, 0]]  # equal attention to the tokens 0 and 1
+    >>> ntpnb.attention.pseudo_data(W, data).support.tolist()
+    [[True, True, False]]
     """
-    W = as_weights("W", W, data)
-    if W.ndim != 2:
-        raise ValueError(f"W has shape {W.shape}; it needs {data.shape}")
+    weights = as_weights("W", W, data)
+    if weights.ndim != 2:
+        raise ValueError(f"W has shape {weights.shape}; it needs {data.shape}")
     for name, value in (("threshold", threshold), ("ignore_below", ignore_below)):
         require_number(name, value, lambda x: True, "be a number")
     if not 0 < ignore_below <= threshold < 1 / data.vocab_size:
@@ -182,8 +380,9 @@ def pseudo_data(W, data, threshold=1e-2, ignore_below=9e-3):
             f"threshold is {threshold:g} and ignore_below {ignore_below:g}; they must satisfy "
             f"0 < ignore_below <= threshold < 1/V = {1 / data.vocab_size:g}"
         )
-    mass = attention_mass(W, data)
+    mass = attention_mass(weights, data)
     selected = mass > threshold
+    clearly_not_selected = mass <= ignore_below
     counts = data.candidates if data.candidate_counts is None else data.candidate_counts
     target = np.where(selected, mass, 0.0)
     return NextTokenData(
@@ -191,11 +390,13 @@ def pseudo_data(W, data, threshold=1e-2, ignore_below=9e-3):
         target / target.sum(1, keepdims=True),
         data.context_probs,
         data.token_embeddings,
-        np.where(selected | (mass <= ignore_below), counts, 0.0),
+        np.where(selected | clearly_not_selected, counts, 0.0),
         data.context_groups,
     )
 
 
-def _softmax(x):
+def _softmax_over_tokens(x: FloatArray) -> FloatArray:
+    """Softmax along the second axis from the end."""
     e = np.exp(x - x.max(-2, keepdims=True))
-    return e / e.sum(-2, keepdims=True)
+    probs: FloatArray = e / e.sum(-2, keepdims=True)
+    return probs

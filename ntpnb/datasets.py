@@ -1,28 +1,60 @@
-"""The papers' datasets."""
+"""The papers' datasets, their initializations, and the text that chapter 7 trains on."""
 
-import re
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import token_priority
-from ntpnb.validation import as_indices, as_integer, as_seed, require_range
+from ntpnb.problem.text import split_words
+from ntpnb.validation import Seed, as_indices, as_integer, as_seed, require_range
 
 DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused
 
+Kind = Literal["acyclic", "cyclic", "any"]
+TokenRule = Literal["distinct", "independent"]
+LabelRule = Literal["sequence", "priority"]
 
-def toy():
+__all__ = [
+    "TextCorpus",
+    "TrialSet",
+    "attention_trials",
+    "figure2",
+    "lecun_init",
+    "overparameterized",
+    "text_corpus",
+    "toy",
+    "uniform_init",
+]
+
+# -- T24 ------------------------------------------------------------------------------------------
+
+
+def toy() -> NextTokenData:
     """T24's problem in the plane: 5 tokens, 3 contexts A, B, C, each followed by 3 tokens.
 
     The figures fix the supports up to symmetry: A = {2, 3, 4}, B = {1, 4, 5}, C = {1, 2, 5}
     (numbered from one, as in the paper). The paper prints neither embeddings nor probabilities;
     these are short numbers whose entropy rounds to its 0.8811 nats.
 
+    Returns
+    -------
+    NextTokenData
+        W has the shape (5, 2).
+
     References
     ----------
     T24 (001, 002) Figs 1 and 2, App. B of 001.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> ntpnb.datasets.toy()
+    NextTokenData(3 contexts, 5 tokens, W: 5 × 2, H = 0.8811 nats)
     """
     H = [[0.0, 1.0], [-1.0, -0.5], [1.0, -0.75]]
     P = [
@@ -33,20 +65,48 @@ def toy():
     return NextTokenData(H, P)
 
 
-def overparameterized(seed=1, vocab_size=10, num_contexts=50, dim=60, support_size=6):
+def overparameterized(
+    seed: Seed = 1,
+    vocab_size: int = 10,
+    num_contexts: int = 50,
+    dim: int = 60,
+    support_size: int = 6,
+) -> NextTokenData:
     """T24's synthetic dataset with more dimensions than contexts.
 
     Random supports of ``support_size`` tokens, probabilities uniform on their simplex, standard
     normal embeddings, equally frequent contexts (n = 5000 sequences, 100 per context). The paper
-    says "random" for the first three; these laws reproduce its entropy and curves, other common
-    ones do not. The default seed's entropy rounds to the paper's 1.445 nats.
+    says "random" for the first three; these distributions reproduce its entropy and curves, other
+    common ones do not. The default seed's entropy rounds to the paper's 1.445 nats.
+
+    Parameters
+    ----------
+    seed : int or sequence of int
+    vocab_size, num_contexts, dim, support_size : int
+
+    Returns
+    -------
+    NextTokenData
+        W has the shape (vocab_size, dim).
+
+    Raises
+    ------
+    ValueError
+        A size below one, or a support larger than the vocabulary.
 
     References
     ----------
     T24 (002) App. A, Figs 3–5; App. B of 001.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> ntpnb.datasets.overparameterized()
+    NextTokenData(50 contexts, 10 tokens, W: 10 × 60, H = 1.4454 nats)
     """
-    sizes = {"vocab_size": vocab_size, "num_contexts": num_contexts, "dim": dim}
-    vocab_size, num_contexts, dim = (as_integer(name, size, 1) for name, size in sizes.items())
+    vocab_size = as_integer("vocab_size", vocab_size, 1)
+    num_contexts = as_integer("num_contexts", num_contexts, 1)
+    dim = as_integer("dim", dim, 1)
     support_size = as_integer("support_size", support_size)
     if not 1 <= support_size <= vocab_size:
         raise ValueError(
@@ -54,40 +114,109 @@ def overparameterized(seed=1, vocab_size=10, num_contexts=50, dim=60, support_si
         )
     rng = np.random.default_rng(as_seed("seed", seed))
     H = rng.standard_normal((num_contexts, dim))
-    supports = rng.permuted(np.tile(np.arange(vocab_size), (num_contexts, 1)), axis=1)
+    supports = _shuffled_vocabularies(rng, vocab_size, num_contexts)[:, :support_size]
     P = np.zeros((num_contexts, vocab_size))
-    laws = rng.dirichlet(np.ones(support_size), num_contexts)
-    np.put_along_axis(P, supports[:, :support_size], laws, axis=1)
+    np.put_along_axis(P, supports, rng.dirichlet(np.ones(support_size), num_contexts), axis=1)
     return NextTokenData(H, P)
 
 
-def lecun_init(data, seed):
-    """LeCun's initialization: independent normals of variance one over the fan-in ``q``, (p, q)."""
+def _shuffled_vocabularies(rng: np.random.Generator, vocab_size: int, num_copies: int) -> IntArray:
+    """All tokens in random order, independently in each row, shape (num_copies, vocab_size)."""
+    in_order = np.tile(np.arange(vocab_size), (num_copies, 1))
+    return rng.permuted(in_order, axis=1)
+
+
+# -- initializations ------------------------------------------------------------------------------
+
+
+def lecun_init(data: NextTokenData, seed: Seed) -> FloatArray:
+    """LeCun's initialization: independent normals of variance one over the fan-in ``q``.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    seed : int or sequence of int
+
+    Returns
+    -------
+    ndarray, shape (p, q)
+
+    References
+    ----------
+    LeCun, Bottou, Orr & Müller (1998), Efficient BackProp.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> ntpnb.datasets.lecun_init(ntpnb.datasets.toy(), seed=0).shape
+    (5, 2)
+    """
     require_data("data", data)
-    p, q = data.shape
-    return np.random.default_rng(as_seed("seed", seed)).standard_normal((p, q)) / np.sqrt(q)
+    rng = np.random.default_rng(as_seed("seed", seed))
+    fan_in = data.shape[1]
+    W: FloatArray = rng.standard_normal(data.shape) / np.sqrt(fan_in)
+    return W
 
 
-def uniform_init(data, seed):
-    """Independent uniforms on ``±1/√q``, shape (p, q): what L24's experiments start from."""
+def uniform_init(data: NextTokenData, seed: Seed) -> FloatArray:
+    """Independent uniforms on ``±1/√q``: what L24's experiments start from.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    seed : int or sequence of int
+
+    Returns
+    -------
+    ndarray, shape (p, q)
+
+    References
+    ----------
+    L24's released code, not its text.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> W = ntpnb.datasets.uniform_init(ntpnb.datasets.figure2(), seed=0)
+    >>> W.shape, bool(abs(W).max() <= 0.5)
+    ((4, 4), True)
+    """
     require_data("data", data)
-    p, q = data.shape
-    return np.random.default_rng(as_seed("seed", seed)).uniform(-1, 1, (p, q)) / np.sqrt(q)
+    rng = np.random.default_rng(as_seed("seed", seed))
+    fan_in = data.shape[1]
+    W: FloatArray = rng.uniform(-1, 1, data.shape) / np.sqrt(fan_in)
+    return W
 
 
-def figure2():
+# -- L24 ------------------------------------------------------------------------------------------
+
+
+def figure2() -> NextTokenData:
     """Seven sequences that have every property L24 states of its Fig. 2, with orthonormal tokens.
 
     ``G(1)`` has four singleton components in the order 3 > 2 > 4 > 1; ``G(2)`` has {1, 2, 3} above
     {4}; samples 4 to 7 are cyclic. The paper draws the graphs and prints no sequences: these are
     one choice among several. Tokens are numbered from one in the paper, from zero here.
 
+    Returns
+    -------
+    NextTokenData
+        W has the shape (4, 4).
+
     References
     ----------
     L24 (004) Fig. 2 and Sec. 3.1.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.datasets.figure2()
+    >>> (data.context_groups + 1).tolist()  # the last tokens, in the paper's numbers
+    [1, 1, 1, 2, 2, 2, 2]
     """
     sequences = [(2, 1, 0), (1, 3, 0), (3, 0), (0, 2, 1), (2, 0, 1), (0, 2, 1), (0, 3, 1)]
-    return NextTokenData.from_attention(np.eye(4), sequences, [2, 1, 3, 0, 2, 2, 1])
+    labels = [2, 1, 3, 0, 2, 2, 1]
+    return NextTokenData.from_attention(np.eye(4), sequences, labels)
 
 
 @dataclass(frozen=True)
@@ -104,25 +233,44 @@ class TrialSet:
     degenerate : int
         Drawn, of the wanted kind, but without any strict pair, so that ``W^mm = 0``; not in
         ``data`` either.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> trials = ntpnb.datasets.attention_trials(5, "cyclic")
+    >>> len(trials.data) == trials.drawn - trials.rejected - trials.degenerate
+    True
     """
 
-    data: tuple
+    data: tuple[NextTokenData, ...]
     drawn: int
     rejected: int
     degenerate: int
 
 
+@dataclass(frozen=True)
+class _AttentionRecipe:
+    """How one random attention dataset is drawn (see :func:`attention_trials`)."""
+
+    vocab_size: int
+    dim: int
+    num_sequences: int
+    length: int
+    tokens: TokenRule
+    labels: LabelRule
+
+
 def attention_trials(
-    num_trials=100,
-    kind="acyclic",
-    vocab_size=None,
-    dim=8,
-    num_sequences=None,
-    length=None,
-    seed=0,
-    tokens="distinct",
-    labels="sequence",
-):
+    num_trials: int = 100,
+    kind: Kind = "acyclic",
+    vocab_size: int | None = None,
+    dim: int = 8,
+    num_sequences: int | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    tokens: TokenRule = "distinct",
+    labels: LabelRule = "sequence",
+) -> TrialSet:
     """Draw random datasets for L24's Figs 3 to 6: embeddings on the unit sphere, random sequences.
 
     Parameters
@@ -130,8 +278,8 @@ def attention_trials(
     num_trials : int
     kind : {"acyclic", "cyclic", "any"}
         Rejection to datasets whose components are all singletons, or some of which are not, or
-        no rejection. The defaults of the three sizes follow: 8, 4 and 6
-        as in Fig. 3, or for "cyclic" 6, 6, 4 as in Fig. 4.
+        no rejection. The defaults of ``vocab_size``, ``num_sequences`` and ``length`` follow:
+        8, 4 and 6 as in Fig. 3, or for "cyclic" 6, 6 and 4 as in Fig. 4.
     vocab_size, dim, num_sequences, length : int, optional
     seed : int
         Trial ``i`` is the first of its kind drawn from ``default_rng([seed, i])``.
@@ -151,67 +299,110 @@ def attention_trials(
     Raises
     ------
     ValueError
-        An unknown law, distinct tokens longer than the vocabulary, or sizes with which 10 000 draws
-        for one trial give nothing of the kind.
+        An unknown name, distinct tokens longer than the vocabulary, or sizes with which 10 000
+        draws for one trial give nothing of the kind.
 
     References
     ----------
     L24 (004) Sec. 5 and App. D.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> trials = ntpnb.datasets.attention_trials(3, "acyclic")
+    >>> [data.shape for data in trials.data]
+    [(8, 8), (8, 8), (8, 8)]
     """
-    for name, value, known in (
-        ("kind", kind, ("acyclic", "cyclic", "any")),
-        ("tokens", tokens, ("distinct", "independent")),
-        ("labels", labels, ("sequence", "priority")),
-    ):
-        if not isinstance(value, str) or value not in known:
-            raise ValueError(f"{name} is {value!r}; it must be one of {known}")
+    _require_choice("kind", kind, ("acyclic", "cyclic", "any"))
+    _require_choice("tokens", tokens, ("distinct", "independent"))
+    _require_choice("labels", labels, ("sequence", "priority"))
     if kind == "cyclic" and labels == "priority":
         raise ValueError('labels="priority" never gives cyclic data; use labels="sequence"')
-    K, n, T = (6, 6, 4) if kind == "cyclic" else (8, 4, 6)
-    sizes = {"vocab_size": vocab_size, "num_sequences": num_sequences, "length": length}
-    K, n, T = (
-        default if size is None else as_integer(name, size, 1)
-        for (name, size), default in zip(sizes.items(), (K, n, T), strict=True)
+    is_cyclic = kind == "cyclic"
+    recipe = _AttentionRecipe(
+        vocab_size=_size_or_default("vocab_size", vocab_size, 6 if is_cyclic else 8),
+        num_sequences=_size_or_default("num_sequences", num_sequences, 6 if is_cyclic else 4),
+        length=_size_or_default("length", length, 4 if is_cyclic else 6),
+        dim=as_integer("dim", dim, 1),
+        tokens=tokens,
+        labels=labels,
     )
-    dim, num_trials = as_integer("dim", dim, 1), as_integer("num_trials", num_trials, 0)
+    num_trials = as_integer("num_trials", num_trials, 0)
     seed = as_integer("seed", seed, 0)
-    if tokens == "distinct" and T > K:
-        raise ValueError(f"length is {T}; distinct tokens allow at most vocab_size = {K}")
-    kept, drawn, rejected, degenerate = [], 0, 0, 0
-    for i in range(num_trials):
-        rng = np.random.default_rng([seed, i])
-        for _ in range(DRAWS):
-            drawn += 1
-            data = _attention_draw(rng, K, dim, n, T, tokens, labels)
-            order = token_priority(data)
-            if kind != "any" and (len(order.equal) > 0) != (kind == "cyclic"):
-                rejected += 1
-            elif not len(order.strict):
-                degenerate += 1
-            else:
-                kept.append(data)
-                break
+    if tokens == "distinct" and recipe.length > recipe.vocab_size:
+        raise ValueError(
+            f"length is {recipe.length}; distinct tokens allow at most "
+            f"vocab_size = {recipe.vocab_size}"
+        )
+
+    trials = [
+        _first_of_kind(np.random.default_rng([seed, i]), recipe, kind) for i in range(num_trials)
+    ]
+    rejected = sum(trial.rejected for trial in trials)
+    degenerate = sum(trial.degenerate for trial in trials)
+    return TrialSet(
+        data=tuple(trial.data for trial in trials),
+        drawn=num_trials + rejected + degenerate,
+        rejected=rejected,
+        degenerate=degenerate,
+    )
+
+
+def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {choices}")
+
+
+def _size_or_default(name: str, size: int | None, default: int) -> int:
+    return default if size is None else as_integer(name, size, 1)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The first dataset of a kind, and how many others were drawn before it."""
+
+    data: NextTokenData
+    rejected: int
+    degenerate: int
+
+
+def _first_of_kind(rng: np.random.Generator, recipe: _AttentionRecipe, kind: Kind) -> _Trial:
+    rejected = 0
+    degenerate = 0
+    for _ in range(DRAWS):
+        data = _draw_attention(rng, recipe)
+        order = token_priority(data)
+        found: Kind = "cyclic" if len(order.equal) else "acyclic"
+        if kind not in ("any", found):
+            rejected += 1
+        elif len(order.strict) == 0:
+            degenerate += 1
         else:
-            raise ValueError(
-                f"{DRAWS} draws gave no {kind!r} dataset with a strict pair; vocab_size = {K}, "
-                f"num_sequences = {n} and length = {T} need other values"
-            )
-    return TrialSet(tuple(kept), drawn, rejected, degenerate)
+            return _Trial(data, rejected, degenerate)
+    raise ValueError(
+        f"{DRAWS} draws gave no {kind!r} dataset with a strict pair; "
+        f"vocab_size = {recipe.vocab_size}, num_sequences = {recipe.num_sequences} and "
+        f"length = {recipe.length} need other values"
+    )
 
 
-def _attention_draw(rng, K, dim, n, T, tokens, labels):
-    E = rng.standard_normal((K, dim))
+def _draw_attention(rng: np.random.Generator, recipe: _AttentionRecipe) -> NextTokenData:
+    E = rng.standard_normal((recipe.vocab_size, recipe.dim))
     E /= np.linalg.norm(E, axis=1, keepdims=True)
-    if tokens == "distinct":
-        X = rng.permuted(np.tile(np.arange(K), (n, 1)), axis=1)[:, :T]
+    if recipe.tokens == "distinct":
+        shuffled = _shuffled_vocabularies(rng, recipe.vocab_size, recipe.num_sequences)
+        X = shuffled[:, : recipe.length]
     else:
-        X = rng.integers(K, size=(n, T))
-    if labels == "sequence":
-        y = X[np.arange(n), rng.integers(T, size=n)]
+        X = rng.integers(recipe.vocab_size, size=(recipe.num_sequences, recipe.length))
+    if recipe.labels == "sequence":
+        chosen = rng.integers(recipe.length, size=recipe.num_sequences)
     else:
-        rank = rng.permutation(K)
-        y = X[np.arange(n), rank[X].argmin(1)]
-    return NextTokenData.from_attention(E, X, y)
+        rank = rng.permutation(recipe.vocab_size)
+        chosen = rank[X].argmin(1)
+    return NextTokenData.from_attention(E, X, X[np.arange(recipe.num_sequences), chosen])
+
+
+# -- text -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -224,36 +415,81 @@ class TextCorpus:
         The vocabulary in alphabetical order; token ``v`` is ``words[v]``.
     verses : tuple of tuple of int
         The text in tokens, verse by verse.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> corpus = ntpnb.datasets.TextCorpus(("a", "rose", "is"), ((0, 1), (2, 0, 1)))
+    >>> corpus.spell([0, 1, 2])
+    'a rose is'
     """
 
-    words: tuple
-    verses: tuple
+    words: tuple[str, ...]
+    verses: tuple[tuple[int, ...], ...]
 
-    def windows(self, length):
+    def windows(self, length: int) -> IntArray:
         """Every run of ``length`` words of the running text, its end wrapped around to its start.
 
         One window starts at each word, across the borders of verses. Thanks to the wrapping any
         ``k`` neighbouring positions of the windows see the same words equally often: the windows
         are stationary.
 
+        Parameters
+        ----------
+        length : int
+
+        Returns
+        -------
+        ndarray of int, shape (number of words, length)
+
         Raises
         ------
         ValueError
             A ``length`` outside 1 … number of words.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.TextCorpus("abc", ((0, 1), (2,))).windows(2).tolist()
+        [[0, 1], [1, 2], [2, 0]]
         """
-        text = np.concatenate(self.verses)
+        text: IntArray = np.concatenate(self.verses)
         if not 1 <= as_integer("length", length) <= len(text):
             raise ValueError(f"length is {length}; it must lie between 1 and {len(text)} words")
-        return text[(np.arange(len(text))[:, None] + np.arange(length)) % len(text)]
+        starts = np.arange(len(text))
+        positions = starts[:, None] + np.arange(length)
+        windows: IntArray = text[positions % len(text)]
+        return windows
 
-    def spell(self, tokens):
-        """Write tokens as words, separated by spaces."""
-        tokens = as_indices("tokens", tokens)
-        require_range("tokens", tokens, len(self.words))
-        return " ".join(self.words[v] for v in tokens)
+    def spell(self, tokens: ArrayLike) -> str:
+        """Write tokens as words, separated by spaces.
+
+        Parameters
+        ----------
+        tokens : array_like of int, shape (n,)
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ValueError
+            A token that is no word's.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> corpus = ntpnb.datasets.text_corpus()
+        >>> corpus.spell(corpus.verses[2])
+        'and god said let there be light and there was light'
+        """
+        indices = as_indices("tokens", tokens)
+        require_range("tokens", indices, len(self.words))
+        return " ".join(self.words[v] for v in indices)
 
 
-def text_corpus(num_verses=31):
+def text_corpus(num_verses: int = 31) -> TextCorpus:
     """Load the beginning of Genesis (King James Version), in lower case, without punctuation.
 
     The file comes with the package and says where it is from: a text in the public domain.
@@ -271,12 +507,19 @@ def text_corpus(num_verses=31):
     ------
     ValueError
         More verses than there are, or none.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> corpus = ntpnb.datasets.text_corpus()
+    >>> len(corpus.verses), len(corpus.words)
+    (31, 150)
     """
     text = files("ntpnb").joinpath("data_files/genesis.txt").read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     if not 1 <= as_integer("num_verses", num_verses) <= len(lines):
         raise ValueError(f"num_verses is {num_verses}; it must lie between 1 and {len(lines)}")
-    verses = [re.findall(r"[a-z']+", line.lower()) for line in lines[:num_verses]]
+    verses = [split_words(line) for line in lines[:num_verses]]
     words = tuple(sorted({word for verse in verses for word in verse}))
     token = {word: v for v, word in enumerate(words)}
     return TextCorpus(words, tuple(tuple(token[word] for word in verse) for verse in verses))

@@ -1,30 +1,51 @@
 """How many dimensions random data need: two formulas, and the first dimension that is enough."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import comb, dawsn, ndtr
 
+from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solve import is_separable
 from ntpnb.problem.data import NextTokenData
 from ntpnb.tied.subspace import equal_subspace
 
-STEP, REACH = 0.01, 900  # nodes of the quadrature: exact for smooth functions with Gaussian tails
+# The quadrature: exact for smooth functions with Gaussian tails.
+NODE_SPACING = 0.01
+NODES_EACH_SIDE = 900
 LARGEST = 100  # tokens outside a support; beyond it the quadrature loses its ninth digit
+
+SupportSize = int | Mapping[int, float]  # one size, or the share of each
+
+__all__ = [
+    "Bracket",
+    "compatibility_threshold",
+    "first_dimension",
+    "first_true",
+    "independent_equations",
+    "pooled_law",
+    "random_data",
+    "separability_threshold",
+    "sweep",
+    "transition_width",
+]
 
 # -- formulas -------------------------------------------------------------------------------------
 
 
 @cache
-def pooled_law(outside, support_size):
-    """Law of the number of out-of-support tokens that the nearest separated scores tie.
+def pooled_law(outside: int, support_size: int) -> FloatArray:
+    """Distribution of the number of out-of-support tokens that the nearest separated scores tie.
 
-    Let ``g ~ N(0, I)`` be the scores of a context, and ``c`` the common in-support score of the
-    nearest ones that separate, ``min_c Σ_in (g − c)² + Σ_out max(g − c, 0)²``. The out-of-support
-    tokens with ``g > c`` are moved to ``c``. That there are ``k`` of them has probability
-    ``binom(n, k) A_k B_k``. With ``w = S + k`` and ``x ~ N(0, 1)``: ``A_k = E Φ(i x / √w)^k``
-    (those k and the support are pooled), ``B_k = E Φ(x / √w)^(n − k)`` (the others lie below).
+    Let ``g ~ N(0, I)`` be the scores of a context. The nearest scores that separate it have a
+    common in-support score ``c``, which minimises ``Σ_in (g − c)² + Σ_out max(g − c, 0)²``, and
+    the out-of-support tokens with ``g > c`` are moved to ``c``: they are pooled with the support.
+    That there are ``k`` of them has probability ``binom(n, k) A_k B_k``. With ``w = S + k`` and
+    ``x ~ N(0, 1)``: ``A_k = E Φ(i x / √w)^k`` (those k and the support are pooled),
+    ``B_k = E Φ(x / √w)^(n − k)`` (the others lie below).
 
     Parameters
     ----------
@@ -34,34 +55,51 @@ def pooled_law(outside, support_size):
     Returns
     -------
     ndarray of shape (n + 1,)
-        Sums to one within 1e-9; for n ≤ 40 within 1e-12.
+        Probabilities that sum to one within 1e-9; for n ≤ 40 within 1e-12.
+
+    Raises
+    ------
+    ValueError
+        ``outside`` is not between 0 and 100.
 
     References
     ----------
     The level probabilities of the simple tree order: Robertson, Wright & Dykstra (1988), Order
     Restricted Statistical Inference, Ch. 2.
+
+    Examples
+    --------
+    A single token outside is above the support's mean half the time:
+
+    >>> from ntpnb import thresholds
+    >>> thresholds.pooled_law(1, 3).round(9).tolist()
+    [0.5, 0.5]
     """
     if not 0 <= outside <= LARGEST:
         raise ValueError(f"{outside} tokens are out of support; there may be 0 to {LARGEST}")
-    step = STEP / np.sqrt(support_size)
-    u = step * np.arange(-REACH, REACH + 1)
+    step = NODE_SPACING / np.sqrt(support_size)
+    u = step * np.arange(-NODES_EACH_SIDE, NODES_EACH_SIDE + 1)
     k = np.arange(outside + 1)
     w = support_size + k
     # Φ(iu) exp(−u²/2) stays below one half, so that nothing overflows or cancels.
-    tame = (np.exp(-(u**2) / 2) + 2j / np.sqrt(np.pi) * dawsn(u / np.sqrt(2))) / 2
-    pooled = (np.exp(-support_size * u**2 / 2) * tame ** k[:, None]).real.sum(1)
-    below = (np.exp(-w[:, None] * u**2 / 2) * ndtr(u) ** (outside - k)[:, None]).sum(1)
-    law = comb(outside, k) * pooled * below * w * step**2 / (2 * np.pi)
-    law.flags.writeable = False
-    return law
+    odd_part = 2j / np.sqrt(np.pi) * dawsn(u / np.sqrt(2))
+    damped_cdf = (np.exp(-(u**2) / 2) + odd_part) / 2
+    pooled_integrand = np.exp(-support_size * u**2 / 2) * damped_cdf ** k[:, None]
+    pooled = pooled_integrand.real.sum(1)
+    below_integrand = np.exp(-w[:, None] * u**2 / 2) * ndtr(u) ** (outside - k)[:, None]
+    below = below_integrand.sum(1)
+    probs: FloatArray = comb(outside, k) * pooled * below * w * step**2 / (2 * np.pi)
+    probs.flags.writeable = False
+    return probs
 
 
-def separability_threshold(vocab_size, support_size):
+def separability_threshold(vocab_size: int, support_size: SupportSize) -> float:
     """Conjectured ``d/m`` above which random data are separable, below which they are not.
 
     ``E min_c [Σ_{z∈S} (g_z − c)² + Σ_{v∉S} max(g_v − c, 0)²] / (V − 1)`` with ``g ~ N(0, I_V)``:
-    the part of all dimensions that a support's cone lacks. Equal to ``(S − 1 + E k) / (V − 1)``
-    with ``k`` from :func:`pooled_law`; ``1/2`` for two tokens and one-hot labels (Cover).
+    the share of all dimensions that the cone of separated scores lacks. Equal to
+    ``(S − 1 + E k) / (V − 1)`` with ``k`` from :func:`pooled_law`; ``1/2`` for two tokens and
+    one-hot labels (Cover).
 
     Parameters
     ----------
@@ -75,88 +113,228 @@ def separability_threshold(vocab_size, support_size):
     float
         Accurate to nine digits; for up to 40 tokens to twelve.
 
+    Raises
+    ------
+    ValueError
+        Impossible sizes, shares that do not sum to one, or more than 100 tokens out of support.
+
     References
     ----------
     T24 (002) Sec. 7, first open question. Amelunxen, Lotz, McCoy & Tropp (2014).
+
+    Examples
+    --------
+    >>> from ntpnb import thresholds
+    >>> round(thresholds.separability_threshold(2, 1), 9)
+    0.5
     """
-    return _mean(vocab_size, support_size, _codimension)
+    shares = _validated_shares(vocab_size, support_size)
+    means = [_codimension(vocab_size, size).mean for size in shares]
+    return _average(means, shares) / (vocab_size - 1)
 
 
-def compatibility_threshold(vocab_size, support_size):
-    """Limit of ``d/m`` from which random laws are compatible: ``E (S − 1) / (V − 1)``.
+def compatibility_threshold(vocab_size: int, support_size: SupportSize) -> float:
+    """Limit of ``d/m`` from which random distributions are compatible: ``E (S − 1) / (V − 1)``.
 
-    ``Σ (S_j − 1)`` equations for ``d (V − 1)`` numbers; arguments as in
-    :func:`separability_threshold`.
+    Compatibility asks for ``Σ_j (S_j − 1)`` equations in ``d (V − 1)`` unknowns.
+
+    Parameters
+    ----------
+    vocab_size : int
+    support_size : int or dict
+        As in :func:`separability_threshold`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        Impossible sizes, or shares that do not sum to one.
+
+    References
+    ----------
+    T24 (002) Def. 1 and Lemma 1.
+
+    Examples
+    --------
+    >>> from ntpnb import thresholds
+    >>> round(thresholds.compatibility_threshold(5, {1: 0.5, 3: 0.5}), 9)
+    0.25
     """
-    return _mean(vocab_size, support_size, lambda V, S: (S - 1.0, 0.0))
+    shares = _validated_shares(vocab_size, support_size)
+    num_equations = [size - 1.0 for size in shares]
+    return _average(num_equations, shares) / (vocab_size - 1)
 
 
-def transition_width(vocab_size, support_size, num_contexts):
+def transition_width(vocab_size: int, support_size: SupportSize, num_contexts: int) -> float:
     """Conjectured standard deviation, over datasets, of the ``d/m`` where separability sets in.
 
     ``√(Var(S − 1 + k) / m) / (V − 1)``, where supports of unequal sizes are drawn independently.
+
+    Parameters
+    ----------
+    vocab_size : int
+    support_size : int or dict
+        As in :func:`separability_threshold`.
+    num_contexts : int
+        ``m``.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        As :func:`separability_threshold`.
+
+    Examples
+    --------
+    >>> from ntpnb import thresholds
+    >>> round(thresholds.transition_width(2, 1, num_contexts=100), 9)
+    0.05
     """
-    sizes = _shares(vocab_size, support_size)
+    shares = _validated_shares(vocab_size, support_size)
     mean = separability_threshold(vocab_size, support_size) * (vocab_size - 1)
-    square = sum(
-        share * (variance + (codimension - mean) ** 2)
-        for size, share in sizes.items()
-        for codimension, variance in [_codimension(vocab_size, size)]
-    )
-    return float(np.sqrt(square / num_contexts) / (vocab_size - 1))
+    squares = []
+    for size in shares:
+        codimension = _codimension(vocab_size, size)
+        squares.append(codimension.variance + (codimension.mean - mean) ** 2)
+    variance = _average(squares, shares)
+    return float(np.sqrt(variance / num_contexts) / (vocab_size - 1))
 
 
-def _mean(vocab_size, support_size, moments):
-    sizes = _shares(vocab_size, support_size)
-    total = sum(share * moments(vocab_size, size)[0] for size, share in sizes.items())
-    return float(total / (vocab_size - 1))
+class _Moments(NamedTuple):
+    mean: float
+    variance: float
 
 
-def _codimension(vocab_size, size):
-    """Mean and variance of the codimension ``S − 1 + k`` of the face that holds the nearest."""
-    law = pooled_law(vocab_size - size, size)
-    k = np.arange(len(law))
-    mean = law @ k
-    return size - 1 + mean, law @ (k - mean) ** 2
+def _codimension(vocab_size: int, support_size: int) -> _Moments:
+    """Moments of ``S − 1 + k``: how many dimensions the face of the nearest scores lacks."""
+    probs = pooled_law(vocab_size - support_size, support_size)
+    k = np.arange(len(probs))
+    mean = probs @ k
+    return _Moments(float(support_size - 1 + mean), float(probs @ (k - mean) ** 2))
 
 
-def _shares(vocab_size, support_size):
-    """Sizes of supports with their shares, validated."""
-    sizes = support_size if isinstance(support_size, dict) else {support_size: 1.0}
-    if vocab_size < 2 or not all(1 <= size <= vocab_size for size in sizes):
+def _average(values: Sequence[float], shares: Mapping[int, float]) -> float:
+    """Mean of one value for each support size, weighted by the sizes' shares."""
+    weighted = [share * value for share, value in zip(shares.values(), values, strict=True)]
+    return float(sum(weighted))
+
+
+def _validated_shares(vocab_size: int, support_size: SupportSize) -> Mapping[int, float]:
+    """Sizes of supports with their shares."""
+    shares = support_size if isinstance(support_size, Mapping) else {support_size: 1.0}
+    if vocab_size < 2 or not all(1 <= size <= vocab_size for size in shares):
         raise ValueError(
-            f"support sizes are {sorted(sizes)} for {vocab_size} tokens; there must be at least "
+            f"support sizes are {sorted(shares)} for {vocab_size} tokens; there must be at least "
             "two tokens, and sizes between 1 and their number"
         )
-    shares = np.array(list(sizes.values()), dtype=float)
-    if not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-8:
-        raise ValueError(f"shares of support sizes are {shares}; they must be >= 0 and sum to one")
-    return sizes
+    values = np.array(list(shares.values()), dtype=float)
+    if not (values >= 0).all() or abs(values.sum() - 1) > 1e-8:
+        raise ValueError(f"shares of support sizes are {values}; they must be >= 0 and sum to one")
+    return shares
 
 
 # -- measurement ----------------------------------------------------------------------------------
 
+Condition = Callable[[NextTokenData], bool]
 
-def random_data(rng, vocab_size, support_size, num_contexts):
+
+class Bracket(NamedTuple):
+    """Where a condition that is monotone in ``d = 1 … top`` begins to hold.
+
+    Attributes
+    ----------
+    largest_false : int
+        The largest ``d`` where it fails; 0 if there is none.
+    smallest_true : int
+        The smallest ``d`` where it holds; ``top + 1`` if there is none. Only undecided ``d`` lie
+        between the two.
+
+    Examples
+    --------
+    >>> from ntpnb import thresholds
+    >>> thresholds.Bracket(largest_false=3, smallest_true=4).smallest_true
+    4
+    """
+
+    largest_false: int
+    smallest_true: int
+
+
+def random_data(
+    rng: np.random.Generator, vocab_size: int, support_size: SupportSize, num_contexts: int
+) -> NextTokenData:
     """Draw standard normal embeddings in as many dimensions as contexts, and random supports.
 
-    Supports of ``support_size`` tokens (or independent sizes with these shares, see
-    :func:`separability_threshold`), probabilities uniform on their simplex.
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    vocab_size : int
+    support_size : int or dict
+        The size of all supports, or the share of each size, see :func:`separability_threshold`;
+        sizes are then drawn independently. Probabilities are uniform on the support's simplex.
+    num_contexts : int
+
+    Returns
+    -------
+    NextTokenData
+
+    Raises
+    ------
+    ValueError
+        Impossible sizes, or shares that do not sum to one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb import thresholds
+    >>> data = thresholds.random_data(np.random.default_rng(0), 5, 2, num_contexts=7)
+    >>> data.shape, data.support.sum(1).tolist()
+    ((5, 7), [2, 2, 2, 2, 2, 2, 2])
     """
-    sizes = _shares(vocab_size, support_size)
+    shares = _validated_shares(vocab_size, support_size)
     H = rng.standard_normal((num_contexts, num_contexts))
     place = rng.random((num_contexts, vocab_size)).argsort(axis=1)
-    size = rng.choice(list(sizes), num_contexts, p=list(sizes.values()))
-    P = np.where(place < size[:, None], rng.standard_exponential(place.shape), 0.0)
+    sizes = rng.choice(list(shares), num_contexts, p=list(shares.values()))
+    in_support = place < sizes[:, None]
+    P = np.where(in_support, rng.standard_exponential(place.shape), 0.0)
     return NextTokenData(H, P / P.sum(1, keepdims=True))
 
 
-def independent_equations(data):
-    """Whether the equations of T24's Definition 1 are independent: then every law is compatible."""
-    return equal_subspace(data).dim == (data.support.sum(1) - 1).sum()
+def independent_equations(data: NextTokenData) -> bool:
+    """Whether the equations of T24's Definition 1 are independent.
+
+    Then data with any probabilities on these supports are compatible.
+
+    Parameters
+    ----------
+    data : NextTokenData
+        One-hot tokens, each context its own group.
+
+    Returns
+    -------
+    bool
+
+    References
+    ----------
+    T24 (002) Def. 1 and Lemma 1.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> ntpnb.thresholds.independent_equations(ntpnb.datasets.toy())
+    True
+    """
+    num_equations = (data.support.sum(1) - 1).sum()
+    return bool(equal_subspace(data).dim == num_equations)
 
 
-def first_dimension(data, holds=is_separable):
+def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bracket:
     """Find the first ``d`` where a condition holds on the first ``d`` coordinates of embeddings.
 
     The condition must be monotone in ``d``, as separability and independent equations are: a
@@ -172,43 +350,96 @@ def first_dimension(data, holds=is_separable):
 
     Returns
     -------
-    (int, int)
-        The largest ``d`` where it fails (0 if none) and the smallest where it holds (one more
-        than there are, if none). Only undecided ``d`` lie between.
+    Bracket
+        A pair of integers, ``largest_false`` and ``smallest_true``.
+
+    References
+    ----------
+    T24 (002) Sec. 7, first open question.
+
+    Examples
+    --------
+    One coordinate puts both contexts on the same side, the second one parts them:
+
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[1.0, 1.0], [1.0, -1.0]], [[1, 0], [0, 1]])
+    >>> ntpnb.thresholds.first_dimension(data)
+    Bracket(largest_false=1, smallest_true=2)
     """
-    V = data.vocab_size
-    moments = np.sum([_codimension(V, int(size)) for size in data.support.sum(1)], axis=0)
-    H, P = data.context_embeddings, data.target_probs
+    vocab_size = data.vocab_size
+    codimensions = [_codimension(vocab_size, int(size)) for size in data.support.sum(1)]
+    mean, variance = np.sum(codimensions, axis=0)
+    H = data.context_embeddings
+
+    def holds_in(d: int) -> bool:
+        return holds(NextTokenData(H[:, :d], data.target_probs))
+
     return first_true(
-        lambda d: holds(NextTokenData(H[:, :d], P)),
+        holds_in,
         top=H.shape[1],
-        guess=moments[0] / (V - 1),
-        step=np.sqrt(moments[1]) / (V - 1),
+        guess=mean / (vocab_size - 1),
+        step=np.sqrt(variance) / (vocab_size - 1),
     )
 
 
-def first_true(holds, top, guess, step):
-    """Bracket the first of 1 … top where a monotone condition holds (see :func:`first_dimension`).
+def first_true(holds: Callable[[int], bool], top: int, guess: float, step: float) -> Bracket:
+    """Bracket the first of 1 … top where a monotone condition holds.
 
-    The brackets do not depend on where the search starts, ``guess``, nor on its first ``step``.
+    From ``guess`` the search gallops in doubling steps until it has seen both verdicts, and then
+    bisects. The bracket depends neither on ``guess`` nor on the first ``step``.
+
+    Parameters
+    ----------
+    holds : callable
+        From an integer to a verdict. A ``ConvergenceError`` leaves it undecided.
+    top : int
+    guess, step : float
+
+    Returns
+    -------
+    Bracket
+
+    Examples
+    --------
+    >>> from ntpnb import thresholds
+    >>> thresholds.first_true(lambda d: d * d >= 50, top=100, guess=10, step=2)
+    Bracket(largest_false=7, smallest_true=8)
     """
-    fails, true, undecided, aim, step = 0, top + 1, set(), guess, max(1.0, step)
-    while untried := set(range(fails + 1, true)) - undecided:
-        d = min(untried, key=lambda n: (abs(n - aim), n))
+    largest_false = 0
+    smallest_true = top + 1
+    undecided: set[int] = set()
+    target = guess
+    step = max(1.0, step)
+    while True:
+        between = range(largest_false + 1, smallest_true)
+        untried = [d for d in between if d not in undecided]
+        if not untried:
+            return Bracket(largest_false, smallest_true)
+        d = min(untried, key=lambda candidate: (abs(candidate - target), candidate))
         try:
             verdict = holds(d)
         except ConvergenceError:
             undecided.add(d)
             continue
-        fails, true = (fails, d) if verdict else (d, true)
-        if fails and true <= top:
-            aim = (fails + true) / 2
+        if verdict:
+            smallest_true = d
         else:
-            aim, step = (d - step, 2 * step) if verdict else (d + step, 2 * step)
-    return fails, true
+            largest_false = d
+        if largest_false > 0 and smallest_true <= top:
+            target = (largest_false + smallest_true) / 2  # bracketed: bisect
+        else:
+            target = d - step if verdict else d + step  # not yet: gallop
+            step *= 2
 
 
-def sweep(cells, trials, seed=0, holds=is_separable, draw=random_data, n_jobs=None):
+def sweep(
+    cells: Sequence[tuple[object, ...]],
+    trials: int | Sequence[int],
+    seed: int = 0,
+    holds: Condition = is_separable,
+    draw: Callable[..., NextTokenData] = random_data,
+    n_jobs: int | None = None,
+) -> list[IntArray]:
     """First dimension of many random datasets, in parallel.
 
     Parameters
@@ -229,20 +460,46 @@ def sweep(cells, trials, seed=0, holds=is_separable, draw=random_data, n_jobs=No
 
     Returns
     -------
-    list of ndarray of shape (trials, 2)
+    list of ndarray of int, shape (trials, 2)
         For each cell the brackets of :func:`first_dimension`. In a terminal a bar shows the
         progress.
+
+    Raises
+    ------
+    ImportError
+        joblib or tqdm is missing: the extra ``sweep`` brings both.
+
+    Examples
+    --------
+    >>> from ntpnb import thresholds
+    >>> [brackets] = thresholds.sweep([(3, 1, 8)], trials=4)
+    >>> brackets.shape
+    (4, 2)
     """
-    from joblib import Parallel, delayed  # in the extra `book`, like tqdm
-    from tqdm import tqdm
+    try:
+        from joblib import Parallel, delayed
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError(
+            "thresholds.sweep needs joblib and tqdm; install them with pip install 'ntpnb[sweep]'"
+        ) from error
 
     counts = np.broadcast_to(trials, len(cells))
-    owner = np.repeat(np.arange(len(cells)), counts)
-    jobs = (delayed(_trial)(draw, cells[c], holds, [seed, i]) for i, c in enumerate(owner))
+    cell_of_trial = np.repeat(np.arange(len(cells)), counts)
+    jobs = (
+        delayed(_trial)(draw, cells[cell], holds, [seed, i])
+        for i, cell in enumerate(cell_of_trial.tolist())
+    )
     results = Parallel(n_jobs=n_jobs, return_as="generator")(jobs)
-    brackets = np.array(list(tqdm(results, total=len(owner), disable=None)), dtype=int)
-    return np.split(brackets.reshape(-1, 2), np.cumsum(counts)[:-1])
+    brackets = np.array(list(tqdm(results, total=len(cell_of_trial), disable=None)), dtype=int)
+    first_of_next_cell = np.cumsum(counts)[:-1]
+    return np.split(brackets.reshape(-1, 2), first_of_next_cell)
 
 
-def _trial(draw, cell, holds, seed):
+def _trial(
+    draw: Callable[..., NextTokenData],
+    cell: tuple[object, ...],
+    holds: Condition,
+    seed: list[int],
+) -> Bracket:
     return first_dimension(draw(np.random.default_rng(seed), *cell), holds)

@@ -2,14 +2,16 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import yaml
 
 from ntpnb.notebook import output
-from publishing import collect, compare, execute, project, runner
+from publishing import collect, compare, execute, project, runner, selection, staleness
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m publishing", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="execute the stale notebooks")
@@ -25,7 +27,11 @@ def _parser():
         metavar="NAME=VALUE",
         help="set a parameter of one notebook; the result goes to _build/nb, not into the book",
     )
-    commands.add_parser("stale", help="say which notebooks would run, and why")
+    stale = commands.add_parser(
+        "stale", help="list the notebooks whose executed file is not what the sources give"
+    )
+    stale.add_argument("--why", action="store_true", help="say of each why")
+    stale.add_argument("--check", action="store_true", help="fail where there are any")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
     against = commands.add_parser("compare", help="compare figures with another machine's")
     against.add_argument("folder", metavar="FOLDER", help="the other machine's figures/")
@@ -38,9 +44,9 @@ def _parser():
     return parser
 
 
-def _experiment(names, assignments):
+def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
     """Execute one notebook with a reader's parameters, away from the book."""
-    parameters = {}
+    parameters: dict[str, Any] = {}
     for assignment in assignments:
         parameter, equals, value = assignment.partition("=")
         if not equals:
@@ -48,14 +54,45 @@ def _experiment(names, assignments):
         parameters[parameter] = yaml.safe_load(value)
     if len(names) != 1:
         raise ValueError("-p needs the name of one notebook")
-    [name] = runner.select(names)
+    [name] = selection.select(names)
     target = output.ROOT / "_build/nb" / f"{name}.ipynb"
     execute.execute(name, target, parameters)
     print(target)
+    return 0
 
 
-def _compare(folder, tolerance):
-    """Print what `compare.compare` finds; return how many figures differ."""
+def _run(options: argparse.Namespace) -> int:
+    """Execute notebooks; the status says whether one failed."""
+    if options.parameters:
+        return _experiment(options.names, options.parameters)
+    names = selection.redraw(options.figure) if options.figure else options.names
+    failed = runner.run(names, force=options.force, jobs=options.jobs)
+    return 1 if failed else 0
+
+
+def _stale(*, why: bool, check: bool) -> int:
+    """List the notebooks whose committed file is stale; nothing else goes to the output."""
+    reasons = staleness.outdated(project.names())
+    for name, reason in reasons.items():
+        print(f"{name}: {reason}" if why else name)
+    if not (check and reasons):
+        return 0
+    print(
+        f"{len(reasons)} executed notebooks in book/nb are not what the sources give; "
+        "run `make book` and commit book/nb",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _collect() -> int:
+    """Close the ledger and say how many claims it has."""
+    print(f"{len(collect.collect())} claims")
+    return 0
+
+
+def _compare(folder: str, tolerance: float) -> int:
+    """Print what `compare.compare` finds; the status says whether a figure differs."""
     results = []
     for figure, same, differences in compare.compare(folder, tolerance):
         print(f"{figure}: {'ok' if same else 'different'}")
@@ -64,33 +101,26 @@ def _compare(folder, tolerance):
         results.append(same)
     different = results.count(False)
     print(f"{len(results)} figures, {different} different (tolerance {tolerance:g})")
-    return different
+    return 1 if different else 0
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "run":
+            return _run(options)
         if options.command == "stale":
-            for name in project.names():
-                reason = runner.stale(name)
-                print(f"{name}: {reason or 'up to date'}")
-        elif options.command == "collect":
-            print(f"{len(collect.collect())} claims")
-        elif options.command == "compare":
-            return int(bool(_compare(options.folder, options.tolerance)))
-        elif options.parameters:
-            _experiment(options.names, options.parameters)
-        else:
-            names = runner.redraw(options.figure) if options.figure else options.names
-            return int(bool(runner.run(names, force=options.force, jobs=options.jobs)))
-    except (ValueError, OSError, execute.NotebookError) as error:
-        print(error, file=sys.stderr)
-        return 1
+            return _stale(why=options.why, check=options.check)
+        if options.command == "collect":
+            return _collect()
+        return _compare(options.folder, options.tolerance)
     except KeyboardInterrupt:
         print("interrupted; finished notebooks are kept, the next run resumes", file=sys.stderr)
         return 130
-    return 0
+    except (ValueError, OSError, SyntaxError, execute.NotebookError) as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -1,71 +1,43 @@
-"""From the executed notebooks to `_build/claims.json` and the generated pages.
+"""Closing the ledger: from the executed notebooks to `_build/claims.json` and the generated pages.
 
 Whatever is wrong is reported together: a claim that no notebook measures, a measured id that is
 not listed, a value outside its expectation, and the rest of `problems`.
 """
 
-import hashlib
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ntpnb.notebook import ledger, output
-from ntpnb.notebook.claims import comparison, covers, load, statements
-from publishing import pages, project
+from ntpnb.notebook.claims import Claim, covers, load, statements
+from ntpnb.notebook.comparisons import Value, comparison, describe, met
+from publishing import manifest, pages, project
 
 
 class CollectError(ValueError):
     """The ledger does not close; the message has one line for each problem."""
 
 
-def figures(root=output.ROOT):
-    """List the figures that the executed notebooks saved: name, notebook, seed and data hash."""
+class Measured(NamedTuple):
+    """What a call of `check` left in an executed notebook."""
+
+    notebook: str
+    id: str
+    value: Value
+
+
+def measured(root: Path = output.ROOT) -> list[Measured]:
+    """List what the executed notebooks measured, in the book's order."""
     return [
-        {"figure": record["figure"], "notebook": name, **record}
-        for name in project.names(root)
-        for record in output.records(project.read_executed(name, root), "figure")
-    ]
-
-
-def data_hash(figure, root=output.ROOT):
-    """Hash the data of a figure as they lie in `figures/`."""
-    return hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
-
-
-def read_manifest(root=output.ROOT):
-    """Read `figures/manifest.json`; empty where no figure was drawn yet."""
-    return project.read_json(Path(root) / "figures/manifest.json", {})
-
-
-def write_manifest(names, root=output.ROOT):
-    """Note in `figures/manifest.json` what the notebooks that just ran have drawn.
-
-    For each figure: its notebook, its seed, the sha256 of its data as this machine computed them,
-    and the key of the notebook (see `publishing.execute.key`).
-    """
-    rows = {}
-    for row in figures(root):
-        figure, name = row.pop("figure"), row["notebook"]
-        if name in names:
-            stored = project.read_executed(name, root)["metadata"]["ntpnb"]
-            rows[figure] = {k: row[k] for k in ("notebook", "seed")}
-            rows[figure] |= {"data": data_hash(figure, root), "key": stored["key"]}
-        elif figure in (old := read_manifest(root)):
-            rows[figure] = old[figure]
-    output.write(
-        Path(root) / "figures/manifest.json", json.dumps(rows, indent=1, sort_keys=True) + "\n"
-    )
-
-
-def measured(root=output.ROOT):
-    """List what the executed notebooks measured: notebook, id and value, in the book's order."""
-    return [
-        (name, record["id"], record["value"])
+        Measured(name, record["id"], record["value"])
         for name in project.names(root)
         for record in output.records(project.read_executed(name, root), "id")
     ]
 
 
-def _of_claim(claim, prefixes, root):
+def _wrong_with_claim(claim: Claim, prefixes: Iterable[str], root: Path) -> Iterator[str]:
     """Yield what is wrong with a listed claim, whatever was measured."""
     id = claim["id"]
     if not any(covers(prefix, id) for prefix in prefixes):
@@ -77,11 +49,12 @@ def _of_claim(claim, prefixes, root):
             yield f"{id}: explained at {claim['explained']}, but no ({label})= stands there"
 
 
-def _of_value(claim, value):
+def _wrong_with_value(claim: Claim, value: Value) -> Iterator[str]:
     """Yield what is wrong with a measured value."""
-    id, expect = claim["id"], comparison(claim["expect"])
-    if not ledger.met(expect, value):
-        yield f"{id}: expected {ledger.describe(expect)}, measured {value}"
+    id = claim["id"]
+    expect = comparison(claim["expect"])
+    if not met(expect, value):
+        yield f"{id}: expected {describe(expect)}, measured {value}"
         return
     outcome = ledger.outcome(claim, value)
     if claim["kind"] == "erratum" and outcome != "wrong as printed":
@@ -90,9 +63,8 @@ def _of_value(claim, value):
         yield f"{id}: the outcome is '{outcome}'; `explained` must link to the reason"
 
 
-def problems(root=output.ROOT):
-    """Yield, as one line each, everything that keeps the ledger from closing."""
-    claims, values = load(root), {}
+def _wrong_with_files(root: Path) -> Iterator[str]:
+    """Yield which executed notebooks are missing or left over."""
     names = project.names(root)
     for name in names:
         if not project.executed(name, root).exists():
@@ -100,32 +72,56 @@ def problems(root=output.ROOT):
     for path in sorted(Path(root).glob("book/nb/*.ipynb")):
         if path.stem not in names:
             yield f"{path.name}: executed, but notebooks/{path.stem}.md does not exist"
-    for name, id, value in measured(root):
+
+
+def _wrong_with_measuring(claims: dict[str, Claim], found: Iterable[Measured]) -> Iterator[str]:
+    """Yield where what was measured and what is listed do not match, or a value does not fit."""
+    seen = set()
+    for name, id, value in found:
         if id not in claims:
             yield f"{id}: measured by {name}, but not listed in book/claims"
         elif claims[id]["notebook"] != name:
             yield f"{id}: measured by {name}, but listed in {claims[id]['notebook']}.yml"
-        elif id in values:
+        elif id in seen:
             yield f"{id}: measured twice by {name}"
         else:
-            values[id] = value
-            yield from _of_value(claims[id], value)
-    prefixes = ("beyond", "erratum", *statements(root))
+            seen.add(id)
+            yield from _wrong_with_value(claims[id], value)
     for id, claim in claims.items():
-        yield from _of_claim(claim, prefixes, root)
-        if id not in values:
+        if id not in seen:
             yield f"{id}: listed in {claim['notebook']}.yml, but no notebook measures it"
+
+
+def _wrong_with_errata(claims: dict[str, Claim]) -> Iterator[str]:
+    """Yield the errata of which nobody says what is meant."""
     errata = [claim for claim in claims.values() if claim["kind"] == "erratum"]
     told = {claim.get("explained") for claim in errata if "meant" in claim}
     for claim in errata:
         if claim.get("explained") not in told:
             yield f"{claim['id']}: an erratum needs `meant` and `affects`, here or beside it"
-    saved = [row["figure"] for row in figures(root)]
-    for name in sorted({name for name in saved if saved.count(name) > 1}):
-        yield f"{name}: a figure saved more than once"
 
 
-def collect(root=output.ROOT):
+def _wrong_with_figures(root: Path) -> Iterator[str]:
+    """Yield the names under which more than one figure was saved."""
+    saved = Counter(row["figure"] for row in manifest.figures(root))
+    for name in sorted(saved):
+        if saved[name] > 1:
+            yield f"{name}: a figure saved more than once"
+
+
+def problems(root: Path = output.ROOT) -> Iterator[str]:
+    """Yield, as one line each, everything that keeps the ledger from closing."""
+    claims = load(root)
+    prefixes = ("beyond", "erratum", *statements(root))
+    yield from _wrong_with_files(root)
+    yield from _wrong_with_measuring(claims, measured(root))
+    for claim in claims.values():
+        yield from _wrong_with_claim(claim, prefixes, root)
+    yield from _wrong_with_errata(claims)
+    yield from _wrong_with_figures(root)
+
+
+def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
     """Close the ledger: write `_build/claims.json` and the generated pages.
 
     Returns
@@ -144,15 +140,13 @@ def collect(root=output.ROOT):
     if found:
         raise CollectError("\n".join(found))
     claims = load(root)
-    entries = [
-        {"where": None, "printed": None}
-        | claims[id]
-        | {"value": value, "outcome": ledger.outcome(claims[id], value)}
-        for _, id, value in measured(root)
-    ]
-    output.write(
-        Path(root) / "_build/claims.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
-    )
-    for name, text in pages.generate(entries, statements(root), figures(root), root).items():
-        output.write(Path(root) / "book" / name, text)
+    entries = []
+    for _, id, value in measured(root):
+        entry = {"where": None, "printed": None} | claims[id]
+        entries.append(entry | {"value": value, "outcome": ledger.outcome(claims[id], value)})
+    text = json.dumps(entries, indent=1, ensure_ascii=False)
+    output.write(Path(root) / "_build/claims.json", text + "\n")
+    generated = pages.generate(entries, statements(root), manifest.figures(root), root)
+    for name, page in generated.items():
+        output.write(Path(root) / "book" / name, page)
     return entries

@@ -1,25 +1,57 @@
-"""A notebook's kernel: IPython's own, in a process that opens no socket and looks up no name.
+"""The kernel that runs a notebook: this interpreter, one thread, no network, nobody's own settings.
 
-`execute` starts this file as a script. A guard against mistakes, not against malice: it sees what
-this process's Python does, not its workers, other programs, or libraries with sockets of their own
-(as the kernel's messages have, and they stay on this machine).
+The same environment serves the notebooks of the book and those that nbval executes again.
 """
 
-import socket
 import sys
+from pathlib import Path
+from typing import Any
+
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""One BLAS thread: then the order of a sum, and its last digits, depend on the machine alone."""
+
+_GUARD = Path(__file__).with_name("no_network.py")
 
 
-def _refuse(event, arguments):
-    """Raise where Python opens a socket that could leave this machine, or looks up a name."""
-    opens = event == "socket.__new__" and arguments[1] != socket.AF_UNIX
-    if opens or event.startswith(("socket.getaddrinfo", "socket.gethostby")):
-        # No OSError, which a library might take for a bad connection and carry on.
-        raise RuntimeError("a notebook runs without the network")
+def environment(folder: Path) -> dict[str, str]:
+    """Prepare IPython's folder for one kernel and return the environment that leads to it.
+
+    It holds one start-up file, which shuts the network out; a reader's own start-up files, settings
+    and history stay where they are.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty, and kept while the kernel runs.
+    """
+    startup = Path(folder) / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    # One expression, so that no name of it is left in the notebook.
+    guard = f"__import__('runpy').run_path({str(_GUARD)!r})\n"
+    (startup / "00-no-network.py").write_text(guard, encoding="utf-8")
+    return THREADS | {"IPYTHONDIR": str(folder), "PYTHONSTARTUP": ""}
 
 
-if __name__ == "__main__":
-    sys.addaudithook(_refuse)  # nothing can remove it again
+def manager(variables: dict[str, str]) -> type[Any]:
+    """Make a kernel manager that starts this very interpreter, whatever kernels are installed.
 
-    from ipykernel import kernelapp
+    Parameters
+    ----------
+    variables : dict
+        What the kernel finds in its environment beside what this process has.
+    """
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
 
-    kernelapp.launch_new_instance()
+    # -P keeps the working directory off the path of the modules that Python itself loads.
+    argv = [sys.executable, "-P", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    # It would warn that TCP is not encrypted, and print a traceback where it is stopped in a cell.
+    argv.append("--log-level=CRITICAL")
+    spec = KernelSpec(argv=argv, language="python", display_name="Python 3", env=variables)
+
+    class ThisPython(AsyncKernelManager):
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            return spec
+
+    return ThisPython

@@ -1,6 +1,7 @@
 """The max-margin problem of both papers: solutions and refusals that carry their own proof."""
 
-from ntpnb.margin.solve import MarginSolution, is_separable, max_margin
+from ntpnb.margin.solution import MarginSolution
+from ntpnb.margin.solve import is_separable, max_margin
 
 __all__ = [
     "MarginSolution",

@@ -1,59 +1,65 @@
-"""The max-margin problem of both papers: solutions and refusals that carry their own proof."""
+"""``max_margin`` and ``is_separable``: which methods are tried, and what ends the search."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin import methods
-from ntpnb.margin.program import program
-from ntpnb.problem.order import token_priority
+from ntpnb.margin.active_set import active_set
+from ntpnb.margin.fista import fista
+from ntpnb.margin.interior_point import interior_point
+from ntpnb.margin.iterate import Iterate
+from ntpnb.margin.normal_form import MarginProgram
+from ntpnb.margin.pair_program import PairProgram
+from ntpnb.margin.program import margin_program
+from ntpnb.margin.reference import cvxpy, nnls
+from ntpnb.margin.separation import Certificate, refine_certificate, separates
+from ntpnb.margin.solution import MarginSolution, certify
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import TokenPriority, token_priority
 
-METHODS = {"active-set": methods.active_set, "interior-point": methods.interior_point}
-METHODS |= {"fista": methods.fista, "nnls": methods.nnls, "cvxpy": methods.cvxpy}
-TIGHT = 1e-13  # stop here: the rounding of one product of W and an embedding
-ACCEPT = 1e-10  # what an answer has to reach
-DENSE = 2**22  # entries of the pairs' matrices that NNLS may form
-FEW = 600  # pairs; with more, FISTA's first steps are cheaper than factorisations
+__all__ = ["MarginSolution", "is_separable", "max_margin"]
+
+METHODS: dict[str, Callable[[MarginProgram], Iterator[Iterate]]] = {
+    "active-set": active_set,
+    "interior-point": interior_point,
+    "fista": fista,
+}
+"""Methods for any program."""
+
+REFERENCES: dict[str, Callable[[PairProgram], Iterator[Iterate]]] = {
+    "nnls": nnls,
+    "cvxpy": cvxpy,
+}
+"""Dense methods, for programs by pair."""
+
+TIGHT = 1e-13
+"""KKT residual at which to stop: the rounding of one product of ``W`` and an embedding."""
+
+ACCEPT = 1e-10
+"""KKT residual that a solution has to reach."""
+
+DENSE = 2**22
+"""Entries of the pairs' matrices that the dense reference may form when nobody asked for it."""
+
+FEW = 600
+"""Pairs; with more, FISTA's first steps are cheaper than factorisations."""
+
+NUMERICAL_FAILURES = (np.linalg.LinAlgError, RuntimeError)
+"""What Newton systems and other people's solvers raise when they run out of digits or steps."""
 
 
-@dataclass(frozen=True, eq=False)
-class MarginSolution:
-    """The smallest ``W`` with margin one, and its proof.
-
-    Over strict pairs ``k = (g, i, j)`` and equal ones, ``W = Σ λ_k (t_i − t_j) h_gᵀ +
-    Σ μ_k (t_i − t_j) h_gᵀ`` to the last digit, which is ``(I − P_F) Σ λ_k (t_i − t_j) h_gᵀ``.
-    Let ``w_k = (t_i − t_j) · W h_g`` and ``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))``.
-
-    Attributes
-    ----------
-    W, norm : ndarray of shape (p, q), and its Frobenius norm
-    min_margin : float
-        Smallest ``w_k`` over strict pairs; ``inf`` where there are none.
-    kkt_residual : float
-        The largest of ``e_k / σ_k`` and ``e_k − 0.1``, where ``e_k`` is ``|w_k|`` for equal and
-        ``1 − w_k`` for strict pairs, and of ``Σ λ_k |w_k − 1| / σ_k / Σ λ_k``.
-    duality_gap : float
-        ``|‖W‖² − Σ λ_k| / (‖W‖²/2)``: primal minus dual value, relative to the primal one.
-    solver : str, the method that found it
-    multipliers, equal_multipliers : ndarray
-        ``λ ≥ 0`` and ``μ``, as long as the order's ``strict`` and ``equal``.
-    """
-
-    W: np.ndarray
-    norm: float
-    min_margin: float
-    kkt_residual: float
-    duality_gap: float
-    solver: str
-    multipliers: np.ndarray
-    equal_multipliers: np.ndarray
-
-
-def max_margin(data, solver="auto", *, progress=None):
+def max_margin(
+    data: NextTokenData,
+    solver: str = "auto",
+    *,
+    order: TokenPriority | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> MarginSolution:
     """Minimise ``‖W‖`` while equal pairs tie and strict pairs keep a margin of at least one.
-
-    T24 (002) Eq. (6), NTP-SVM; L24 (004), Graph-SVM.
 
     Parameters
     ----------
@@ -61,14 +67,19 @@ def max_margin(data, solver="auto", *, progress=None):
     solver : str
         ``"active-set"``: a few exact Newton steps, where they settle (so far always for d ≥ m).
         ``"fista"``: many cheap steps. ``"interior-point"``: about ten steps, twenty at the edge of
-        separability. ``"nnls"``, ``"cvxpy"``: dense references for small problems. ``"auto"``
-        (default): the first or the second, the third, and NNLS, which begins where W is small.
+        separability. ``"nnls"``, ``"cvxpy"``: dense references for small problems.
+        ``"auto"`` (default): FISTA above 600 pairs, else the active set; then the interior point.
+        NNLS, where its matrix has at most 2²² entries, comes last, or first with over eight pairs
+        per entry of ``W``.
+    order : TokenPriority, optional
+        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``.
     progress : callable, optional
-        Called with a line of text per step.
+        Called with a line of text per step; what it raises ends the search.
 
     Returns
     -------
-    MarginSolution, with ``W = 0`` where there are no strict pairs
+    MarginSolution
+        With ``W = 0`` where there are no strict pairs.
 
     Raises
     ------
@@ -80,86 +91,229 @@ def max_margin(data, solver="auto", *, progress=None):
         zero factors count as the least of the others.
     ConvergenceError
         Undecided: neither proof was reached; ``.residual`` is the best KKT residual.
+
+    References
+    ----------
+    T24 (002) Eq. (6), NTP-SVM; L24 (004), Graph-SVM.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
+    >>> (svm.W[0] * 25).round(6).tolist()
+    [-3.0, -24.0]
     """
-    return _solve(data, solver, progress, separation=False)
+    if solver not in ("auto", *METHODS, *REFERENCES):
+        known = ", ".join(["auto", *METHODS, *REFERENCES])
+        raise ValueError(f"solver is {solver!r}; it must be one of {known}")
+    if order is None:
+        order = token_priority(data)
+    if len(order.strict) == 0:
+        return certify(data, order, np.zeros(len(order.equal)), "no strict pairs")
+    names = [solver]
+    if solver == "auto":
+        names = _methods_for(data, order, only_separability=False)
+
+    programs = Programs(data, order)
+    best: MarginSolution | None = None
+    residual = np.inf
+    for name in names:
+        for outcome in _outcomes(name, programs):
+            if isinstance(outcome, Certificate):
+                raise _refusal(outcome, programs.used_by(name), len(order.equal))
+            if outcome.solution.kkt_residual < residual:
+                best = outcome.solution
+                residual = best.kkt_residual
+            if progress is not None:
+                progress(f"{name}, step {outcome.step}: best KKT residual {residual:.1e}")
+            if best is not None and residual <= TIGHT:
+                return best
+        if best is not None and residual <= ACCEPT:
+            return best
+    raise _undecided(names, residual)
 
 
-def is_separable(data):
+def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> bool:
     """Whether some ``W`` meets all ties and keeps every strict pair at a positive margin.
 
     Stops at the first proof: a ``W`` with ties met to 1e-9 and margins above 1e-6, relative to its
-    norm and the pairs' (or the max-margin one), or a certificate that none exists; raises
-    ``ConvergenceError`` without. T24 (002) Def. 2; L24 (004) Graph-SVM.
+    norm and the pairs' (or the max-margin one), or a certificate that none exists.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority, optional
+        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``.
+
+    Raises
+    ------
+    ConvergenceError
+        Undecided: no proof was reached; ``.residual`` is the best KKT residual.
+
+    References
+    ----------
+    T24 (002) Def. 2; L24 (004), Graph-SVM.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ntpnb
+    >>> ntpnb.is_separable(ntpnb.datasets.toy())
+    True
+
+    Four contexts on a ray, whose next tokens alternate, cannot be told apart by linear scores:
+
+    >>> H = [[1.0], [2.0], [3.0], [4.0]]
+    >>> ntpnb.is_separable(ntpnb.NextTokenData(H, np.eye(2)[[0, 1, 0, 1]]))
+    False
     """
+    if order is None:
+        order = token_priority(data)
+    if len(order.strict) == 0:
+        return True
+    names = _methods_for(data, order, only_separability=True)
+    programs = Programs(data, order)
+    residual = np.inf
+    for name in names:
+        verdict = _separability(name, programs)
+        if verdict.separable is not None:
+            return verdict.separable
+        residual = min(residual, verdict.kkt_residual)
+    raise _undecided(names, residual)
+
+
+def methods_to_try(
+    num_pairs: int, num_weights: int, *, one_hot: bool, only_separability: bool
+) -> list[str]:
+    """Names of the methods that ``solver="auto"`` tries, in turn."""
+    methods = ["interior-point"]
+    if not (only_separability and one_hot):  # quick methods delay a verdict near the threshold
+        methods.insert(0, "fista" if num_pairs > FEW else "active-set")
+    if num_pairs * num_weights <= DENSE:  # the dense reference always settles, if it fits
+        few_weights = num_pairs > 8 * num_weights
+        methods.insert(0 if few_weights else len(methods), "nnls")
+    return methods
+
+
+def _methods_for(
+    data: NextTokenData, order: TokenPriority, *, only_separability: bool
+) -> list[str]:
+    p, q = data.shape
+    return methods_to_try(
+        num_pairs=len(order.equal) + len(order.strict),
+        num_weights=p * q,
+        one_hot=data.token_embeddings is None,
+        only_separability=only_separability,
+    )
+
+
+class Programs:
+    """The programs of a dataset's order, each built when a method first needs it."""
+
+    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+        self.data = data
+        self.order = order
+
+    @cached_property
+    def smallest(self) -> MarginProgram:
+        """By supports where possible."""
+        return margin_program(self.data, self.order)
+
+    @cached_property
+    def by_pair(self) -> PairProgram:
+        """With one entry per pair."""
+        if isinstance(self.smallest, PairProgram):
+            return self.smallest
+        return PairProgram(self.data, self.order)
+
+    def used_by(self, method: str) -> MarginProgram:
+        """The program that a method solves."""
+        return self.by_pair if method in REFERENCES else self.smallest
+
+    def iterates(self, method: str) -> Iterator[Iterate]:
+        """The steps of a method on its program."""
+        if method in REFERENCES:
+            return REFERENCES[method](self.by_pair)
+        return METHODS[method](self.smallest)
+
+    def certify(self, method: str, dual: FloatArray) -> MarginSolution:
+        """The solution, with its residuals, that a dual of a method's program stands for."""
+        multipliers = self.used_by(method).pair_multipliers(dual)
+        return certify(self.data, self.order, multipliers, method)
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A step of a method, and the solution that it would be, with its residuals."""
+
+    step: int
+    solution: MarginSolution
+
+
+def _outcomes(method: str, programs: Programs) -> Iterator[Attempt | Certificate]:
+    """What the steps of a method come to, until it ends or runs out of digits.
+
+    Only numerical work is done here, so that an error of the caller's own is never taken for a
+    numerical failure: what is raised while an outcome is looked at does not pass through.
+    """
+    program = programs.used_by(method)
     try:
-        _solve(data, "auto", None, separation=True)
-    except NotSeparableError:
-        return False
-    return True
+        for step, iterate in enumerate(programs.iterates(method), 1):
+            if iterate.direction is None:
+                continue
+            yield Attempt(step, programs.certify(method, iterate.dual))
+            certificate = refine_certificate(program, iterate.direction)
+            if certificate is not None:
+                yield certificate
+    except NUMERICAL_FAILURES:
+        return  # the best attempt so far decides
 
 
-def _solve(data, solver, progress, separation):
-    if solver not in ("auto", *METHODS):
-        raise ValueError(f"solver is {solver!r}; it must be one of auto, {', '.join(METHODS)}")
-    order = token_priority(data)
-    ties, pairs, size = len(order.equal), len(order.equal) + len(order.strict), np.prod(data.shape)
-    if pairs == ties:
-        return _proven(data, order, np.zeros(pairs), "no strict pairs")
-    best, residual = None, np.inf
-    fast = ["fista" if pairs > FEW else "active-set", "interior-point"]
-    fast = fast[separation and data.token_embeddings is None :]  # at the edge FISTA only delays
-    sure = ["nnls"] * bool(pairs * size <= DENSE)  # and fast where W is small
-    auto = sure + fast if pairs > 8 * size else fast + sure
-    for name in (names := auto if solver == "auto" else [solver]):
-        P = program(data, order, by_pair=name in ("nnls", "cvxpy"))
-        scale = -P.unit * P.norm[P.entries]
-        try:
-            for step, (A, c, D) in enumerate(METHODS[name](P), 1):
-                if separation and methods.separates(P, A, c):
-                    return best
-                if D is None:
-                    continue
-                found = _proven(data, order, A[P.entries] / scale, name)
-                if found.kkt_residual < residual:
-                    best, residual = found, found.kkt_residual
-                if progress is not None:
-                    progress(f"{name}, step {step}: best KKT residual {residual:.1e}")
+@dataclass(frozen=True)
+class Verdict:
+    """Whether data are separable, or None with the best KKT residual where that is undecided."""
+
+    separable: bool | None
+    kkt_residual: float = np.inf
+
+
+def _separability(method: str, programs: Programs) -> Verdict:
+    """The first verdict that the steps of a method allow."""
+    program = programs.used_by(method)
+    residual = np.inf
+    try:
+        for iterate in programs.iterates(method):
+            if separates(program, iterate):
+                return Verdict(separable=True)
+            if iterate.direction is None:
+                continue
+            if iterate.settled:
+                solution = programs.certify(method, iterate.dual)
+                residual = min(residual, solution.kkt_residual)
                 if residual <= TIGHT:
-                    return best
-                if (refusal := methods.certificate(P, D)) is not None:
-                    lam = np.maximum((refusal[P.entries] / scale)[ties:], 0.0)
-                    raise NotSeparableError(
-                        f"no W keeps all {len(lam)} strict pairs at a positive margin: weighted as "
-                        f".certificate says, {np.count_nonzero(lam)} of them contradict each other",
-                        lam / lam.sum(),
-                    )
-        except (np.linalg.LinAlgError, RuntimeError):
-            pass  # a Newton system or a library ran out of digits: the best iterate so far decides
-        if residual <= ACCEPT:
-            return best
-    raise ConvergenceError(
+                    return Verdict(separable=True)
+            if refine_certificate(program, iterate.direction) is not None:
+                return Verdict(separable=False)
+    except NUMERICAL_FAILURES:
+        pass  # the best solution so far decides
+    return Verdict(True if residual <= ACCEPT else None, residual)
+
+
+def _refusal(certificate: Certificate, program: MarginProgram, num_ties: int) -> NotSeparableError:
+    """The error that carries a certificate, as weights of the data's strict pairs."""
+    multipliers = program.pair_multipliers(certificate.dual)
+    lam = np.maximum(multipliers[num_ties:], 0.0)
+    return NotSeparableError(
+        f"no W keeps all {len(lam)} strict pairs at a positive margin: weighted as "
+        f".certificate says, {np.count_nonzero(lam)} of them contradict each other",
+        lam / lam.sum(),
+    )
+
+
+def _undecided(names: list[str], residual: float) -> ConvergenceError:
+    """The error that says how close the methods came."""
+    return ConvergenceError(
         f"undecided: {' and '.join(names)} reached a KKT residual of {residual:.1e}, not small "
         "enough, and found no certificate that the data are not separable",
         residual,
     )
-
-
-def _proven(data, order, y, solver):
-    """The solution with its residuals, from the data and the multipliers of all pairs alone."""
-    (g, i, j), ties = order.pairs, len(order.equal)
-    H, T = data.group_embeddings, data.token_embeddings
-    y[ties:] = np.maximum(y[ties:], 0.0)
-    A = np.zeros(order.components.shape)
-    np.add.at(A, (g, i), y)
-    np.add.at(A, (g, j), -y)
-    W = A.T @ H if T is None else T.T @ (A.T @ H)
-    scores = H @ W.T if T is None else H @ W.T @ T.T
-    margin, norm, lam = scores[g, i] - scores[g, j], np.linalg.norm(W), y[ties:]
-    near = 1.0 if T is None else np.minimum(1.0, np.linalg.norm(T[i] - T[j], axis=1))
-    sigma = np.maximum(1.0, near * norm * np.linalg.norm(H, axis=1)[g])
-    miss = np.append(np.abs(margin[:ties]), 1 - margin[ties:])
-    slackness = lam @ np.abs(miss / sigma)[ties:] / (lam.sum() or 1.0)
-    kkt = max((miss / sigma).max(initial=0.0), miss.max(initial=0.0) - 0.1, slackness)
-    gap = abs(norm**2 - lam.sum()) / (norm**2 / 2 or 1.0)
-    proof = map(float, (norm, margin[ties:].min(initial=np.inf), kkt, gap))
-    return MarginSolution(W, *proof, solver, lam, y[:ties])

@@ -1,21 +1,27 @@
 """The claims of the book: their files, their schema, and reading them.
 
-`book/claims/NN_name.yml` lists the claims of the notebook of that name. A comparison, in
-``printed`` or ``expect``, is one of ``near`` with ``within``, ``at_most``, ``at_least``, ``below``,
-``above``, ``between: [low, high]`` and ``equals`` (a truth value, an integer or a text).
+`book/claims/NN_name.yml` lists the claims of the notebook of that name. What may stand in
+``printed`` and ``expect`` is in `ntpnb.notebook.comparisons`.
 """
 
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import fastjsonschema
 import yaml
 
+from ntpnb.notebook.comparisons import comparison
 from ntpnb.notebook.output import ROOT
 
-_NUMBER, _TEXT = {"type": "number"}, {"type": "string", "minLength": 1}
-_COMPARISONS = {
+Claim: TypeAlias = dict[str, Any]
+"""A claim as its file lists it; the schema below says what stands in it."""
+
+_NUMBER: dict[str, Any] = {"type": "number"}
+_TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
+_COMPARISONS: dict[str, Any] = {
     "near": _NUMBER,
     "within": {"type": "number", "minimum": 0},
     "at_most": _NUMBER,
@@ -55,7 +61,10 @@ _SCHEMA = {
 _fits_schema = fastjsonschema.compile(_SCHEMA)
 
 
-class _Loader(yaml.SafeLoader):
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times quicker, where it is
+
+
+class _Loader(_Base):  # type: ignore[misc]  # which of the two is known only here
     """YAML where ``1e-6`` is a number, as in YAML 1.2 (PyYAML wants ``1.0e-6``)."""
 
 
@@ -64,12 +73,30 @@ _Loader.add_implicit_resolver(
 )
 
 
-def comparison(block):
-    """Return the comparison inside a ``printed`` or ``expect`` block; empty where there is none."""
-    return {key: value for key, value in (block or {}).items() if key in _COMPARISONS}
+def _complaints(claim: Claim) -> Iterator[str]:
+    """Yield what is wrong with a claim that fits the schema."""
+    expect = comparison(claim["expect"])
+    printed = comparison(claim.get("printed"))
+    for block, compare in (("expect", expect), ("printed", printed)):
+        a_range = compare.keys() == {"near", "within"}
+        half_a_range = bool(compare.keys() & {"near", "within"}) and not a_range
+        if half_a_range or (len(compare) > 1 and not a_range):
+            yield f"{block} needs one comparison, found {compare}"
+    if not expect:
+        yield "expect needs a comparison"
+    if "equals" not in expect and "because" not in claim["expect"]:
+        yield "expect needs `because`, the reason for its tolerance or bound"
+    if claim["kind"] == "erratum" and not printed:
+        yield "an erratum needs a comparison in printed"
+    if ("meant" in claim) != ("affects" in claim):
+        yield "`meant` and `affects` belong together"
+    if "change" in claim and not printed:
+        yield "a stated change needs a comparison in printed"
+    if "where" not in claim and claim["kind"] != "beyond":
+        yield "`where` is missing"
 
 
-def _validate(claim, where):
+def _validate(claim: Any, where: str) -> None:
     """Raise ValueError, naming file and claim, unless the claim is well formed."""
     name = claim.get("id", "a claim without id") if isinstance(claim, dict) else "an entry"
     try:
@@ -77,29 +104,32 @@ def _validate(claim, where):
     except fastjsonschema.JsonSchemaValueException as error:
         message = error.message.removeprefix("data.")
         raise ValueError(f"{where}: {name}: {message}, found {error.value!r:.60}") from None
-    printed, expect = comparison(claim.get("printed")), comparison(claim["expect"])
-    for block, compare in (("expect", expect), ("printed", printed)):
-        if compare.keys() != {"near", "within"} and (
-            len(compare) > 1 or compare.keys() & {"near", "within"}
-        ):
-            raise ValueError(f"{where}: {name}: {block} needs one comparison, found {compare}")
-    for missing, needed in (
-        (not expect, "expect needs a comparison"),
-        (
-            "equals" not in expect and "because" not in claim["expect"],
-            "expect needs `because`, the reason for its tolerance or bound",
-        ),
-        (claim["kind"] == "erratum" and not printed, "an erratum needs a comparison in printed"),
-        (("meant" in claim) != ("affects" in claim), "`meant` and `affects` belong together"),
-        ("change" in claim and not printed, "a stated change needs a comparison in printed"),
-        ("where" not in claim and claim["kind"] != "beyond", "`where` is missing"),
-    ):
-        if missing:
-            raise ValueError(f"{where}: {name}: {needed}")
+    for complaint in _complaints(claim):
+        raise ValueError(f"{where}: {name}: {complaint}")
+
+
+def read(path: Path) -> list[Claim]:
+    """Read and validate the claims of one file, as they stand in it now.
+
+    Raises
+    ------
+    ValueError
+        Naming file and claim, for bad YAML or a malformed claim.
+    """
+    path = Path(path)
+    try:
+        entries = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path.name}: not YAML: {error}") from None
+    if not isinstance(entries, list):
+        raise ValueError(f"{path.name}: a list of claims is needed")
+    for claim in entries:
+        _validate(claim, path.name)
+    return entries
 
 
 @functools.cache
-def load(root=ROOT):
+def load(root: Path = ROOT) -> dict[str, Claim]:
     """Load and validate every claim.
 
     Returns
@@ -111,24 +141,24 @@ def load(root=ROOT):
     ------
     ValueError
         Naming file and claim, for bad YAML, a malformed claim or an id listed twice.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ntpnb.notebook.claims import load
+    >>> load(Path("/nowhere"))
+    {}
     """
-    claims = {}
+    claims: dict[str, Claim] = {}
     for path in sorted(Path(root).glob("book/claims/*.yml")):
-        try:
-            entries = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path.name}: not YAML: {error}") from None
-        if not isinstance(entries, list):
-            raise ValueError(f"{path.name}: a list of claims is needed")
-        for claim in entries:
-            _validate(claim, path.name)
+        for claim in read(path):
             if claim["id"] in claims:
                 raise ValueError(f"{path.name}: {claim['id']}: listed twice")
             claims[claim["id"]] = claim | {"notebook": path.stem}
     return claims
 
 
-def statements(root=ROOT):
+def statements(root: Path = ROOT) -> dict[str, dict[str, Any]]:
     """Read `book/statements.yml`: every numbered statement, figure and number of the papers.
 
     Returns
@@ -144,6 +174,15 @@ def statements(root=ROOT):
     }
 
 
-def covers(prefix, id):
-    """Say whether a claim's id is a statement's id or continues it after a dot."""
+def covers(prefix: str, id: str) -> bool:
+    """Say whether a claim's id is a statement's id or continues it after a dot.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook.claims import covers
+    >>> covers("t24.thm1", "t24.thm1.angle")
+    True
+    >>> covers("t24.thm1", "t24.thm10")
+    False
+    """
     return id == prefix or id.startswith(f"{prefix}.")

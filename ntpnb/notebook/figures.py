@@ -1,20 +1,34 @@
 """The book's figures: one style, the papers' four panels, and saving with data (`save`)."""
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import numpy.typing as npt
 from cycler import cycler
+from matplotlib.figure import Figure
 
+from ntpnb.notebook.drawing import GREY, INK, PALE
 from ntpnb.notebook.frames import save_frames
 from ntpnb.notebook.saving import save
+
+if TYPE_CHECKING:
+    from ntpnb.training.comparison import Comparison
+    from ntpnb.training.trace import Trace
 
 __all__ = [
     "BACKGROUND",
     "DASHES",
+    "GREY",
+    "INK",
     "MARKERS",
+    "PALE",
     "PALETTE",
     "curves",
     "four_panels",
+    "plt",
     "save",
     "save_frames",
     "use_style",
@@ -23,16 +37,15 @@ __all__ = [
 BACKGROUND = "#fcfcfa"
 """An opaque, nearly white card, so that a figure reads the same in light and dark mode."""
 
-PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", "#8f8f8f")
+PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", GREY)
 """Okabe and Ito's hues, their lightness spread so that all stay apart under every kind of colour
 blindness, with contrast 4.5 or more against the background, as letters need; the grey, which is
 for marks alone, with 3."""
 
-_INK = "#3d3d3d"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "figure.figsize": (7.6, 5.4),
     "figure.constrained_layout.use": True,
     "figure.facecolor": BACKGROUND,
@@ -56,20 +69,28 @@ _STYLE = {
 }
 
 
-def use_style():
-    """Set the book's style, whatever the reader's own matplotlib settings are."""
+def use_style() -> None:
+    """Set the book's style, whatever the reader's own matplotlib settings are.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import figures
+    >>> figures.use_style()
+    >>> figures.plt.rcParams["axes.grid"]
+    True
+    """
     mpl.rcdefaults()
     mpl.rcParams.update(_STYLE)
 
 
-def curves(run, trace):
+def curves(run: "Trace", trace: "Comparison") -> list[dict[str, npt.NDArray[Any]]]:
     """Collect what `four_panels` draws, from one run or a batch.
 
     Parameters
     ----------
-    run
+    run : Trace
         What `ntpnb.descend` returned.
-    trace
+    trace : Comparison
         What ``run.compare(fin, svm)`` returned.
 
     Returns
@@ -77,6 +98,17 @@ def curves(run, trace):
     list of dict
         For each problem of the batch (one for a single run), arrays of shape (r,) named as
         `four_panels` wants them.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.notebook import figures
+    >>> data = ntpnb.datasets.toy()
+    >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), steps=10, record=[0, 1, 10])
+    >>> trace = run.compare(ntpnb.finite_part(data), ntpnb.max_margin(data))
+    >>> [one] = figures.curves(run, trace)
+    >>> one["steps"], one["loss"].shape
+    (array([ 0,  1, 10]), (3,))
     """
     of_run = {name: getattr(run, name) for name in ("loss", "excess", "norm")}
     names = ("alignment", "corrected_alignment", "finite_error")
@@ -89,14 +121,14 @@ def curves(run, trace):
 
 
 def four_panels(
-    groups,
+    groups: Mapping[str, Sequence[Mapping[str, npt.ArrayLike]]],
     *,
-    entropy=None,
-    axes=None,
-    xlabel="iteration $k$",
-    names=("W_k", r"W^\star", r"\mathcal{F}"),
-):
-    """Draw the papers' four panels: loss, norm, alignment, error on F (T24 Fig. 4, 002).
+    entropy: float | None = None,
+    axes: Any = None,
+    xlabel: str = "iteration $k$",
+    names: tuple[str, str, str] = ("W_k", r"W^\star", r"\mathcal{F}"),
+) -> tuple[Figure | None, npt.NDArray[Any]]:
+    r"""Draw the papers' four panels: loss, norm, alignment, error on F (T24 Fig. 4, 002).
 
     Parameters
     ----------
@@ -117,8 +149,25 @@ def four_panels(
 
     Returns
     -------
-    fig, axes
-        The figure and its four axes.
+    fig : Figure
+        The figure.
+    axes : array of Axes, shape (4,)
+        Its four axes.
+
+    Raises
+    ------
+    ValueError
+        For more labels than there are colours, or other than four axes.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import figures
+    >>> names = ("steps", "excess", "norm", "alignment", "corrected_alignment", "finite_error")
+    >>> one = {name: [0.5, 1.0] for name in names}
+    >>> fig, axes = figures.four_panels({"GD": [one]})
+    >>> axes[1].get_title()
+    '$\\|W_k\\|$'
+    >>> figures.plt.close(fig)
     """
     if len(groups) > len(PALETTE):
         raise ValueError(f"groups: at most {len(PALETTE)} can be told apart, found {len(groups)}")
@@ -136,20 +185,23 @@ def four_panels(
         (3, "finite_error", "-"),
     )
     for (label, seeds), color, marker in zip(groups.items(), PALETTE, MARKERS, strict=False):
-        front = {"marker": marker, "markevery": 0.25} if len(groups) > 1 else {}
+        front: dict[str, Any] = {"marker": marker, "markevery": 0.25} if len(groups) > 1 else {}
         # Backwards, so that the first curve is drawn last and lies in front.
         for number, one in reversed(list(enumerate(seeds))):
             style = {"linewidth": 0.8, "alpha": 0.35} if number else front
             later = np.asarray(one["steps"]) > 0
+            x = np.asarray(one["steps"])[later]
             for panel, quantity, dash in panels:
-                x, y = (np.asarray(one[key])[later] for key in ("steps", quantity))
+                y = np.asarray(one[quantity])[later]
                 [line] = axes[panel].plot(x, y, color=color, linestyle=dash, **style)
             line.set_label("_" if number else label)
     _label(axes, entropy, xlabel, *names)
     return axes[0].figure, axes
 
 
-def _label(axes, entropy, xlabel, W, finite, subspace):
+def _label(
+    axes: npt.NDArray[Any], entropy: float | None, xlabel: str, W: str, finite: str, subspace: str
+) -> None:
     """Name axes and lines; legends tell lines apart by dash and marker as well as by colour."""
     titles = (
         "CE (nats)" if entropy is not None else "CE − $\\mathcal{H}$ (nats)",
@@ -166,8 +218,8 @@ def _label(axes, entropy, xlabel, W, finite, subspace):
     if entropy is None:
         axes[0].set_yscale("log")
     else:
-        axes[0].axhline(entropy, color=_INK, linestyle=":", label="$\\mathcal{H}$")
+        axes[0].axhline(entropy, color=INK, linestyle=":", label="$\\mathcal{H}$")
         axes[0].legend()
     for dash, label in (("--", f"${W}$"), ("-", f"${W} - {finite}$")):
-        axes[2].plot([], [], color=_INK, linestyle=dash, label=label)
+        axes[2].plot([], [], color=INK, linestyle=dash, label=label)
     axes[2].legend()

@@ -6,15 +6,17 @@ the part of the strip that is seen. Without a script the figure stays, and a lin
 """
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure, SubFigure
 
 from ntpnb.notebook.output import write
 from ntpnb.notebook.saving import DPI, folder, render, save
 
 LIMIT = 400_000
 """Bytes of a strip: it should load on a telephone."""
-
 
 _UNSEEN = (
     (r"<!--.*?-->", ""),
@@ -25,7 +27,7 @@ _UNSEEN = (
 )
 
 
-def _small(svg):
+def _small(svg: bytes) -> bytes:
     """Shorten an SVG, by half or so, by what nobody sees."""
     text = svg.decode()
     for unseen, instead in _UNSEEN:
@@ -33,7 +35,45 @@ def _small(svg):
     return text.encode()
 
 
-def save_frames(draw, texts, name, data, seed, *, control, start=0, figsize=None):
+def _require_frames(texts: list[str], control: str, start: int) -> None:
+    """Raise ValueError unless the slider has a label, words for each frame, and a beginning."""
+    if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"texts: a text for each of two or more frames is needed, found {texts!r}")
+    if not isinstance(control, str) or not control.strip():
+        raise ValueError(f"control: the slider needs a label, found {control!r}")
+    if start not in range(len(texts)):
+        raise ValueError(f"start: there are {len(texts)} frames from 0 on, found {start!r}")
+
+
+def _strip(
+    draw: Callable[[Figure | SubFigure, int], object], count: int, start: int, fig: Figure
+) -> Figure:
+    """Draw all frames one below the other, each with the places of the axes in `fig`."""
+    width, height = fig.get_size_inches()
+    strip = plt.figure(figsize=(width, height * count), layout="none")
+    parts: Any = strip.subfigures(count)
+    for k, part in enumerate(parts):
+        draw(part, k)
+        if len(part.axes) != len(fig.axes):
+            raise ValueError(
+                f"draw: frame {start} has {len(fig.axes)} axes, frame {k} {len(part.axes)}"
+            )
+        for ax, placed in zip(part.axes, fig.axes, strict=True):
+            ax.set_position(placed.get_position(original=True))
+    return strip
+
+
+def save_frames(
+    draw: Callable[[Figure | SubFigure, int], object],
+    texts: Sequence[str],
+    name: str,
+    data: Mapping[str, Any],
+    seed: int | list[int] | None,
+    *,
+    control: str,
+    start: int = 0,
+    figsize: tuple[float, float] | None = None,
+) -> None:
     """Save a figure that can be moved with a slider, and show one of its frames.
 
     Parameters
@@ -57,28 +97,23 @@ def save_frames(draw, texts, name, data, seed, *, control, start=0, figsize=None
     ValueError
         For fewer than two texts, an empty text or label, a frame that does not exist, frames with
         different numbers of axes, a strip of more than 400 kB, and what `save` refuses.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import figures
+    >>> def draw(fig, k):
+    ...     fig.subplots().plot([0, k])
+    >>> figures.save_frames(draw, ["flat"], "slope", {"k": [0]}, None, control="Slope")
+    Traceback (most recent call last):
+    ValueError: texts: a text for each of two or more frames is needed, found ['flat']
     """
     texts = list(texts)
-    if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ValueError(f"texts: a text for each of two or more frames is needed, found {texts!r}")
-    if not isinstance(control, str) or not control.strip():
-        raise ValueError(f"control: the slider needs a label, found {control!r}")
-    if start not in range(len(texts)):
-        raise ValueError(f"start: there are {len(texts)} frames from 0 on, found {start!r}")
+    _require_frames(texts, control, start)
     fig = plt.figure(figsize=figsize, dpi=DPI)
     draw(fig, start)
     fig.draw_without_rendering()  # its layout serves all frames: in less time, and none jumps
     fig.set_layout_engine("none")
-    width, height = fig.get_size_inches()
-    strip = plt.figure(figsize=(width, height * len(texts)), layout="none")
-    for k, part in enumerate(strip.subfigures(len(texts))):
-        draw(part, k)
-        if len(part.axes) != len(fig.axes):
-            raise ValueError(
-                f"draw: frame {start} has {len(fig.axes)} axes, frame {k} {len(part.axes)}"
-            )
-        for ax, placed in zip(part.axes, fig.axes, strict=True):
-            ax.set_position(placed.get_position(original=True))
+    strip = _strip(draw, len(texts), start, fig)
     content = _small(render(strip, "svg"))
     plt.close(strip)
     if len(content) > LIMIT:

@@ -1,58 +1,41 @@
 """The claims ledger: what a notebook measures, against what the papers print and we expect."""
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ntpnb.notebook.claims import comparison, load
-from ntpnb.notebook.output import ROOT, show
+from ntpnb.notebook.comparisons import Value, comparison, describe, met
+from ntpnb.notebook.extras import needs_book_extra
+from ntpnb.notebook.output import ROOT, is_checkout, show
 
 
-def met(compare, value):
-    """Say whether a measured value meets a comparison.
+def shown(claim: Mapping[str, Any], value: Value) -> str:
+    """Format a value with the claim's ``show``: a format such as ``.4f`` or ``{:.4f} nats``.
 
-    Only finite numbers meet numerical comparisons: never NaN, an infinity or a truth value.
+    Examples
+    --------
+    >>> from ntpnb.notebook.ledger import shown
+    >>> shown({"show": "{:.2f} nats"}, 0.8811)
+    '0.88 nats'
     """
-    if "equals" in compare:
-        return type(value) is type(compare["equals"]) and value == compare["equals"]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return False
-    match compare:
-        case {"near": target, "within": tolerance}:
-            return abs(value - target) <= tolerance
-        case {"at_most": bound}:
-            return value <= bound
-        case {"at_least": bound}:
-            return value >= bound
-        case {"below": bound}:
-            return value < bound
-        case {"above": bound}:
-            return value > bound
-        case {"between": [low, high]}:
-            return low <= value <= high
-    raise ValueError(f"not a comparison: {compare}")
+    template: str = claim["show"]
+    if "{" in template:
+        return template.format(value)
+    return format(value, template)
 
 
-def describe(compare):
-    """Write a comparison as a reader reads it, for example ``≤ 3e-05``."""
-    match compare:
-        case {"near": target, "within": tolerance}:
-            return f"{target!r} ± {tolerance!r}"
-        case {"between": [low, high]}:
-            return f"in [{low!r}, {high!r}]"
-    [(operator, bound)] = compare.items()
-    signs = {"at_most": "≤", "at_least": "≥", "below": "<", "above": ">", "equals": "="}
-    return f"{signs[operator]} {bound}"
+def outcome(claim: Mapping[str, Any], value: Value) -> str:
+    """Compute a claim's outcome from a value that meets its expectation; it is never typed.
 
-
-def shown(claim, value):
-    """Format a value with the claim's ``show``: a format such as ``.4f`` or ``{:.4f} nats``."""
-    template = claim["show"]
-    return template.format(value) if "{" in template else format(value, template)
-
-
-def outcome(claim, value):
-    """Compute a claim's outcome from a value that meets its expectation; it is never typed."""
+    Examples
+    --------
+    >>> from ntpnb.notebook.ledger import outcome
+    >>> outcome({"kind": "number", "printed": {"near": 2, "within": 0.5}}, 2.1)
+    'reproduced'
+    """
     printed = comparison(claim.get("printed"))
     if not printed:
         return "holds"
@@ -61,7 +44,7 @@ def outcome(claim, value):
     return "wrong as printed" if claim["kind"] == "erratum" else "does not reproduce"
 
 
-def _plain(value, name):
+def _plain(value: object, name: str) -> Value:
     """Turn a measured value into what JSON can hold exactly."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -72,12 +55,33 @@ def _plain(value, name):
     return value
 
 
-def check(id, value, *, root=ROOT):
+def _line(id: str, value: Value, root: Path) -> str:
+    """Write what `check` prints of a measured value."""
+    if not is_checkout(root):
+        return (
+            f"? {id}   measured {value}; check compares this with the book's claims, "
+            "which are in a checkout of the repository, and none was found around this package"
+        )
+    with needs_book_extra("check"):
+        from ntpnb.notebook.claims import load
+    claim = load(root).get(id)
+    if claim is None:
+        return f"? {id}   not listed in book/claims: add it there (measured {value})"
+    expect = comparison(claim["expect"])
+    if not met(expect, value):
+        return f"✗ {id}   expected {describe(expect)}, measured {value}"
+    if "show" in claim:
+        return f"✓ {id}   {shown(claim, value)}   (expected {describe(expect)})"
+    return f"✓ {id}   {describe(expect)}"
+
+
+def check(id: str, value: object, *, root: Path = ROOT) -> None:
     """Measure a claim: print one rounded line and keep the exact value in its metadata.
 
     The line shows only what survives another CPU: the value in the claim's ``show`` format, or
     the comparison alone. A value that misses its expectation (a parameter was changed) is
-    reported, and the notebook carries on; `publishing.collect` then fails.
+    reported, and the notebook carries on; `publishing.collect` then fails. Outside a checkout of
+    the book there are no expectations, and the line says so.
 
     Parameters
     ----------
@@ -85,28 +89,28 @@ def check(id, value, *, root=ROOT):
         Id of the claim in ``book/claims/``.
     value : bool, int, float or str
         What was measured; numpy scalars are welcome.
+    root : Path
+        The checkout whose claims are read.
 
     Raises
     ------
     TypeError
         Where `value` is an array or any other object.
+    ImportError
+        Where the packages of the extra ``book``, which read claims, are missing.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.notebook import check
+    >>> check("my.own.claim", round(ntpnb.datasets.toy().entropy, 4))  # doctest: +ELLIPSIS
+    ? my.own.claim   ...
     """
     value = _plain(value, id)
-    claim = load(root).get(id)
-    if claim is None:
-        line = f"? {id}   not listed in book/claims: add it there (measured {value})"
-    else:
-        expected = describe(comparison(claim["expect"]))
-        if not met(comparison(claim["expect"]), value):
-            line = f"✗ {id}   expected {expected}, measured {value}"
-        elif "show" in claim:
-            line = f"✓ {id}   {shown(claim, value)}   (expected {expected})"
-        else:
-            line = f"✓ {id}   {expected}"
-    show({"text/plain": line}, {"id": id, "value": value})
+    show({"text/plain": _line(id, value, Path(root))}, {"id": id, "value": value})
 
 
-def glue(name, text):
+def glue(name: str, text: str) -> None:
     """Keep a formatted number for the prose of the same page (``{glue:text}`name```).
 
     Parameters
@@ -115,9 +119,23 @@ def glue(name, text):
         Key.
     text : str
         The number as it is to be read; floats would be compared to their last digit.
-    """
-    import myst_nb
 
+    Raises
+    ------
+    TypeError
+        Where `text` is not a text.
+    ImportError
+        Where myst-nb, of the extra ``book``, is missing.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import glue
+    >>> glue("loss", 0.1)
+    Traceback (most recent call last):
+    TypeError: glue 'loss': a formatted string is needed, found 0.1
+    """
     if not isinstance(text, str):
         raise TypeError(f"glue {name!r}: a formatted string is needed, found {text!r:.80}")
+    with needs_book_extra("glue"):
+        import myst_nb
     myst_nb.glue(name, text, display=False)

@@ -1,35 +1,81 @@
 """What a chapter leaves behind: outputs that carry exact values, and files written as a whole."""
 
 import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The repository root, found from the installed package: the working directory plays no part."""
+"""The folder around the package: the repository root in a checkout, whatever the working directory.
+
+Of an installed wheel it is the environment's folder of packages; `is_checkout` tells the two apart.
+"""
 
 
-def show(data, record):
+def is_checkout(root: Path = ROOT) -> bool:
+    """Say whether a folder holds the book: the chapters' texts and their claims.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ntpnb.notebook.output import is_checkout
+    >>> is_checkout(Path("/nowhere"))
+    False
+    """
+    root = Path(root)
+    return (root / "notebooks").is_dir() and (root / "book" / "claims").is_dir()
+
+
+def show(data: Mapping[str, str], record: Mapping[str, object]) -> None:
     """Show one output in a notebook, with `record` in its metadata; outside one, print its text.
 
     Parameters
     ----------
-    data : dict
+    data : mapping of str to str
         Contents by MIME type; ``text/plain`` is required.
-    record : dict
+    record : mapping
         JSON-safe record that `records` finds again.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook.output import show
+    >>> show({"text/plain": "Figure toy"}, {"figure": "toy"})
+    Figure toy
     """
-    from IPython import get_ipython
-    from IPython.display import display
-
-    if get_ipython() is None:
+    if not _in_notebook():
         print(data["text/plain"])
-    else:
-        display(data, raw=True, metadata={"ntpnb": record})
+        return
+    from IPython import display
+
+    publish: Callable[..., None] = display.publish_display_data
+    publish(dict(data), metadata={"ntpnb": dict(record)})
 
 
-def records(notebook, kind):
+def _in_notebook() -> bool:
+    """Say whether IPython runs this code; it then is loaded already."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+def records(notebook: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
     """Yield what ``check`` (kind ``id``) or ``figures.save`` (kind ``figure``) left in the outputs.
 
     Both keep their exact values in the metadata of the output they show.
+
+    Parameters
+    ----------
+    notebook : mapping
+        An executed notebook as JSON, or a part of one with some of its ``cells``.
+    kind : str
+        Key that the wanted records have.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook.output import records
+    >>> output = {"metadata": {"ntpnb": {"id": "t24.thm1", "value": 0.5}}}
+    >>> list(records({"cells": [{"outputs": [output]}]}, "id"))
+    [{'id': 't24.thm1', 'value': 0.5}]
     """
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
@@ -38,8 +84,18 @@ def records(notebook, kind):
                 yield record
 
 
-def write(path, content):
-    """Write text or bytes to a temporary file and rename it: readers never see half a file."""
+def write(path: Path, content: str | bytes) -> None:
+    """Write text or bytes to a temporary file and rename it: readers never see half a file.
+
+    Folders on the way are made.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write or to replace.
+    content : str or bytes
+        Text is written as UTF-8.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The process number keeps two notebooks that run at the same time apart.

@@ -6,18 +6,20 @@ import io
 import os
 import re
 from base64 import b64encode
-from collections.abc import Mapping
-from itertools import product
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
 
 from ntpnb.notebook import output
 
 # Nothing in the files may depend on the time or on a random number.
-_OUTPUT = {
+_OUTPUT: dict[Any, Any] = {
     "savefig.facecolor": "auto",
     "savefig.bbox": None,
     "svg.fonttype": "path",
@@ -25,15 +27,16 @@ _OUTPUT = {
     "pdf.fonttype": 42,
     "image.composite_image": True,
 }
-_METADATA = {
+_METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 DPI = 140
+"""Dots per inch of the PNG files."""
 
 
-def _columns(data, prefix=""):
+def _columns(data: Any, prefix: str = "") -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """Flatten nested mappings and lists of mappings into named arrays."""
     if isinstance(data, list) and data and isinstance(data[0], Mapping):
         data = dict(enumerate(data))
@@ -50,38 +53,51 @@ def _columns(data, prefix=""):
     yield prefix, array
 
 
-def _csv(data):
+def _csv(data: Mapping[str, Any]) -> bytes:
     """Write arrays as one tidy table, every value at full precision."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("array", "i", "j", "value"))
     for name, array in _columns(data):
-        for index in product(*map(range, array.shape)):
-            i, j = (*index, "", "")[:2]
-            table.writerow((name, i, j, array[index].item()))
+        for index in np.ndindex(array.shape):
+            absent = [""] * (2 - array.ndim)
+            table.writerow([name, *index, *absent, array[index].item()])
     return text.getvalue().encode()
 
 
-def render(fig, suffix):
-    """Return a figure as a file of one kind, the same bytes on every run."""
+def render(fig: Figure, suffix: str) -> bytes:
+    """Return a figure as a file of one kind (``png``, ``svg``, ``pdf``), the same on every run."""
     buffer = io.BytesIO()
-    options = {"pil_kwargs": {"optimize": True}} if suffix == "png" else {}
+    options: dict[str, Any] = {"pil_kwargs": {"optimize": True}} if suffix == "png" else {}
     with mpl.rc_context(_OUTPUT):
         fig.savefig(buffer, format=suffix, dpi=DPI, metadata=_METADATA[suffix], **options)
     return buffer.getvalue()
 
 
-def folder():
-    """Where figures are saved."""
-    return Path(os.environ.get("NTPNB_FIGURES", output.ROOT / "figures"))
+def folder() -> Path:
+    """Where figures are saved: in a checkout its `figures`, elsewhere one in the working directory.
+
+    The environment variable ``NTPNB_FIGURES`` names another folder.
+    """
+    if "NTPNB_FIGURES" in os.environ:
+        return Path(os.environ["NTPNB_FIGURES"])
+    return output.ROOT / "figures" if output.is_checkout(output.ROOT) else Path("figures")
 
 
-def save(fig, name, data, seed, *, frames=None):
+def save(
+    fig: Figure,
+    name: str,
+    data: Mapping[str, Any],
+    seed: int | list[int] | None,
+    *,
+    frames: Mapping[str, Any] | None = None,
+) -> None:
     """Save a figure with the data behind it, show it in the notebook and close it.
 
-    Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv`` (in the folder that the environment
-    variable ``NTPNB_FIGURES`` names, where it is set), with the same bytes on every run.
-    The notebook shows the very PNG that was saved; the output's metadata records seed and data.
+    Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv``, with the same bytes on every run.
+    In a checkout of the book ``figures`` is the one beside the package, elsewhere it is in the
+    working directory; the environment variable ``NTPNB_FIGURES`` names another folder. The notebook
+    shows the very PNG that was saved; the output's metadata records seed and data.
 
     Parameters
     ----------
@@ -103,6 +119,13 @@ def save(fig, name, data, seed, *, frames=None):
     ------
     ValueError
         For a name or data outside these bounds.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import figures
+    >>> figures.save(figures.plt.figure(), "Figure 1", {"x": [1.0]}, seed=None)
+    Traceback (most recent call last):
+    ValueError: name 'Figure 1': lower-case letters, digits and underscores are needed
     """
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise ValueError(f"name {name!r}: lower-case letters, digits and underscores are needed")
@@ -117,12 +140,12 @@ def save(fig, name, data, seed, *, frames=None):
     plt.close(fig)
     for suffix, content in files.items():
         output.write(folder() / f"{name}.{suffix}", content)
-    record = {
+    record: dict[str, Any] = {
         "figure": name,
         "seed": np.array(seed).tolist(),
         "data": hashlib.sha256(files["csv"]).hexdigest(),
     }
     output.show(
         {"text/plain": f"Figure {name}", "image/png": b64encode(files["png"]).decode()},
-        record | ({"frames": frames} if frames else {}),
+        record | ({"frames": dict(frames)} if frames else {}),
     )

@@ -1,8 +1,9 @@
-"""What is given: contexts with their next-token laws, the order they impose, and the loss."""
+"""What is given: contexts and what follows them, the order that imposes, and the loss."""
 
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy, excess_loss, gradient, logits, scores
 from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.text import split_words
 
 __all__ = [
     "NextTokenData",
@@ -12,5 +13,6 @@ __all__ = [
     "gradient",
     "logits",
     "scores",
+    "split_words",
     "token_priority",
 ]

@@ -3,45 +3,100 @@
 from math import factorial
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from ntpnb.problem.data import require_data
+from ntpnb.array_types import FloatArray
+from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.validation import as_floats
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
-# e^x − 1 − x = x² Σ_k x^k/(k+2)!; at |x| < 0.3 the first dropped term is below one unit roundoff
-_PHI_SERIES = [1 / factorial(k + 2) for k in range(12)][::-1]
+# eˣ − 1 − x = x² Σ_k xᵏ/(k+2)!. Below the bound the first dropped term is less than one unit
+# roundoff; above it the difference itself keeps its digits.
+SERIES_BOUND = 0.3
+_SERIES = [1 / factorial(k + 2) for k in reversed(range(12))]
 
 
-def as_weights(name, W, data):
+def as_weights(name: str, W: ArrayLike, data: NextTokenData) -> FloatArray:
     """Return ``W`` as a finite float64 array of shape (..., p, q), or explain."""
     require_data("data", data)
-    W = as_floats(name, W)
-    if W.ndim < 2 or W.shape[-2:] != data.shape:
-        raise ValueError(f"{name} has shape {W.shape}; its last two axes must be {data.shape}")
-    if not np.isfinite(W).all():
+    weights = as_floats(name, W)
+    if weights.ndim < 2 or weights.shape[-2:] != data.shape:
+        raise ValueError(
+            f"{name} has shape {weights.shape}; its last two axes must be {data.shape}"
+        )
+    if not np.isfinite(weights).all():
         raise ValueError(f"{name} has entries that are not finite")
-    if (largest := np.abs(W).max(initial=0.0)) > LARGEST:
+    largest = np.abs(weights).max(initial=0.0)
+    if largest > LARGEST:
         raise ValueError(f"{name} has the entry {largest:g}; none may be larger than {LARGEST:g}")
-    return W
+    return weights
 
 
-def scores(W, data):
-    """Bilinear scores ``s_jv = t_v · W h_j``, shape (..., m, V), for ``W`` of shape (..., p, q)."""
-    S = data.context_embeddings @ np.swapaxes(W, -1, -2)
-    return S if data.token_embeddings is None else S @ data.token_embeddings.T
+def scores(W: ArrayLike, data: NextTokenData) -> FloatArray:
+    """Bilinear scores ``s_jv = t_v · W h_j`` of all tokens in all contexts.
+
+    Parameters
+    ----------
+    W : array_like, shape (..., p, q)
+    data : NextTokenData
+
+    Returns
+    -------
+    ndarray, shape (..., m, V)
+
+    Raises
+    ------
+    ValueError
+        ``W`` has the wrong shape or is not finite.
+
+    References
+    ----------
+    T24 (002) Sec. 2; L24 (004) Eq. (1).
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[1.0, 2.0]], [[0.5, 0.5, 0.0]])
+    >>> ntpnb.scores([[1, 0], [0, 1], [1, 1]], data).tolist()
+    [[1.0, 2.0, 3.0]]
+    """
+    return bilinear_scores(as_weights("W", W, data), data)
 
 
-def logits(W, data):
-    """Scores plus ``log c_jv``, shape (..., m, V); ``−inf`` where a token is no candidate."""
-    S = scores(W, data)
-    if data.candidate_counts is not None:
-        with np.errstate(divide="ignore"):
-            S = S + np.log(data.candidate_counts)
-    return S
+def logits(W: ArrayLike, data: NextTokenData) -> FloatArray:
+    """Scores plus ``log c_jv``, whose softmax over a row is the model's distribution.
+
+    Parameters
+    ----------
+    W : array_like, shape (..., p, q)
+    data : NextTokenData
+
+    Returns
+    -------
+    ndarray, shape (..., m, V)
+        ``−inf`` where a token is no candidate.
+
+    Raises
+    ------
+    ValueError
+        ``W`` has the wrong shape or is not finite.
+
+    References
+    ----------
+    T24 (002) Sec. 2; L24 (004) Sec. 3.1, where occurrences of one token add up.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[1.0]], [[1, 0, 0]], candidate_counts=[[1, 2, 0]])
+    >>> ntpnb.logits([[0.0], [0.0], [5.0]], data).round(4).tolist()
+    [[0.0, 0.6931, -inf]]
+    """
+    return candidate_logits(as_weights("W", W, data), data)
 
 
-def cross_entropy(W, data):
+def cross_entropy(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     """Next-token cross-entropy ``−Σ_j π_j Σ_z p_jz log q_jz(W)`` in nats.
 
     Parameters
@@ -61,15 +116,33 @@ def cross_entropy(W, data):
     References
     ----------
     T24 (002) Eq. (2); L24 (004) (ERM) with the log-loss.
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> data = ntpnb.datasets.toy()
+    >>> zero = np.zeros(data.shape)
+    >>> round(ntpnb.cross_entropy(zero, data), 6)  # log 5: all tokens are equally likely
+    1.609438
     """
-    L = logits(as_weights("W", W, data), data)
+    L = candidate_logits(as_weights("W", W, data), data)
     log_q = L - logsumexp(L, axis=-1, keepdims=True)
     log_q = np.where(data.support, log_q, 0.0)
-    return _plain(-((data.target_probs * log_q).sum(-1) @ data.context_probs))
+    mean_log_q = (data.target_probs * log_q).sum(-1)
+    return _float_if_single(-(mean_log_q @ data.context_probs))
 
 
-def gradient(W, data):
-    """Gradient ``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ`` of the cross-entropy, shape (..., p, q).
+def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
+    """Gradient ``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ`` of the cross-entropy.
+
+    Parameters
+    ----------
+    W : array_like, shape (..., p, q)
+    data : NextTokenData
+
+    Returns
+    -------
+    ndarray, shape (..., p, q)
 
     Raises
     ------
@@ -79,19 +152,26 @@ def gradient(W, data):
     References
     ----------
     T24 (002) App. E; L24 (004) Eq. (19).
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+    >>> ntpnb.gradient([[0.0], [0.0]], data).tolist()
+    [[-1.0], [1.0]]
     """
-    L = logits(as_weights("W", W, data), data)
+    L = candidate_logits(as_weights("W", W, data), data)
     Q = np.exp(L - logsumexp(L, axis=-1, keepdims=True))
-    R = data.context_probs[:, None] * (Q - data.target_probs)
-    # Rows of R sum to zero: so taken, the likeliest token's entry keeps its digits as q nears one.
+    residuals = data.context_probs[:, None] * (Q - data.target_probs)
+    # Rows of the residuals sum to zero. Taken from the others' sum, the likeliest token's entry
+    # keeps its digits as its probability nears one.
     likeliest = np.arange(data.vocab_size) == data.target_probs.argmax(1)[:, None]
-    R = np.where(likeliest, 0.0, R)
-    R = np.where(likeliest, -R.sum(-1, keepdims=True), R)
-    R = np.swapaxes(R, -1, -2) if data.token_embeddings is None else _left(data, R)
-    return R @ data.context_embeddings
+    others = np.where(likeliest, 0.0, residuals)
+    residuals = np.where(likeliest, -others.sum(-1, keepdims=True), others)
+    return pull_back(residuals, data)
 
 
-def excess_loss(W, data):
+def excess_loss(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     """``CE(W) − H`` in nats, as a sum of nonnegative terms.
 
     With ``δ`` the in-support values of ``logit − log p``, centred by their ``p``-mean, and
@@ -101,6 +181,11 @@ def excess_loss(W, data):
     long after ``cross_entropy(W, data) − data.entropy`` has lost them all. Rounding of ``W``
     itself limits the first term to about 1e-28 where some support has two or more tokens.
 
+    Parameters
+    ----------
+    W : array_like, shape (..., p, q)
+    data : NextTokenData
+
     Returns
     -------
     float, or ndarray of shape (...) for a stack of matrices
@@ -109,35 +194,86 @@ def excess_loss(W, data):
     ------
     ValueError
         ``W`` has the wrong shape or is not finite.
+
+    References
+    ----------
+    T24 (002) Sec. 3: the entropy bounds the loss from below.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]])
+    >>> excess = ntpnb.excess_loss([[100.0], [-100.0]], data)
+    >>> f"{excess:.4e}"  # log(1 + e^−200), which the loss alone could not show
+    '1.3839e-87'
     """
-    return excess_of_logits(logits(as_weights("W", W, data), data), data)
+    return excess_of_logits(candidate_logits(as_weights("W", W, data), data), data)
 
 
-def excess_of_logits(L, data):
+def excess_of_logits(L: FloatArray, data: NextTokenData) -> float | FloatArray:
     """:func:`excess_loss` from logits of shape (..., m, V)."""
-    P, support = data.target_probs, data.support
-    log_p = np.log(P, out=np.zeros_like(P), where=support)
-    delta = np.where(support, L - log_p, 0.0)
-    delta = np.where(support, delta - (P * delta).sum(-1, keepdims=True), 0.0)
+    rows = _divergence_on_support(L, data) + _cost_of_mass_outside(L, data)
+    return _float_if_single(rows @ data.context_probs)
+
+
+def bilinear_scores(W: FloatArray, data: NextTokenData) -> FloatArray:
+    """:func:`scores` of weights that are known to fit."""
+    S: FloatArray = data.context_embeddings @ np.swapaxes(W, -1, -2)
+    return S if data.token_embeddings is None else S @ data.token_embeddings.T
+
+
+def candidate_logits(W: FloatArray, data: NextTokenData) -> FloatArray:
+    """:func:`logits` of weights that are known to fit."""
+    S = bilinear_scores(W, data)
+    if data.candidate_counts is None:
+        return S
+    with np.errstate(divide="ignore"):  # log 0 = −inf is what is meant
+        return S + np.log(data.candidate_counts)
+
+
+def pull_back(residuals: FloatArray, data: NextTokenData) -> FloatArray:
+    """Turn derivatives along the scores, shape (..., m, V), into ones along W, (..., p, q)."""
+    R = np.swapaxes(residuals, -1, -2)
+    if data.token_embeddings is not None:
+        R = data.token_embeddings.T @ R
+    return R @ data.context_embeddings
+
+
+def log_target_probs(data: NextTokenData) -> FloatArray:
+    """``log p_jz`` on the supports and zero elsewhere, shape (m, V)."""
+    P = data.target_probs
+    return np.log(P, out=np.zeros_like(P), where=data.support)
+
+
+def _divergence_on_support(L: FloatArray, data: NextTokenData) -> FloatArray:
+    """KL divergence of each row's p̂ from the model conditioned on its support, shape (..., m)."""
+    P = data.target_probs
+    delta = np.where(data.support, L - log_target_probs(data), 0.0)
+    mean = (P * delta).sum(-1, keepdims=True)
+    delta = np.where(data.support, delta - mean, 0.0)
     with np.errstate(over="ignore", divide="ignore"):
-        inside = np.log1p((P * _phi(delta)).sum(-1))
-        far = np.isinf(inside)
-        if far.any():
-            inside[far] = logsumexp(delta + np.log(P), axis=-1)[far]
-        into = logsumexp(np.where(support, L, -np.inf), axis=-1)
-        out = logsumexp(np.where(support, -np.inf, L), axis=-1)
-        outside = np.logaddexp(0.0, out - into)  # log1p(exp(·)) that neither overflows nor rounds
-    return _plain((inside + outside) @ data.context_probs)
+        divergence: FloatArray = np.log1p((P * _exp_minus_linear(delta)).sum(-1))
+        overflowed = np.isinf(divergence)
+        if overflowed.any():
+            divergence[overflowed] = logsumexp(delta + np.log(P), axis=-1)[overflowed]
+    return divergence
 
 
-def _left(data, R):
-    return data.token_embeddings.T @ np.swapaxes(R, -1, -2)
+def _cost_of_mass_outside(L: FloatArray, data: NextTokenData) -> FloatArray:
+    """``−log`` of the model's probability of each row's support, shape (..., m)."""
+    with np.errstate(over="ignore", divide="ignore"):
+        inside = logsumexp(np.where(data.support, L, -np.inf), axis=-1)
+        outside = logsumexp(np.where(data.support, -np.inf, L), axis=-1)
+        # log1p(exp(·)) that neither overflows nor rounds
+        cost: FloatArray = np.logaddexp(0.0, outside - inside)
+    return cost
 
 
-def _phi(x):
-    """``eˣ − 1 − x`` to full relative accuracy."""
-    return np.where(np.abs(x) < 0.3, x * x * np.polyval(_PHI_SERIES, x), np.expm1(x) - x)
+def _exp_minus_linear(x: FloatArray) -> FloatArray:
+    """``φ(x) = eˣ − 1 − x`` to full relative accuracy."""
+    series = x * x * np.polyval(_SERIES, x)
+    return np.where(np.abs(x) < SERIES_BOUND, series, np.expm1(x) - x)
 
 
-def _plain(x):
+def _float_if_single(x: FloatArray) -> float | FloatArray:
     return float(x) if np.ndim(x) == 0 else x

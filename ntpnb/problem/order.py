@@ -2,12 +2,45 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from ntpnb.problem.data import require_data
+from ntpnb.array_types import BoolArray, IntArray
+from ntpnb.problem.data import NextTokenData, require_data
+
+
+class TokenPairs(NamedTuple):
+    """Pairs of tokens, each in one group, as three arrays of shape (n,).
+
+    Attributes
+    ----------
+    position : ndarray of int
+        Row of the pair's group in :attr:`TokenPriority.groups`.
+    i, j : ndarray of int
+        The tokens: ``i ≍ j`` or ``i ⇒ j``.
+    """
+
+    position: IntArray
+    i: IntArray
+    j: IntArray
+
+
+class RowComponents(NamedTuple):
+    """The components that matter for each row (see :func:`row_components`).
+
+    Attributes
+    ----------
+    labels : ndarray of int, shape (m, V)
+        Component of each token in the graph of the row's group; −1 where it is in none.
+    own : ndarray of int, shape (m, 1)
+        The component that holds the row's support.
+    """
+
+    labels: IntArray
+    own: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,37 +49,78 @@ class TokenPriority:
 
     Attributes
     ----------
-    groups : ndarray, shape (G,)
+    groups : ndarray of int, shape (G,)
         Names of the context groups, increasing.
     components : ndarray of int, shape (G, V)
         Strongly connected component (SCC) of each token in each group's graph; −1 where the
-        token is no candidate. Two tokens of one row share a component iff their labels are equal.
+        token is no candidate. Two tokens of one row share a component iff their labels are equal,
+        and no label occurs in two groups.
     equal : ndarray of int, shape (n, 3)
         Rows ``(group, i, j)`` with ``i ≍ j``: ``i`` stands for the component, ``j`` runs over its
         other tokens.
     strict : ndarray of int, shape (n, 3)
         Rows ``(group, i, j)`` with ``i ⇒ j``, both standing for their components. The closure of
         ``equal`` and ``strict`` is the whole order.
+
+    References
+    ----------
+    L24 (004) Sec. 3.1: token-priority graphs, ≍ and ⇒.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> order = ntpnb.token_priority(ntpnb.datasets.figure2())
+    >>> order.groups.tolist()
+    [0, 1]
+    >>> order.equal.tolist()  # in the graph of token 1, the tokens 0, 1 and 2 tie ...
+    [[1, 0, 1], [1, 0, 2]]
+    >>> order.strict[order.strict[:, 0] == 1].tolist()  # ... above token 3
+    [[1, 0, 3]]
     """
 
-    groups: np.ndarray
-    components: np.ndarray
-    equal: np.ndarray
-    strict: np.ndarray
+    groups: IntArray
+    components: IntArray
+    equal: IntArray
+    strict: IntArray
 
-    def positions(self, pairs):
-        """Row of each pair's group in ``groups``, shape (n,)."""
+    def positions(self, pairs: IntArray) -> IntArray:
+        """Row of each pair's group in ``groups``.
+
+        Parameters
+        ----------
+        pairs : ndarray of int, shape (n, 3)
+            Such as ``equal`` or ``strict``.
+
+        Returns
+        -------
+        ndarray of int, shape (n,)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> order = ntpnb.token_priority(ntpnb.datasets.figure2())
+        >>> order.positions(order.equal).tolist()
+        [1, 1]
+        """
         return np.searchsorted(self.groups, pairs[:, 0])
 
     @cached_property
-    def pairs(self):
-        """``(positions, i, j)`` of all pairs, the equal ones first: three arrays of shape (n,)."""
+    def pairs(self) -> TokenPairs:
+        """All pairs, the equal ones first, as arrays to index with.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> order = ntpnb.token_priority(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]]))
+        >>> order.pairs.i.tolist(), order.pairs.j.tolist()
+        ([0, 0], [1, 2])
+        """
         pairs = np.concatenate([self.equal, self.strict])
-        return self.positions(pairs), pairs[:, 1].copy(), pairs[:, 2].copy()
+        return TokenPairs(self.positions(pairs), pairs[:, 1].copy(), pairs[:, 2].copy())
 
 
-def token_priority(data):
-    """Token-priority graphs (TPGs) of a dataset and the order they impose (L24 Sec. 3.1).
+def token_priority(data: NextTokenData) -> TokenPriority:
+    """Token-priority graphs (TPGs) of a dataset and the order they impose.
 
     In a group's graph every in-support token of every row points at all other candidates of that
     row. Tokens that reach each other tie (``i ≍ j``); otherwise reachability is priority
@@ -61,54 +135,155 @@ def token_priority(data):
     -------
     TokenPriority
         Reduced: one representative (the smallest token) per component.
+
+    Raises
+    ------
+    TypeError
+        ``data`` is no dataset.
+
+    References
+    ----------
+    L24 (004) Sec. 3.1; T24 (002) Defs 1 and 2.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> order = ntpnb.token_priority(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]]))
+    >>> order.equal.tolist(), order.strict.tolist()
+    ([[0, 0, 1]], [[0, 0, 2]])
     """
     require_data("data", data)
-    G, V = len(data.group_names), data.vocab_size
-    row_start = data.group_index[:, None] * V  # node (group, token) is group · V + token
-    anchor = data.support.argmax(1)[:, None]
-    rows, tokens = np.nonzero(data.candidates)
-    heads = row_start[rows, 0] + tokens
-    anchors = (row_start + anchor)[rows, 0]
-    back = data.support[rows, tokens]
-    if G == len(data.support):  # every row is its own group, so its support is one component
-        labels = np.arange(G * V)
-        labels[heads[back]] = anchors[back]
+    num_groups = len(data.group_names)
+    vocab_size = data.vocab_size
+    num_nodes = num_groups * vocab_size  # the node (group, token) is group · V + token
+    edges = _star_edges(data)
+    if num_groups == len(data.context_groups):  # each row's support is one component
+        labels = np.arange(num_nodes)
+        labels[edges.in_support] = edges.anchor_of_in_support
     else:
-        # A star around one in-support token, with edges back from the others, has the same closure
-        # as all |S_j| · V edges.
-        tail = np.concatenate([anchors, heads[back]])
-        head = np.concatenate([heads, anchors[back]])
-        graph = coo_matrix((np.ones(len(tail), np.int8), (tail, head)), shape=(G * V, G * V))
-        labels = connected_components(graph, connection="strong")[1]
+        labels = _strong_components(edges, num_nodes)
 
-    components = np.full(G * V, -1)
-    components[heads] = labels[heads]
+    components = np.full(num_nodes, -1)
+    components[edges.candidate] = labels[edges.candidate]
     nodes = np.nonzero(components >= 0)[0]
-    representative = np.full(labels.max() + 1, G * V)
-    np.minimum.at(representative, labels[nodes], nodes)
+    smallest_node = np.full(labels.max() + 1, num_nodes)
+    np.minimum.at(smallest_node, labels[nodes], nodes)
+    representative = smallest_node[labels]  # of each node; read for nodes in a graph only
 
-    followers = nodes[representative[labels[nodes]] != nodes]
-    equal = np.stack([representative[labels[followers]], followers], axis=1)
-    above, below = representative[labels[anchors]], representative[labels[heads]]
-    # Pairs of nodes as single numbers, which sort much faster than rows.
-    codes = np.sort((above * (G * V) + below)[above != below], kind="stable")
-    codes = codes[np.diff(codes, prepend=-1) > 0]
-    strict = np.stack(np.divmod(codes, G * V), axis=1)
-
-    def named(pairs):
-        group, i = np.divmod(pairs[:, 0], V)
-        return np.stack([data.group_names[group], i, pairs[:, 1] % V], axis=1)
-
-    return TokenPriority(data.group_names, components.reshape(G, V), named(equal), named(strict))
+    followers = nodes[representative[nodes] != nodes]
+    equal = np.stack([representative[followers], followers], axis=1)
+    strict = _distinct_pairs(
+        above=representative[edges.anchor], below=representative[edges.candidate], size=num_nodes
+    )
+    return TokenPriority(
+        groups=data.group_names,
+        components=components.reshape(num_groups, vocab_size),
+        equal=_named_pairs(equal, data),
+        strict=_named_pairs(strict, data),
+    )
 
 
-def row_components(data, order):
-    """Component labels of all tokens in each row, shape (m, V), and of its support, (m, 1)."""
+def row_components(data: NextTokenData, order: TokenPriority) -> RowComponents:
+    """Look up each row's components: those of all tokens, and the one that holds its support.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+        ``token_priority(data)``.
+
+    Returns
+    -------
+    RowComponents
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.problem.order import row_components
+    >>> data = ntpnb.NextTokenData([[1.0]], [[0.0, 0.5, 0.5]])
+    >>> labels, own = row_components(data, ntpnb.token_priority(data))
+    >>> (labels == own).tolist()
+    [[False, True, True]]
+    """
     labels = order.components[data.group_index]
-    return labels, np.take_along_axis(labels, data.support.argmax(1)[:, None], axis=1)
+    first_in_support = data.support.argmax(1)[:, None]
+    return RowComponents(labels, np.take_along_axis(labels, first_in_support, axis=1))
 
 
-def dominated(data, order):
-    """Candidates that are not tied with their row's in-support tokens, shape (m, V), bool."""
+def dominated(data: NextTokenData, order: TokenPriority) -> BoolArray:
+    """Candidates that are not tied with their row's in-support tokens.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+        ``token_priority(data)``.
+
+    Returns
+    -------
+    ndarray of bool, shape (m, V)
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.problem.order import dominated
+    >>> data = ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]])
+    >>> dominated(data, ntpnb.token_priority(data)).tolist()
+    [[False, False, True]]
+    """
     labels, own = row_components(data, order)
-    return data.candidates & (labels != own)
+    is_elsewhere: BoolArray = labels != own
+    return data.candidates & is_elsewhere
+
+
+# -- the graph ------------------------------------------------------------------------------------
+
+
+class _StarEdges(NamedTuple):
+    """Edges ``anchor → candidate`` and ``in_support → anchor_of_in_support`` between nodes."""
+
+    anchor: IntArray
+    candidate: IntArray
+    in_support: IntArray
+    anchor_of_in_support: IntArray
+
+
+def _star_edges(data: NextTokenData) -> _StarEdges:
+    """Edges with the closure of all |S_j| · V edges of each row j, and far fewer.
+
+    Each row contributes a star around one of its in-support tokens, the anchor, with edges back
+    from the other in-support tokens.
+    """
+    rows, tokens = np.nonzero(data.candidates)
+    row_start = data.group_index * data.vocab_size
+    row_anchor = row_start + data.support.argmax(1)
+    candidate = row_start[rows] + tokens
+    anchor = row_anchor[rows]
+    is_in_support = data.support[rows, tokens]
+    return _StarEdges(anchor, candidate, candidate[is_in_support], anchor[is_in_support])
+
+
+def _strong_components(edges: _StarEdges, num_nodes: int) -> IntArray:
+    """Label of each node's strongly connected component, shape (num_nodes,)."""
+    tail = np.concatenate([edges.anchor, edges.in_support])
+    head = np.concatenate([edges.candidate, edges.anchor_of_in_support])
+    weights = np.ones(len(tail), np.int8)
+    graph = coo_matrix((weights, (tail, head)), shape=(num_nodes, num_nodes))
+    labels: IntArray = connected_components(graph, connection="strong")[1]
+    return labels
+
+
+def _distinct_pairs(above: IntArray, below: IntArray, size: int) -> IntArray:
+    """Sorted distinct rows ``(above, below)`` without those of two equal nodes, shape (n, 2)."""
+    # Pairs of nodes as single numbers, which sort much faster than rows.
+    codes = above * size + below
+    codes = np.sort(codes[above != below], kind="stable")
+    is_first = np.diff(codes, prepend=-1) > 0
+    return np.stack(np.divmod(codes[is_first], size), axis=1)
+
+
+def _named_pairs(pairs: IntArray, data: NextTokenData) -> IntArray:
+    """Rows ``(group name, i, j)`` of pairs of nodes, shape (n, 3)."""
+    group, i = np.divmod(pairs[:, 0], data.vocab_size)
+    j = pairs[:, 1] % data.vocab_size
+    return np.stack([data.group_names[group], i, j], axis=1)

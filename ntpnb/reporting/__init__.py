@@ -1,6 +1,7 @@
 """A report on one's own data: what training on it will do, in words, numbers and one figure."""
 
-from ntpnb.reporting.analysis import Pair, Report, report
+from ntpnb.reporting.analysis import Report, report
+from ntpnb.reporting.findings import Pair
 
 __all__ = [
     "Pair",

@@ -1,73 +1,107 @@
 """The figure of a report: supports, deciding contexts, and the way of gradient descent."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-DRAWN = 12  # decades of steps in the figure
+from ntpnb.array_types import FloatArray
+from ntpnb.reporting.findings import Findings, two_digits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LAST_DECADE = 12  # of steps in the figure
+CONTEXTS_SHOWN = 8
 
 
-def two_digits(share):
-    """Return ``share`` as a report prints it."""
-    return float(f"{share:.2g}")
+def draw(found: Findings) -> "Figure":
+    """Draw one figure of two to four panels.
 
+    Parameters
+    ----------
+    found : Findings
 
-def draw(report):
-    """Draw :meth:`ntpnb.report.Report.plot`: one figure of two to four panels."""
+    Returns
+    -------
+    matplotlib Figure
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import ntpnb
+    >>> from ntpnb.reporting.drawing import draw
+    >>> len(draw(ntpnb.report(ntpnb.datasets.toy())).axes)
+    4
+    """
     import matplotlib.pyplot as plt
 
-    panels = 4 if report.flow is not None else 2 + (report.law is not None)
-    rows = (panels + 1) // 2
+    panels = [_draw_supports, _draw_contexts]
+    if found.flow is not None:
+        panels += [_draw_flow, _draw_excess]
+    elif found.law is not None:
+        panels += [_draw_late_law]
+    rows = (len(panels) + 1) // 2
     fig, axes = plt.subplots(rows, 2, figsize=(7.6, 2.7 * rows), layout="constrained")
-    axes = list(axes.flat)
-    _supports(report, axes[0])
-    _contexts(report, axes[1])
-    if report.flow is not None:
-        _way(report, axes[2])
-        steps = report.log10_flow_steps
-        near = steps <= DRAWN
-        axes[3].plot(steps[near], report.flow.excess[near], color="C0", linestyle="-")
-        axes[3].set(
-            yscale="log", xlabel="log10 of steps of GD", title="loss above the entropy (nats)"
-        )
-    elif panels == 3:
-        _way(report, axes[2])
-        axes[3].remove()
+    for ax, panel in zip(axes.flat, panels, strict=False):
+        panel(found, ax)
+    for ax in axes.flat[len(panels) :]:
+        ax.remove()
     return fig
 
 
-def _supports(report, ax):
-    sizes, contexts = np.unique(report.data.support.sum(1), return_counts=True)
+def _draw_supports(found: Findings, ax: "Axes") -> None:
+    sizes, contexts = np.unique(found.data.support.sum(1), return_counts=True)
     ax.bar(sizes, contexts, color="C0")
     ax.grid(False, axis="x")
     ax.set_axisbelow(True)
     ax.set(xlabel="different next tokens", title="number of contexts")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="x", integer=True)
 
 
-def _contexts(report, ax):
-    totals = {}
-    for pair in report.pairs:
+def _draw_contexts(found: Findings, ax: "Axes") -> None:
+    totals: dict[int, float] = {}
+    for pair in found.pairs:
         totals[pair.context] = totals.get(pair.context, 0.0) + pair.share
-    top = sorted(totals, key=lambda c: -two_digits(totals[c]))[:8]
-    ax.barh(range(len(top)), [totals[c] for c in top], color="C0")
-    ax.set_yticks(range(len(top)), [report.context_name(c) for c in top])
+    heaviest = sorted(totals, key=lambda context: -two_digits(totals[context]))[:CONTEXTS_SHOWN]
+    places = range(len(heaviest))
+    ax.barh(places, [totals[context] for context in heaviest], color="C0")
+    ax.set_yticks(places, [found.context_name(context) for context in heaviest])
     ax.invert_yaxis()
     ax.grid(False, axis="y")
     ax.set_axisbelow(True)
-    what = "who decides" if report.separable else "who contradicts"
+    what = "who decides" if found.separable else "who contradicts"
     ax.set(title=f"{what}: share of the multipliers")
 
 
-def _way(report, ax):
-    if report.flow is None:  # the law holds at small angles only
-        degrees, dash = np.geomspace(5, 1), "--"
-        steps = [report.log10_steps(x) for x in degrees]
-    else:
-        steps, dash = report.log10_flow_steps, "-"
-        near = steps <= DRAWN
-        steps, degrees = steps[near], np.degrees(report.angle[near])
+def _draw_flow(found: Findings, ax: "Axes") -> None:
+    assert found.angle is not None  # so says who chose the panel
+    steps = found.log10_flow_steps
+    assert steps is not None
+    near = steps <= LAST_DECADE
+    _draw_angle(steps[near], np.degrees(found.angle[near]), "-", ax)
+
+
+def _draw_late_law(found: Findings, ax: "Axes") -> None:
+    degrees = np.geomspace(5, 1)  # the law holds at small angles only
+    steps = np.array([found.log10_steps(angle) for angle in degrees])
+    _draw_angle(steps, degrees, "--", ax)
+
+
+def _draw_angle(steps: FloatArray, degrees: FloatArray, dash: str, ax: "Axes") -> None:
     ax.plot(steps, degrees, color="C1", linestyle=dash)
     ax.set(
         xlabel="log10 of steps of GD",
         title="angle to $W^{\\mathrm{mm}}$ (degrees)",
         ylim=(0, None),
     )
+
+
+def _draw_excess(found: Findings, ax: "Axes") -> None:
+    assert found.flow is not None  # as above
+    steps = found.log10_flow_steps
+    assert steps is not None
+    near = steps <= LAST_DECADE
+    ax.plot(steps[near], found.flow.excess[near], color="C0", linestyle="-")
+    ax.set(yscale="log", xlabel="log10 of steps of GD", title="loss above the entropy (nats)")

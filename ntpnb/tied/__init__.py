@@ -1,4 +1,4 @@
-"""Tokens that must tie: the subspace their differences span, and where training settles on it."""
+"""Tokens that must tie: the subspace F that they span, and where training settles on it."""
 
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace

@@ -1,20 +1,33 @@
-"""The subspace spanned by the ties: T24's F, L24's S_cyc. Finite parts live in it."""
+"""The tied subspace F, spanned by the ties: T24's data subspace, L24's cyclic subspace S_cyc."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
+from numpy.typing import ArrayLike
 
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
-from ntpnb.problem.order import token_priority
+from ntpnb.problem.order import TokenPriority, token_priority
 
 # Directions of relative size below this are rounding: embeddings count as dependent.
 RANK_TOLERANCE = 1e-11
 CERTAIN = 1e-3  # eigenvalues above this keep their digits
 BASIS_LIMIT = 2**26  # entries of an explicit basis (512 MiB)
+GENERATORS_LIMIT = 4 * BASIS_LIMIT  # entries of all generators at once
 CACHE_LIMIT = 2**23  # entries of cached factors (64 MiB); beyond it they are computed again
 
+Whitening = Callable[[FloatArray], FloatArray]
 
-def equal_subspace(data, order=None):
+
+def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "EqualSubspace":
     """Span the generators ``(t_i − t_j) h_gᵀ`` of all ties ``i ≍ j`` of all groups ``g``.
+
+    This is the tied subspace F: the part of W that the differences between tied tokens' scores
+    depend on.
 
     Parameters
     ----------
@@ -25,112 +38,287 @@ def equal_subspace(data, order=None):
     Returns
     -------
     EqualSubspace
-        With ``dim``, ``project``, ``reject``, ``fit`` and ``basis``.
+        With ``dim``, ``project``, ``reject``, ``fit``, ``whitening`` and ``basis``.
+
+    Raises
+    ------
+    TypeError
+        ``data`` is no dataset.
+    ValueError
+        Token embeddings and more than 2**28 numbers in the generators of all ties.
 
     References
     ----------
     T24 (002) Eq. (5): the data subspace F. L24 (004) Def. 3: the cyclic subspace S_cyc.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> F = ntpnb.equal_subspace(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]]))
+    >>> F.dim
+    1
+    >>> F.project([[1.0], [0.0], [5.0]]).round(6).tolist()
+    [[0.5], [-0.5], [0.0]]
     """
-    order = token_priority(data) if order is None else order
-    kind = _TokenwiseSubspace if data.token_embeddings is None else _DenseSubspace
-    return kind(data, order)
+    if order is None:
+        order = token_priority(data)
+    if data.token_embeddings is None:
+        return _TokenwiseSubspace(data, order)
+    return _DenseSubspace(data, data.token_embeddings, order)
 
 
-class EqualSubspace:
-    """A subspace of ``p × q`` matrices (see :func:`equal_subspace`).
+class EqualSubspace(ABC):
+    """A tied subspace F of ``p × q`` matrices (see :func:`equal_subspace`).
 
     Attributes
     ----------
     dim : int
         Its dimension.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> ntpnb.equal_subspace(ntpnb.datasets.toy()).dim
+    6
     """
 
-    def __init__(self, data, order):
-        self._data = data
-        self._order = order
+    dim: int
 
-    def project(self, W):
-        """Orthogonal projection onto the subspace, shape (..., p, q)."""
+    def __init__(self, data: NextTokenData) -> None:
+        self._data = data
+
+    def project(self, W: ArrayLike) -> FloatArray:
+        """Orthogonal projection onto the subspace.
+
+        Parameters
+        ----------
+        W : array_like, shape (..., p, q)
+
+        Returns
+        -------
+        ndarray, shape (..., p, q)
+
+        Raises
+        ------
+        ValueError
+            ``W`` has the wrong shape or is not finite.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> F = ntpnb.equal_subspace(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5]]))
+        >>> F.project([[3.0], [1.0]]).round(6).tolist()
+        [[1.0], [-1.0]]
+        """
         return self._project(as_weights("W", W, self._data))
 
-    def reject(self, W):
-        """Orthogonal projection onto the complement, shape (..., p, q)."""
-        W = as_weights("W", W, self._data)
-        return W - self.project(W)
+    def reject(self, W: ArrayLike) -> FloatArray:
+        """Orthogonal projection onto the complement of the subspace.
+
+        Parameters
+        ----------
+        W : array_like, shape (..., p, q)
+
+        Returns
+        -------
+        ndarray, shape (..., p, q)
+
+        Raises
+        ------
+        ValueError
+            ``W`` has the wrong shape or is not finite.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> F = ntpnb.equal_subspace(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5]]))
+        >>> F.reject([[3.0], [1.0]]).round(6).tolist()
+        [[2.0], [2.0]]
+        """
+        weights = as_weights("W", W, self._data)
+        return weights - self._project(weights)
 
     @property
-    def basis(self):
-        """An orthonormal basis, shape (dim, p, q).
+    def basis(self) -> FloatArray:
+        """An orthonormal basis, shape (dim, p, q), computed anew each time.
 
         Raises
         ------
         ValueError
             The basis would have more than 2**26 entries.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> F = ntpnb.equal_subspace(ntpnb.datasets.toy())
+        >>> F.basis.shape
+        (6, 5, 2)
         """
         p, q = self._data.shape
-        if (entries := self.dim * p * q) > BASIS_LIMIT:
+        num_entries = self.dim * p * q
+        if num_entries > BASIS_LIMIT:
             raise ValueError(
-                f"a basis of {self.dim} matrices of shape ({p}, {q}) has {entries} entries, more "
-                f"than {BASIS_LIMIT}; use project and reject, which need none"
+                f"a basis of {self.dim} matrices of shape ({p}, {q}) has {num_entries} entries, "
+                f"more than {BASIS_LIMIT}; use project and reject, which need none"
             )
         return self._basis().reshape(self.dim, p, q)
 
+    @abstractmethod
+    def fit(self, targets: FloatArray) -> FloatArray:
+        """Smallest W whose tied scores differ as ``targets`` do.
+
+        Parameters
+        ----------
+        targets : ndarray, shape (G, V)
+            A wanted score of every token in every group; only its differences between tied tokens
+            count. Entries of other tokens may be NaN.
+
+        Returns
+        -------
+        ndarray, shape (p, q)
+            Where no W meets all targets, some approximate fit inside the subspace, which is good
+            as a starting point only.
+
+        Examples
+        --------
+        >>> import numpy as np, ntpnb
+        >>> F = ntpnb.equal_subspace(ntpnb.NextTokenData([[2.0]], [[0.5, 0.5]]))
+        >>> F.fit(np.array([[1.0, -3.0]])).round(6).tolist()
+        [[1.0], [-1.0]]
+        """
+
+    @abstractmethod
+    def whitening(self) -> Whitening:
+        """Return a symmetric linear map ``A`` of ``p × q`` matrices that undoes the scales.
+
+        The loss restricted to ties, as a function of ``A⁻¹ W``, has a Hessian of size one in all
+        directions of the subspace, however long or rare the contexts are, unless the model's
+        distribution itself is degenerate.
+
+        Returns
+        -------
+        callable
+            From and to ndarrays of shape (p, q).
+
+        Examples
+        --------
+        >>> import numpy as np, ntpnb
+        >>> F = ntpnb.equal_subspace(ntpnb.NextTokenData([[0.01]], [[0.5, 0.5]]))
+        >>> F.whitening()(np.array([[1.0], [-1.0]])).round(6).tolist()
+        [[100.0], [-100.0]]
+        """
+
+    @abstractmethod
+    def _project(self, W: FloatArray) -> FloatArray:
+        """:meth:`project` of weights that are known to fit."""
+
+    @abstractmethod
+    def _basis(self) -> FloatArray:
+        """An orthonormal basis with p·q entries for each of its elements, in any shape."""
+
+
+# -- general token embeddings ---------------------------------------------------------------------
+
+
+class _Ties(NamedTuple):
+    """Ties ``i ≍ j`` in the groups at ``group``, as arrays of shape (n,)."""
+
+    group: IntArray
+    i: IntArray
+    j: IntArray
+
 
 class _DenseSubspace(EqualSubspace):
-    """General token embeddings: an orthonormal basis in the coordinates that W can use."""
+    """General token embeddings: an orthonormal basis in the coordinates that W can use.
 
-    def __init__(self, data, order):
-        super().__init__(data, order)
-        h, T = data.group_embeddings, data.token_embeddings
-        # Generators of norm one, each from the smallest token of its component: a long embedding
-        # must neither swallow the short ones nor decide what counts as rounding.
-        group, token = np.nonzero(order.components >= 0)
-        label = order.components[group, token]
-        ranked = np.lexsort((_norms(T)[token], label))
-        _, first, inverse = np.unique(label[ranked], return_index=True, return_inverse=True)
-        centre = ranked[first[inverse]]
-        pairs = centre != ranked
-        self._pairs = group[centre[pairs]], token[ranked[pairs]], token[centre[pairs]]
-        group, i, j = self._pairs
-        # A pair only sees the row spaces of T and H: orthonormal coordinates there are enough.
-        self._left, self._right = _thin_svd(_unit_rows(T))[2], _thin_svd(_unit_rows(h))[2]
-        size = len(group) * len(self._left) * len(self._right)
-        if size > 4 * BASIS_LIMIT:
+    A generator ``(t_i − t_j) h_gᵀ`` only sees the row spaces of T and H, so that ``p × q``
+    matrices are represented by their coordinates in orthonormal bases of these spaces.
+    """
+
+    def __init__(self, data: NextTokenData, T: FloatArray, order: TokenPriority) -> None:
+        super().__init__(data)
+        H = data.group_embeddings
+        self._token_space = _thin_svd(_unit_rows(T)).Vt
+        self._context_space = _thin_svd(_unit_rows(H)).Vt
+        self._ties = _ties_to_shortest(T, order)
+        self._require_room()
+
+        # Generators of norm one: a long embedding must not decide what counts as rounding.
+        differences = (T[self._ties.i] - T[self._ties.j]) @ self._token_space.T
+        contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
+        self._generator_norms = _norms(differences) * _norms(H)[self._ties.group]
+        self._generators = _flat_outer_products(_unit_rows(differences), contexts)
+        self._svd = _thin_svd(self._generators)
+        self.dim = self._svd.rank
+
+    def fit(self, targets: FloatArray) -> FloatArray:
+        group, i, j = self._ties
+        wanted = (targets[group, i] - targets[group, j]) / self._generator_norms
+        U, s, Vt = self._svd
+        return self._from_coordinates(wanted @ U / s @ Vt)
+
+    def whitening(self) -> Whitening:
+        tie_probs = _group_probs(self._data)[self._ties.group]
+        weights = self._generator_norms * np.sqrt(tie_probs)
+        _, s, Vt = _thin_svd(weights[:, None] * self._generators)
+
+        def whiten(G: FloatArray) -> FloatArray:
+            return self._from_coordinates(self._to_coordinates(G) @ Vt.T / s @ Vt)
+
+        return whiten
+
+    def _project(self, W: FloatArray) -> FloatArray:
+        Vt = self._svd.Vt
+        return self._from_coordinates(self._to_coordinates(W) @ Vt.T @ Vt)
+
+    def _basis(self) -> FloatArray:
+        return self._from_coordinates(self._svd.Vt)
+
+    def _require_room(self) -> None:
+        num_ties = len(self._ties.group)
+        tokens_dim = len(self._token_space)
+        contexts_dim = len(self._context_space)
+        size = num_ties * tokens_dim * contexts_dim
+        if size > GENERATORS_LIMIT:
             raise ValueError(
-                f"{len(group)} ties between tokens embedded in {len(self._left)} × "
-                f"{len(self._right)} dimensions need {size} numbers, more than {4 * BASIS_LIMIT}; "
+                f"{num_ties} ties between tokens embedded in {tokens_dim} × {contexts_dim} "
+                f"dimensions need {size} numbers, more than {GENERATORS_LIMIT}; "
                 "use fewer contexts, or token_embeddings=None where tokens are one-hot"
             )
-        differences = (T[i] - T[j]) @ self._left.T
-        self._pair_norm = _norms(differences) * _norms(h)[group]
-        self._rows = _outer(_unit_rows(differences), (_unit_rows(h) @ self._right.T)[group])
-        self._factor = _thin_svd(self._rows)
-        self.dim = len(self._factor[1])
 
-    def _project(self, W):
-        V = self._factor[2]
-        return self._lift(self._flat(W) @ V.T @ V)
+    def _to_coordinates(self, W: FloatArray) -> FloatArray:
+        A: FloatArray = self._token_space @ W @ self._context_space.T
+        return A.reshape(*A.shape[:-2], len(self._token_space) * len(self._context_space))
 
-    def fit(self, targets):
-        group, i, j = self._pairs
-        U, s, V = self._factor
-        return self._lift(((targets[group, i] - targets[group, j]) / self._pair_norm) @ U / s @ V)
+    def _from_coordinates(self, flat: FloatArray) -> FloatArray:
+        A = flat.reshape(*flat.shape[:-1], len(self._token_space), len(self._context_space))
+        return self._token_space.T @ A @ self._context_space
 
-    def whitening(self):
-        weight = self._pair_norm * np.sqrt(_group_probs(self._data))[self._pairs[0]]
-        _, s, V = _thin_svd(weight[:, None] * self._rows)
-        return lambda G: self._lift(self._flat(G) @ V.T / s @ V)
 
-    def _flat(self, W):
-        A = self._left @ W @ self._right.T
-        return A.reshape(*A.shape[:-2], len(self._left) * len(self._right))
+def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
+    """Tie every token to the shortest of its component.
 
-    def _lift(self, flat):
-        A = flat.reshape(*flat.shape[:-1], len(self._left), len(self._right))
-        return self._left.T @ A @ self._right
+    A difference with a long embedding would swallow the digits of a short one.
+    """
+    group, token = np.nonzero(order.components >= 0)
+    component = order.components[group, token]
+    ranked = np.lexsort((_norms(T)[token], component))  # by component, and by length in each
+    _, first, inverse = np.unique(component[ranked], return_index=True, return_inverse=True)
+    shortest = ranked[first[inverse]]
+    is_other = shortest != ranked
+    shortest = shortest[is_other]
+    other = ranked[is_other]
+    return _Ties(group[shortest], token[other], token[shortest])
 
-    def _basis(self):
-        return self._lift(self._factor[2])
+
+# -- one-hot tokens -------------------------------------------------------------------------------
+
+
+class _TiedComponents(NamedTuple):
+    """The components of two or more tokens, numbered from zero."""
+
+    owner: IntArray  # position of each component's group
+    holders: list[IntArray]  # for each token, the components that hold it
 
 
 class _TokenwiseSubspace(EqualSubspace):
@@ -138,153 +326,223 @@ class _TokenwiseSubspace(EqualSubspace):
 
     Component ``k`` of group ``g`` has the embedding ``h_k = h_g`` and the unknown common score
     ``c_k``. Row ``i`` of the smallest W with prescribed differences solves
-    ``H_i w_i = y_i + c`` over the components that hold token ``i``; the best ``c`` solves one
-    system as large as the number of components. No basis of F is formed.
+    ``H_i w_i = y_i + c`` over the components that hold token ``i``, whose embeddings are the rows
+    of ``H_i``; the best ``c`` solves one system as large as the number of components. No basis of
+    F is formed.
     """
 
-    def __init__(self, data, order):
-        super().__init__(data, order)
-        labels, member = np.unique(order.components, return_inverse=True)
-        member = member.reshape(order.components.shape)
-        sizes = np.bincount(member.ravel(), minlength=len(labels))
-        tied = (sizes > 1) & (labels >= 0)
-        number = np.cumsum(tied) - 1
-        group, token = np.nonzero(tied[member])
-        k = number[member[group, token]]
-        self._count = int(tied.sum())
-        self._owner = np.zeros(self._count, dtype=int)
-        self._owner[k] = group
-        self._scale = _norms(data.group_embeddings)[self._owner]
-        self._h = data.group_embeddings[self._owner] / self._scale[:, None]
-        self._holders = [k[token == i] for i in range(data.vocab_size)]
-        self._factors, self._kept = {}, 0
-        self._solve_common()
+    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+        super().__init__(data)
+        self._order = order
+        components = _tied_components(order)
+        self._owner = components.owner
+        self._holders = components.holders
+        lengths = _norms(data.group_embeddings)
+        self._lengths = lengths[self._owner]
+        self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
+        self._cached_svds: dict[int, ThinSVD] = {}
+        self._num_cached = 0
+
+        self._ranks = [svd.rank for svd in self._row_svds()]
+        common = self._split_common_scores()
+        self._bound = common.bound
+        self._bound_values = common.bound_values
+        self._range_of_common = self._range_of_common_scores(common.free)
+
         q = data.shape[1]
-        # What the complement consists of: common scores, and null spaces of the H_i.
-        free = self._common_space.shape[1] + sum(q - rank for rank in self._ranks)
-        self.dim = data.vocab_size * q - free
+        # What the complement consists of: free common scores, and null spaces of the H_i.
+        dim_complement = common.free.shape[1] + sum(q - rank for rank in self._ranks)
+        self.dim = data.vocab_size * q - dim_complement
 
-    def _factor(self, i):
-        """Thin SVD of the embeddings ``H_i`` of the components that hold token ``i``."""
-        if (factor := self._factors.get(i)) is None:
-            factor = _thin_svd(self._h[self._holders[i]])
-            if self._kept <= CACHE_LIMIT:
-                self._factors[i] = factor
-                self._kept += factor[0].size + factor[2].size
-        return factor
+    def fit(self, targets: FloatArray) -> FloatArray:
+        wanted = targets[self._owner].T / self._lengths
+        if self._bound.shape[1]:
+            wanted = wanted - self._nearest_common_scores(wanted)
+        rows = [
+            wanted[i, holders] @ svd.U / svd.s
+            for i, (holders, svd) in enumerate(zip(self._holders, self._row_svds(), strict=True))
+        ]
+        return self._without_common_scores(rows)
 
-    def _solve_common(self):
-        """Which common scores are attainable, and a factor of the quadratic form they minimise."""
-        n = self._count
-        outside = np.zeros((n, n))  # Σ_i (projection off the range of H_i)
-        self._ranks = []
-        for i, holders in enumerate(self._holders):
-            U, s, _ = self._factor(i)
-            self._ranks.append(len(s))
-            if len(s) < len(holders):
-                outside[np.ix_(holders, holders)] += np.eye(len(holders)) - U @ U.T
-        values, vectors = sla.eigh(outside) if outside.any() else (np.zeros(n), np.eye(n))
-        bound = values > CERTAIN
-        if outside.any() and not bound.all():
-            # The eigenvalues are squares of sines. Small sines need the projections themselves.
-            close = vectors[:, ~bound]
-            missed = [self._outside(i, close[k]) for i, k in enumerate(self._holders)]
-            s, Vt = sla.svd(np.concatenate(missed), full_matrices=False)[1:]
-            values[~bound], vectors[:, ~bound] = s**2, close @ Vt.T
-            bound[~bound] = s > RANK_TOLERANCE * np.sqrt(n)
-        self._common_space = vectors[:, ~bound]
-        self._bound_space, self._bound_values = vectors[:, bound], values[bound]
-        if self._common_space.shape[1]:
-            rows = []
-            for i, holders in enumerate(self._holders):
-                U, s, _ = self._factor(i)
-                rows.append((U / s).T @ self._common_space[holders])
-            # QR and no normal equations: nearly parallel contexts make this ill-conditioned.
-            self._Q = sla.qr(np.concatenate(rows), mode="economic")[0]
+    def whitening(self) -> Whitening:
+        component_probs = _group_probs(self._data)[self._owner]
+        weights = self._lengths * np.sqrt(component_probs)
+        weighted = weights[:, None] * self._directions
+        svds = [_thin_svd(weighted[holders]) for holders in self._holders]
 
-    def _outside(self, i, scores):
-        """Part of the scores of token ``i``, shape (holders, ...), that no row of W can produce."""
-        U = self._factor(i)[0]
-        return scores - U @ (U.T @ scores)
-
-    def fit(self, targets):
-        """Smallest W whose tied scores differ as ``targets`` do, shape (p, q).
-
-        ``targets``, shape (G, V), holds a wanted score of every token in every group; only its
-        differences between tied tokens count. Where no W meets them all, the result is some
-        approximate fit inside the subspace, good as a starting point only.
-        """
-        targets = targets[self._owner].T / self._scale
-        Z = self._bound_space
-        if Z.shape[1]:  # the common scores nearest to what the targets ask for
-            missed = np.zeros(self._count)
-            for i, holders in enumerate(self._holders):
-                missed[holders] += self._outside(i, targets[i, holders])
-            targets = targets - Z @ (Z.T @ missed / self._bound_values)
-        factors = self._factors_in_turn()
-        return self._fitting([targets[i, self._holders[i]] @ U / s for i, (U, s, _) in factors])
-
-    def whitening(self):
-        """Return a symmetric map ``A`` of ``p × q`` matrices that undoes the embeddings' scales.
-
-        The loss restricted to ties, as a function of ``A⁻¹ W``, has a Hessian of size one in all
-        directions, unless the model's law itself is degenerate.
-        """
-        weight = self._scale * np.sqrt(_group_probs(self._data))[self._owner]
-        factors = [_thin_svd(weight[k, None] * self._h[k])[1:] for k in self._holders]
-
-        def whiten(G):
-            return np.stack([g @ Vt.T / s @ Vt for g, (s, Vt) in zip(G, factors, strict=True)])
+        def whiten(G: FloatArray) -> FloatArray:
+            rows = [g @ svd.Vt.T / svd.s @ svd.Vt for g, svd in zip(G, svds, strict=True)]
+            return np.stack(rows)
 
         return whiten
 
-    def _project(self, W):
-        return self._fitting([W[..., i, :] @ Vt.T for i, (_, _, Vt) in self._factors_in_turn()])
+    def _project(self, W: FloatArray) -> FloatArray:
+        rows = [W[..., i, :] @ svd.Vt.T for i, svd in enumerate(self._row_svds())]
+        return self._without_common_scores(rows)
 
-    def _fitting(self, rows):
+    def _basis(self) -> FloatArray:
+        pairs = self._order.equal
+        one_hot = np.eye(self._data.vocab_size)
+        contexts = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
+        generators = _flat_outer_products(one_hot[pairs[:, 1]] - one_hot[pairs[:, 2]], contexts)
+        Vt: FloatArray = sla.svd(generators, full_matrices=False)[2]
+        return Vt[: self.dim]
+
+    def _row_svd(self, i: int) -> "ThinSVD":
+        """Thin SVD of ``H_i``, with rows of unit length."""
+        svd = self._cached_svds.get(i)
+        if svd is None:
+            svd = _thin_svd(self._directions[self._holders[i]])
+            if self._num_cached <= CACHE_LIMIT:
+                self._cached_svds[i] = svd
+                self._num_cached += svd.U.size + svd.Vt.size
+        return svd
+
+    def _row_svds(self) -> Iterator["ThinSVD"]:
+        """Thin SVDs of all ``H_i`` in turn, so that few need to be held at one time."""
+        for i in range(len(self._holders)):
+            yield self._row_svd(i)
+
+    def _unattainable(self, i: int, scores: FloatArray) -> FloatArray:
+        """Part of the scores of token ``i``, shape (holders, ...), that no row of W can produce."""
+        U = self._row_svd(i).U
+        return scores - U @ (U.T @ scores)
+
+    def _split_common_scores(self) -> "_CommonScores":
+        """Which common scores of the components the rows of W can produce, and which they cannot.
+
+        They can produce ``c`` where the quadratic form ``Σ_i ‖(I − U_i U_iᵀ) c_i‖²`` vanishes,
+        with ``c_i`` the part of ``c`` that belongs to the components that hold token ``i``.
+        """
+        num_components = len(self._owner)
+        form = np.zeros((num_components, num_components))
+        for holders, svd in zip(self._holders, self._row_svds(), strict=True):
+            if svd.rank < len(holders):
+                projection = np.eye(len(holders)) - svd.U @ svd.U.T
+                form[np.ix_(holders, holders)] += projection
+        if not form.any():
+            return _CommonScores(
+                free=np.eye(num_components),
+                bound=np.zeros((num_components, 0)),
+                bound_values=np.zeros(0),
+            )
+        values, vectors = sla.eigh(form)
+        bound = values > CERTAIN
+        if not bound.all():
+            # The eigenvalues are squares of sines. Small sines need the projections themselves.
+            uncertain = vectors[:, ~bound]
+            missed = [self._unattainable(i, uncertain[k]) for i, k in enumerate(self._holders)]
+            _, sines, Vt = sla.svd(np.concatenate(missed), full_matrices=False)
+            values[~bound] = sines**2
+            vectors[:, ~bound] = uncertain @ Vt.T
+            bound[~bound] = sines > RANK_TOLERANCE * np.sqrt(num_components)
+        return _CommonScores(vectors[:, ~bound], vectors[:, bound], values[bound])
+
+    def _range_of_common_scores(self, free: FloatArray) -> FloatArray | None:
+        """Orthonormal basis of what free common scores make of the rows of W, if any are free."""
+        if not free.shape[1]:
+            return None
+        rows = [
+            (svd.U / svd.s).T @ free[holders]
+            for holders, svd in zip(self._holders, self._row_svds(), strict=True)
+        ]
+        # QR and no normal equations: nearly parallel contexts make this ill-conditioned.
+        Q: FloatArray = sla.qr(np.concatenate(rows), mode="economic")[0]
+        return Q
+
+    def _nearest_common_scores(self, wanted: FloatArray) -> FloatArray:
+        """Bound common scores that come nearest to what the targets ask for, shape (components,).
+
+        ``wanted`` has the shape (V, components).
+        """
+        missed = np.zeros(len(self._owner))
+        for i, holders in enumerate(self._holders):
+            missed[holders] += self._unattainable(i, wanted[i, holders])
+        return self._bound @ (self._bound.T @ missed / self._bound_values)
+
+    def _without_common_scores(self, rows: list[FloatArray]) -> FloatArray:
         """Subspace part of a W whose rows are given in the right singular vectors of the ``H_i``.
 
-        Common scores reach the range of Q there. Removing it divides by no singular value, which
-        would cost the digits that nearly parallel contexts lack.
+        What common scores make of the rows is the range of a matrix with orthonormal columns.
+        Removing it divides by no singular value, which would cost the digits that nearly parallel
+        contexts lack.
         """
         flat = np.concatenate(rows, axis=-1)
-        if self._common_space.shape[1]:
-            flat = flat - flat @ self._Q @ self._Q.T
+        if self._range_of_common is not None:
+            flat = flat - flat @ self._range_of_common @ self._range_of_common.T
         rows = np.split(flat, np.cumsum(self._ranks)[:-1], axis=-1)
-        return np.stack([rows[i] @ Vt for i, (_, _, Vt) in self._factors_in_turn()], axis=-2)
-
-    def _factors_in_turn(self):
-        return ((i, self._factor(i)) for i in range(len(self._holders)))
-
-    def _basis(self):
-        pairs, T = self._order.equal, np.eye(self._data.vocab_size)
-        h = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
-        rows = _outer(T[pairs[:, 1]] - T[pairs[:, 2]], h)
-        return sla.svd(rows, full_matrices=False)[2][: self.dim]
+        lifted = [row @ svd.Vt for row, svd in zip(rows, self._row_svds(), strict=True)]
+        return np.stack(lifted, axis=-2)
 
 
-def _outer(A, B):
-    """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
-    return np.einsum("np,nq->npq", A, B).reshape(len(A), A.shape[1] * B.shape[1])
+class _CommonScores(NamedTuple):
+    """Orthonormal bases of the components' common scores, shape (components, …).
+
+    ``free`` ones can be produced by the rows of W. ``bound`` ones are missed by a part whose
+    squared norm is ``bound_values``.
+    """
+
+    free: FloatArray
+    bound: FloatArray
+    bound_values: FloatArray
 
 
-def _group_probs(data):
-    return np.bincount(data.group_index, data.context_probs)
+def _tied_components(order: TokenPriority) -> _TiedComponents:
+    """Number the components that hold two or more tokens."""
+    labels, index = np.unique(order.components, return_inverse=True)
+    index = index.reshape(order.components.shape)
+    sizes = np.bincount(index.ravel(), minlength=len(labels))
+    is_tied = (sizes > 1) & (labels >= 0)
+    number = np.cumsum(is_tied) - 1  # of each label, read for those that are tied
+    group, token = np.nonzero(is_tied[index])
+    component = number[index[group, token]]
+    owner = np.zeros(np.count_nonzero(is_tied), dtype=int)
+    owner[component] = group
+    holders = [component[token == i] for i in range(order.components.shape[1])]
+    return _TiedComponents(owner, holders)
 
 
-def _norms(H):
-    norms = np.linalg.norm(H, axis=1)
-    return np.where(norms > 0, norms, 1.0)
+# -- linear algebra -------------------------------------------------------------------------------
 
 
-def _unit_rows(H):
-    return H / _norms(H)[:, None]
+class ThinSVD(NamedTuple):
+    """``U diag(s) Vᵀ``, without the part of rounding size."""
+
+    U: FloatArray
+    s: FloatArray
+    Vt: FloatArray
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values that are not rounding."""
+        return len(self.s)
 
 
-def _thin_svd(A):
-    """Thin SVD ``(U, s, Vᵀ)`` of ``A`` without its part of rounding size."""
+def _thin_svd(A: FloatArray) -> ThinSVD:
     if A.size == 0:
-        return np.zeros((len(A), 0)), np.zeros(0), np.zeros((0, A.shape[1]))
+        return ThinSVD(np.zeros((len(A), 0)), np.zeros(0), np.zeros((0, A.shape[1])))
     U, s, Vt = sla.svd(A, full_matrices=False)
     rank = np.count_nonzero(s > RANK_TOLERANCE * s[0] * np.sqrt(len(A)))
-    return U[:, :rank], s[:rank], Vt[:rank]
+    return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
+
+
+def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
+    products: FloatArray = np.einsum("np,nq->npq", A, B)
+    return products.reshape(len(A), A.shape[1] * B.shape[1])
+
+
+def _group_probs(data: NextTokenData) -> FloatArray:
+    """Probability of each group of contexts, shape (G,)."""
+    probs = np.bincount(data.group_index, weights=data.context_probs)
+    return np.asarray(probs, dtype=np.float64)  # numpy's stubs take every count for an integer
+
+
+def _norms(rows: FloatArray) -> FloatArray:
+    """Length of each row, or one where it is zero, so that it can be divided by."""
+    lengths = np.linalg.norm(rows, axis=1)
+    return np.where(lengths > 0, lengths, 1.0)
+
+
+def _unit_rows(rows: FloatArray) -> FloatArray:
+    return rows / _norms(rows)[:, None]

@@ -3,9 +3,12 @@
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.comparison import Comparison, compare, compare_with
 from ntpnb.training.coordinates import Coordinates
-from ntpnb.training.descent import GD, NGD, SGD, Adam, Trace, descend
-from ntpnb.training.flow import FlowTrace, gradient_flow, next_order_term
+from ntpnb.training.descent import descend
+from ntpnb.training.flow import FlowTrace, gradient_flow
+from ntpnb.training.late_time import LateLaw, next_order_term
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam
 from ntpnb.training.path import PathTrace, regularization_path, ridge_path
+from ntpnb.training.trace import Trace
 
 __all__ = [
     "GD",
@@ -15,6 +18,7 @@ __all__ = [
     "Comparison",
     "Coordinates",
     "FlowTrace",
+    "LateLaw",
     "PathTrace",
     "ProblemBatch",
     "Trace",

@@ -1,96 +1,303 @@
 """Same-shaped problems as stacked arrays: what a step of training computes, for all at once."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ntpnb.problem.data import require_data
+from ntpnb.array_types import FloatArray
+from ntpnb.problem.data import NextTokenData, require_data
 
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
 FEW_TOKENS = 16
-NEAR = 1e-4  # of the norm of the context weights: residuals above it have twelve digits anyhow
+# Relative to the norm of the context weights. Larger residuals lose at most four digits to
+# cancellation and keep twelve, so that only smaller ones need the correction in `residuals`.
+NEAR = 1e-4
 
 
 class ProblemBatch:
-    """Same-shaped problems as stacked arrays; the gradient of all of them at once."""
+    """Same-shaped problems as stacked arrays; the gradient of all of them at once.
 
-    def __init__(self, problems):
-        first = problems[0] if problems else None
-        for i, d in enumerate(problems):
-            require_data(f"data[{i}]" if len(problems) > 1 else "data", d)
-            if (d.shape, d.target_probs.shape) != (first.shape, first.target_probs.shape):
-                raise ValueError(
-                    f"data[{i}] has W {d.shape} and target_probs {d.target_probs.shape}, data[0] "
-                    f"{first.shape} and {first.target_probs.shape}; a batch needs equal shapes"
-                )
-            if (d.token_embeddings is None) != (first.token_embeddings is None):
-                raise ValueError(f"data[{i}] and data[0] must both have token_embeddings, or none")
-        if first is None:
-            raise ValueError("data is an empty list; it needs at least one problem")
-        # Tokens lead and contexts trail, so that both products are plain matrix products.
-        self.H = np.stack([d.context_embeddings for d in problems])
-        self.Ht = np.ascontiguousarray(np.swapaxes(self.H, 1, 2))
-        self.pi = np.stack([d.context_probs for d in problems])[:, None, :]
-        self.P = P = np.ascontiguousarray(np.stack([d.target_probs.T for d in problems]))
-        self.target = self.pi * P
-        self.T = self.Tt = self.counts = None
-        if first.token_embeddings is not None:
-            self.T = np.stack([d.token_embeddings for d in problems])
+    Tokens lead and contexts trail in tables such as the scores, ``(n, V, m)``, so that both
+    products of a gradient are plain matrix products.
+
+    Parameters
+    ----------
+    problems : sequence of n NextTokenData
+        All with equal shapes, and all with token embeddings or all without.
+
+    Attributes
+    ----------
+    H, Ht : ndarray, shapes (n, m, q) and (n, q, m)
+        Context embeddings, and their transposes.
+    pi : ndarray, shape (n, 1, m)
+        Context probabilities.
+    P : ndarray, shape (n, V, m)
+        Next-token distributions.
+    target : ndarray, shape (n, V, m)
+        Joint probabilities ``π_j p_jv`` of context and next token.
+    T, Tt : ndarray, shapes (n, V, p) and (n, p, V), or None
+        Token embeddings and their transposes; None where tokens are one-hot.
+    counts : ndarray, shape (n, V, m), or None
+        Candidate counts; None where all are one.
+    gram : ndarray, shape (n, m, m), or None
+        Inner products of the contexts, where training on the scores is cheaper than on ``W``.
+
+    Raises
+    ------
+    TypeError
+        Something else than data.
+    ValueError
+        No problem at all, or problems of different shapes.
+
+    References
+    ----------
+    T24 (002) Eq. (2) and App. E; L24 (004) Eq. (19).
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.batch import ProblemBatch
+    >>> data = ntpnb.datasets.toy()
+    >>> W = [[[0.0, 0.0]] * 5]
+    >>> ProblemBatch([data]).gradient(W).shape
+    (1, 5, 2)
+    """
+
+    def __init__(self, problems: Sequence[NextTokenData]) -> None:
+        _require_equal_shapes(problems)
+        self.H: FloatArray = np.stack([d.context_embeddings for d in problems])
+        self.Ht: FloatArray = np.ascontiguousarray(np.swapaxes(self.H, 1, 2))
+        self.pi: FloatArray = np.stack([d.context_probs for d in problems])[:, None, :]
+        self.P: FloatArray = np.ascontiguousarray(np.stack([d.target_probs.T for d in problems]))
+        self.target: FloatArray = self.pi * self.P
+        self.T: FloatArray | None = None
+        self.Tt: FloatArray | None = None
+        if problems[0].token_embeddings is not None:
+            self.T = np.stack([_token_embeddings(d) for d in problems])
             self.Tt = np.ascontiguousarray(np.swapaxes(self.T, 1, 2))
+        self.counts: FloatArray | None = None
         if any(d.candidate_counts is not None for d in problems):
-            counts = (
-                d.candidates if d.candidate_counts is None else d.candidate_counts for d in problems
-            )
-            self.counts = np.ascontiguousarray(np.stack([c.T for c in counts]))
-        self._pi = np.repeat(self.pi, P.shape[1], axis=1)  # same-shaped arrays multiply fastest
-        self._likeliest = np.zeros_like(P)
-        np.put_along_axis(self._likeliest, P.argmax(1)[:, None, :], 1.0, axis=1)
-        # Products are several times faster than sums over a middle axis, and few tokens are summed
-        # into each of them, which spares a slow broadcast.
-        self._ones = np.ones((P.shape[1] if P.shape[1] <= FEW_TOKENS else 1, P.shape[1]))
+            self.counts = np.ascontiguousarray(np.stack([_counts(d).T for d in problems]))
+        self._prepare_products()
+
+    def _prepare_products(self) -> None:
+        """Arrays that spare work in every step."""
+        _, V, m = self.P.shape
+        q = self.H.shape[2]
+        self._pi: FloatArray = np.repeat(self.pi, V, axis=1)  # same shapes multiply fastest
+        self._likeliest: FloatArray = np.zeros_like(self.P)
+        likeliest = self.P.argmax(axis=1)[:, None, :]
+        np.put_along_axis(self._likeliest, likeliest, 1.0, axis=1)
+        # Products are several times faster than sums over a middle axis. Where tokens are few,
+        # every row of the product holds the sum, which spares a slow broadcast.
+        copies_of_the_sum = V if V <= FEW_TOKENS else 1
+        self._ones: FloatArray = np.ones((copies_of_the_sum, V))
         self._near = NEAR**2 * (self.pi**2).sum()
-        _, m, q = self.H.shape
-        self.gram = self.H @ self.Ht if self.T is None and m < 2 * q else None
+        self.gram: FloatArray | None = None
+        if self.T is None and m < 2 * q:
+            self.gram = self.H @ self.Ht
 
-    def gradient(self, W, *weights):
-        """Gradients of all problems, shape (n, p, q), or of samples with their own weights."""
+    def gradient(
+        self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
+    ) -> FloatArray:
+        """Gradients of the cross-entropy of all problems, or of samples of them.
+
+        Parameters
+        ----------
+        W : ndarray, shape (n, p, q)
+        pi : ndarray, shape (n, 1, m), optional
+            Context frequencies of a sample, instead of the problems' own.
+        target : ndarray, shape (n, V, m), optional
+            Joint frequencies of context and next token in the sample.
+
+        Returns
+        -------
+        ndarray, shape (n, p, q)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+        >>> ProblemBatch([data]).gradient([[[0.0], [0.0]]])
+        array([[[-1.],
+                [ 1.]]])
+        """
         S = self.scores(W)
-        return self.pull_back(self.residuals(S, S, *weights))
+        if pi is None or target is None:
+            R = self.residuals(S, S)
+        else:
+            R = self.residuals(S, S, pi, target)
+        return self.pull_back(R)
 
-    def scores(self, W):
-        """Scores of every token in every context, shape (n, V, m)."""
-        S = W @ self.Ht
+    def scores(self, W: FloatArray) -> FloatArray:
+        """Scores ``t_v · W h_j`` of every token in every context.
+
+        Parameters
+        ----------
+        W : ndarray, shape (n, p, q)
+
+        Returns
+        -------
+        ndarray, shape (n, V, m)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+        >>> ProblemBatch([data]).scores([[[3.0], [0.5]]])
+        array([[[6.],
+                [1.]]])
+        """
+        S: FloatArray = W @ self.Ht
         return S if self.T is None else self.T @ S
 
-    def residuals(self, S, out, pi=None, target=None):
-        """Derivatives of the loss along the scores ``S``, written to ``out``."""
-        pi, target = (self._pi, self.target) if pi is None else (pi, target)
+    def residuals(
+        self,
+        S: FloatArray,
+        out: FloatArray,
+        pi: FloatArray | None = None,
+        target: FloatArray | None = None,
+    ) -> FloatArray:
+        """Derivatives ``π_j (q_jv − p_jv)`` of the loss along the scores.
+
+        Parameters
+        ----------
+        S : ndarray, shape (n, V, m)
+        out : ndarray, shape (n, V, m)
+            Where the result is written; it may be ``S``.
+        pi, target : ndarray, optional
+            A sample's frequencies, as in :meth:`gradient`.
+
+        Returns
+        -------
+        ndarray, shape (n, V, m)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+        >>> S = np.zeros((1, 2, 1))
+        >>> ProblemBatch([data]).residuals(S, out=S).ravel()
+        array([-0.5,  0.5])
+        """
+        if pi is None or target is None:
+            pi = self._pi
+            target = self.target
         R = self.softmax(S, out)
         R *= pi
         R -= target
-        # Over a row's tokens R sums to zero. Taken so, the likeliest token's entry keeps its digits
-        # when the probability rounds to one: without them normalized GD drifts off direction.
+        # Over a row's tokens R sums to zero. Taken from the others, the likeliest token's entry
+        # keeps its digits when its probability rounds to one: else normalized GD drifts.
         if len(R) > 1 or np.vdot(R, R) < self._near:
             R -= self._likeliest * (self._ones @ R)
         return R
 
-    def probabilities(self, W):
-        """Next-token probabilities, shape (n, V, m)."""
+    def probabilities(self, W: FloatArray) -> FloatArray:
+        """Next-token probabilities.
+
+        Parameters
+        ----------
+        W : ndarray, shape (n, p, q)
+
+        Returns
+        -------
+        ndarray, shape (n, V, m)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+        >>> ProblemBatch([data]).probabilities([[[0.0], [0.0]]]).ravel()
+        array([0.5, 0.5])
+        """
         S = self.scores(W)
         return self.softmax(S, S)
 
-    def softmax(self, S, out):
-        """Next-token probabilities from scores ``S``, written to ``out``."""
+    def softmax(self, S: FloatArray, out: FloatArray) -> FloatArray:
+        """Next-token probabilities from scores.
+
+        Parameters
+        ----------
+        S : ndarray, shape (n, V, m)
+        out : ndarray, shape (n, V, m)
+            Where the result is written; it may be ``S``.
+
+        Returns
+        -------
+        ndarray, shape (n, V, m)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+        >>> S = np.full((1, 2, 1), 1e6)
+        >>> ProblemBatch([data]).softmax(S, out=S).ravel()
+        array([0.5, 0.5])
+        """
         if np.vdot(S, S) > SAFE_SCORE**2 and max(S.max(), -S.min()) > SAFE_SCORE:
-            top = S if self.counts is None else np.where(self.counts > 0, S, -np.inf)
-            # tokens that are no candidates may score higher
-            S = np.minimum(S - top.max(axis=1, keepdims=True), 0.0)
+            # Tokens that are no candidates may score higher than all that are.
+            allowed = S if self.counts is None else np.where(self.counts > 0, S, -np.inf)
+            S = np.minimum(S - allowed.max(axis=1, keepdims=True), 0.0)
         np.exp(S, out=out)
         if self.counts is not None:
             out *= self.counts
         out /= self._ones @ out
         return out
 
-    def pull_back(self, R):
-        """Turn derivatives along the scores, shape (n, V, m), into derivatives along W."""
-        if self.T is not None:
-            R = self.Tt @ R
-        return R @ self.H
+    def pull_back(self, R: FloatArray) -> FloatArray:
+        """Turn derivatives along the scores into derivatives along ``W``.
+
+        Parameters
+        ----------
+        R : ndarray, shape (n, V, m)
+
+        Returns
+        -------
+        ndarray, shape (n, p, q)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+        >>> ProblemBatch([data]).pull_back(np.ones((1, 2, 1))).ravel()
+        array([2., 2.])
+        """
+        along_tokens = R if self.Tt is None else self.Tt @ R
+        gradient: FloatArray = along_tokens @ self.H
+        return gradient
+
+
+def _require_equal_shapes(problems: Sequence[NextTokenData]) -> None:
+    if not problems:
+        raise ValueError("data is an empty list; it needs at least one problem")
+    first = problems[0]
+    for i, data in enumerate(problems):
+        require_data(f"data[{i}]" if len(problems) > 1 else "data", data)
+        if (data.shape, data.target_probs.shape) != (first.shape, first.target_probs.shape):
+            raise ValueError(
+                f"data[{i}] has W {data.shape} and target_probs {data.target_probs.shape}, data[0] "
+                f"{first.shape} and {first.target_probs.shape}; a batch needs equal shapes"
+            )
+        if (data.token_embeddings is None) != (first.token_embeddings is None):
+            raise ValueError(f"data[{i}] and data[0] must both have token_embeddings, or none")
+
+
+def _token_embeddings(data: NextTokenData) -> FloatArray:
+    assert data.token_embeddings is not None  # so says the check of shapes
+    return data.token_embeddings
+
+
+def _counts(data: NextTokenData) -> FloatArray:
+    """Candidate counts of one problem, ones where it has none, shape (m, V)."""
+    if data.candidate_counts is None:
+        return data.candidates.astype(np.float64)
+    return data.candidate_counts

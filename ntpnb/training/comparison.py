@@ -3,9 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from ntpnb.bias import implicit_bias
+from ntpnb.array_types import FloatArray
+from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.margin.solve import MarginSolution
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
+from ntpnb.tied.finite import FinitePart
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,15 +27,27 @@ class Comparison:
         Cosine between ``W_k − W*`` and ``W^mm``.
     finite_error : ndarray
         ``‖P_F W_k − W*‖``, absolute.
+
+    References
+    ----------
+    T24 (002) Thm 2 and Figs 1–3; L24 (004) Figs 3 and 4.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
+    >>> found = ntpnb.compare(bias.finite_part.W + 2 * bias.max_margin.W, bias)
+    >>> found.corrected_alignment.round(6), found.finite_error.round(6)
+    (np.float64(1.0), np.float64(0.0))
     """
 
-    alignment: np.ndarray
-    angle: np.ndarray
-    corrected_alignment: np.ndarray
-    finite_error: np.ndarray
+    alignment: FloatArray
+    angle: FloatArray
+    corrected_alignment: FloatArray
+    finite_error: FloatArray
 
 
-def compare(W, data):
+def compare(W: npt.ArrayLike, data: NextTokenData | ImplicitBias) -> Comparison:
     """Compare matrices with what the theory predicts for a dataset.
 
     Parameters
@@ -41,6 +58,7 @@ def compare(W, data):
     Returns
     -------
     Comparison
+        With arrays of shape (...).
 
     Raises
     ------
@@ -48,31 +66,114 @@ def compare(W, data):
         ``W`` has the wrong shape or is not finite.
     NotSeparableError, ConvergenceError
         No max-margin direction exists, or it is undecided whether one does.
+
+    References
+    ----------
+    T24 (002) Thm 2; L24 (004) Thms 3 and 4.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.datasets.toy()
+    >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), 1000)
+    >>> ntpnb.compare(run.W[-1], data).angle.round(2)
+    np.float64(0.3)
     """
     bias = implicit_bias(data)
-    return compare_with(as_weights("W", W, bias.data), bias.finite_part, bias.require_max_margin())
+    matrices = as_weights("W", W, bias.data)
+    return compare_with(matrices, bias.finite_part, bias.require_max_margin())
 
 
-def compare_with(W, finite, svm, inside=None):
-    """Compare a stack ``W``, shape (..., p, q), with a finite part and a max-margin solution.
+def compare_with(
+    W: FloatArray, finite: FinitePart, svm: MarginSolution, inside: FloatArray | None = None
+) -> Comparison:
+    """Compare matrices with a finite part and a max-margin solution.
 
-    ``inside`` is ``P_F W`` where the caller knows it better than the rounded ``W`` does.
+    Parameters
+    ----------
+    W : ndarray, shape (..., p, q)
+    finite : FinitePart
+    svm : MarginSolution
+    inside : ndarray, shape (..., p, q), optional
+        ``P_F W`` where the caller knows it better than the rounded ``W`` does.
+
+    Returns
+    -------
+    Comparison
+        With arrays of shape (...).
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.comparison import compare_with
+    >>> data = ntpnb.datasets.toy()
+    >>> svm = ntpnb.max_margin(data)
+    >>> compare_with(-svm.W, ntpnb.finite_part(data), svm).angle.round(6)
+    np.float64(3.141593)
     """
     shifted = W - finite.W
-    inside = (finite.subspace.project(W) if inside is None else inside) - finite.W
+    if inside is None:
+        inside = finite.subspace.project(W)
     return Comparison(
-        np.cos(_angle(W, svm.W)),
-        _angle(W, svm.W),
-        np.cos(_angle(shifted, svm.W)),
-        np.linalg.norm(inside, axis=(-2, -1)),
+        alignment=np.cos(_angle(W, svm.W)),
+        angle=_angle(W, svm.W),
+        corrected_alignment=np.cos(_angle(shifted, svm.W)),
+        finite_error=np.linalg.norm(inside - finite.W, axis=(-2, -1)),
     )
 
 
-def _angle(W, direction):
+def compare_trace(
+    W: FloatArray,
+    inside: FloatArray | None,
+    finite: FinitePart | ImplicitBias,
+    svm: MarginSolution | None,
+) -> Comparison:
+    """Compare a trace's matrices with a bias, or with a finite part and a max-margin solution.
+
+    Parameters
+    ----------
+    W : ndarray, shape (r, p, q)
+    inside : ndarray, shape (r, p, q), or None
+        ``P_F W`` where the caller knows it better than the rounded ``W`` does.
+    finite : FinitePart or ImplicitBias
+        A bias holds both parts; ``svm`` is then left out.
+    svm : MarginSolution or None
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    NotSeparableError, ConvergenceError
+        The refusal of a bias that has no max-margin solution.
+    TypeError
+        A finite part without a max-margin solution.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.comparison import compare_trace
+    >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
+    >>> W = bias.max_margin.W[None]
+    >>> compare_trace(W, None, bias, None).alignment
+    array([1.])
+    """
+    if isinstance(finite, ImplicitBias):
+        return compare_with(W, finite.finite_part, finite.require_max_margin(), inside)
+    if svm is None:
+        raise TypeError("svm is missing; give a finite part and a max-margin solution, or a bias")
+    return compare_with(W, finite, svm, inside)
+
+
+def _angle(W: FloatArray, direction: FloatArray) -> FloatArray:
     """Angle in radians between matrices, shape (...); Kahan's formula, accurate near 0 and π."""
-    a, b = (np.linalg.norm(x, axis=(-2, -1), keepdims=True) for x in (W, direction))
+    W_norm = np.linalg.norm(W, axis=(-2, -1), keepdims=True)
+    direction_norm = np.linalg.norm(direction, axis=(-2, -1), keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        u, v = W / a, direction / b
-    return 2 * np.arctan2(
-        np.linalg.norm(u - v, axis=(-2, -1)), np.linalg.norm(u + v, axis=(-2, -1))
-    )
+        u = W / W_norm
+        v = direction / direction_norm
+    half_difference = np.linalg.norm(u - v, axis=(-2, -1))
+    half_sum = np.linalg.norm(u + v, axis=(-2, -1))
+    angle: FloatArray = 2 * np.arctan2(half_difference, half_sum)
+    return angle

@@ -7,119 +7,390 @@ candidate ``v`` that it strictly dominates. So a trajectory from ``W_0`` is
 of tied tokens depend on ``u`` only, which is what keeps their digits when ``a`` is huge.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from ntpnb.margin.solve import max_margin
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.array_types import FloatArray
+from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import excess_of_logits
-from ntpnb.problem.order import token_priority
-from ntpnb.tied.finite import finite_part
+from ntpnb.problem.order import dominated
 
-ORDINARY = 1e-4, 1e4  # smoothness for which embeddings are taken as they are
+# Smoothness of data whose embeddings are taken as they are.
+LEAST_ORDINARY = 1e-4
+LARGEST_ORDINARY = 1e4
 
 
-def unit_scale(data):
+class UnitScale(NamedTuple):
+    """Data of about unit smoothness, and how much shorter their context embeddings are.
+
+    ``factor`` is a power of two ``κ``, one for ordinary data. The embeddings of ``bias.data`` are
+    ``h/κ``: they score alike at ``V = κ W``, the flow's ``t`` becomes ``κ² t``, and the path's
+    ``λ`` becomes ``λ/κ²``.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.coordinates import unit_scale
+    >>> unit_scale(ntpnb.implicit_bias(ntpnb.datasets.toy())).factor
+    1.0
+    """
+
+    factor: float
+    bias: ImplicitBias
+
+
+def unit_scale(bias: ImplicitBias) -> UnitScale:
     """Bring embeddings of extraordinary length to about unit smoothness.
 
-    Returns a power of two ``κ``, one for ordinary data, and the data with ``h/κ``: they score
-    alike at ``V = κ W``, the flow's ``t`` becomes ``κ² t``, and the path's ``λ`` becomes ``λ/κ²``.
+    Parameters
+    ----------
+    bias : ImplicitBias
+        Ordinary data keep it; others need a new one.
+
+    Returns
+    -------
+    UnitScale
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.coordinates import unit_scale
+    >>> data = ntpnb.NextTokenData([[2.0**20]], [[0.5, 0.5]])
+    >>> unit_scale(ntpnb.implicit_bias(data)).factor
+    1048576.0
     """
-    require_data("data", data)
-    if ORDINARY[0] <= data.smoothness <= ORDINARY[1] or not data.smoothness:
-        return 1.0, data
-    scale = 2.0 ** np.round(np.log2(data.smoothness) / 2)
-    return scale, NextTokenData(
-        data.context_embeddings / scale,
+    data = bias.data
+    if LEAST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
+        return UnitScale(1.0, bias)
+    factor = float(2.0 ** np.round(np.log2(data.smoothness) / 2))
+    rescaled = NextTokenData(
+        data.context_embeddings / factor,
         data.target_probs,
         data.context_probs,
         data.token_embeddings,
         data.candidate_counts,
         data.context_groups,
     )
+    return UnitScale(factor, implicit_bias(rescaled))
 
 
 class Coordinates:
     """Logits, probabilities and their derivatives in the coordinates ``(u, a)``.
 
-    Arrays over candidates are flat: entry ``n`` is candidate ``token[n]`` of row ``row[n]``.
+    Arrays over candidates are flat: entry ``n`` is candidate ``token[n]`` of row ``row[n]``. There
+    are ``n`` candidates, ``N`` of them dominated, and ``dim`` coordinates of the tied subspace.
+
+    Parameters
+    ----------
+    data : NextTokenData or ImplicitBias
+    init : ndarray, shape (p, q), optional
+        Where training begins; default zeros. Only its part off F shifts the coordinates.
+
+    Attributes
+    ----------
+    data : NextTokenData
+    svm : MarginSolution
+    finite : FinitePart
+    row, token : ndarray of int, shape (n,)
+        Row and token of each candidate, rows in order.
+    first : ndarray of int, shape (m,)
+        Position of each row's first candidate.
+    dominated : ndarray of bool, shape (n,)
+        Whether the candidate must lose against its row's in-support tokens.
+    p, pi : ndarray, shape (n,)
+        Target probability of each candidate, and the probability of its context.
+    basis : ndarray, shape (dim, p, q)
+        Orthonormal basis ``F_i`` of the tied subspace.
+    strict : ndarray, shape (N, p, q)
+        ``P_⊥ D_k`` of each dominated candidate.
+    slopes : ndarray, shape (n, dim)
+        Derivatives of the logits along ``u``.
+    gram : ndarray, shape (N, N)
+        Inner products of ``strict``: minus the slopes of the dominated candidates' logits
+        along ``a``.
+    offset : ndarray, shape (p, q)
+        ``P_⊥ W_0``.
+    u_start, u_limit : ndarray, shape (dim,)
+        Tied coordinates of ``init`` and of the finite part.
+    base, base_limit : ndarray, shape (n,)
+        Logits at ``u = a = 0``, and at the limit of ``u`` with ``a = 0``.
 
     Raises
     ------
     NotSeparableError
         The strict orders cannot all hold, so training has no max-margin direction.
+    ConvergenceError
+        It is undecided whether they can, or the finite part was not found.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.coordinates import Coordinates
+    >>> coords = Coordinates(ntpnb.datasets.toy())
+    >>> len(coords.u_limit), len(coords.gram)
+    (6, 6)
     """
 
-    def __init__(self, data, init=None):
-        self.data, self.svm, self.finite = data, max_margin(data), finite_part(data)
-        F = self.finite.subspace
-        T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
-        H, anchor = data.context_embeddings, data.support.argmax(1)
+    def __init__(self, data: NextTokenData | ImplicitBias, init: FloatArray | None = None) -> None:
+        bias = implicit_bias(data)
+        self.data = bias.data
+        self.svm = bias.require_max_margin()
+        self.finite = bias.finite_part
+        self._list_candidates(bias)
+        self._span_directions()
+        self._locate_start_and_limit(np.zeros(self.data.shape) if init is None else init)
+        self._evaluate_base_logits()
+
+    def _list_candidates(self, bias: ImplicitBias) -> None:
+        data = self.data
         self.row, self.token = np.nonzero(data.candidates)
-        self.first = np.searchsorted(self.row, np.arange(len(H)))
-        labels = token_priority(data).components[data.group_index]
-        self.out = labels[self.row, self.token] != labels[self.row, anchor[self.row]]
-        relative = T[self.token] - T[anchor[self.row]]
-        self.strict = F.reject(np.einsum("np,nq->npq", -relative[self.out], H[self.row[self.out]]))
-        self.basis = F.basis
-        along = np.einsum("kpq,mq->mpk", self.basis, H)[self.row]
-        self.slopes = np.einsum("npk,np->nk", along, relative)  # of the logits along u
-        flat = self.strict.reshape(-1, data.shape[0] * data.shape[1])
-        self.gram = flat @ flat.T  # minus the slopes of the dominated candidates' logits along a
+        self.first = np.searchsorted(self.row, np.arange(len(data.context_probs)))
+        self.dominated = dominated(data, bias.order)[self.row, self.token]
         self.p = data.target_probs[self.row, self.token]
         self.pi = data.context_probs[self.row]
-        self.offset = np.zeros(data.shape) if init is None else F.reject(init)
-        W0 = np.zeros(data.shape) if init is None else init
-        self.u_start, self.u_limit = (
-            np.einsum("kpq,pq->k", self.basis, W) for W in (W0, self.finite.W)
-        )
-        # Logits at W = offset, anchored at log p of the row's anchor token.
+        self._anchor = data.support.argmax(axis=1)  # an in-support token of each row, shape (m,)
+
+    def _span_directions(self) -> None:
+        """Directions of the coordinates, and how the logits change along them."""
+        data = self.data
+        H = data.context_embeddings
+        T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+        relative = T[self.token] - T[self._anchor[self.row]]  # t_v − t_a, shape (n, p)
+        losing = self.dominated
+        D = np.einsum("np,nq->npq", -relative[losing], H[self.row[losing]])
+        self.strict: FloatArray = self.finite.subspace.reject(D)
+        self._flat_strict = self.strict.reshape(-1, data.shape[0] * data.shape[1])
+        self.gram: FloatArray = self._flat_strict @ self._flat_strict.T
+        self.basis: FloatArray = self.finite.subspace.basis
+        along_basis = np.einsum("kpq,mq->mpk", self.basis, H)[self.row]
+        self.slopes: FloatArray = np.einsum("npk,np->nk", along_basis, relative)
+
+    def _locate_start_and_limit(self, init: FloatArray) -> None:
+        self.offset: FloatArray = self.finite.subspace.reject(init)
+        self.u_start: FloatArray = np.einsum("kpq,pq->k", self.basis, init)
+        self.u_limit: FloatArray = np.einsum("kpq,pq->k", self.basis, self.finite.W)
+
+    def _evaluate_base_logits(self) -> None:
+        """Logits at ``W = offset``, shifted so that each row's anchor token has ``log p``."""
+        data = self.data
         counts = data.candidates if data.candidate_counts is None else data.candidate_counts
-        log_count = np.log(counts[self.row, self.token])
-        chosen = np.arange(len(H)), anchor
-        at_anchor = np.log(data.target_probs[chosen] / counts[chosen])
-        self.base = log_count + at_anchor[self.row]
-        self.base[self.out] -= flat @ self.offset.ravel()
-        self.base_limit = self.base + self.slopes @ self.u_limit
+        rows = np.arange(len(data.context_probs))
+        p_anchor = data.target_probs[rows, self._anchor]
+        at_anchor = np.log(p_anchor / counts[rows, self._anchor])
+        self.base: FloatArray = np.log(counts[self.row, self.token]) + at_anchor[self.row]
+        self.base[self.dominated] -= self._flat_strict @ self.offset.ravel()
+        self.base_limit: FloatArray = self.base + self.slopes @ self.u_limit
         if self.finite.compatible:  # the log-odds are met: say so to the last bit
-            tied = ~self.out
+            tied = ~self.dominated
             self.base_limit[tied] = np.log(self.p[tied])
 
-    def weights(self, u, a):
-        """Return the matrices ``W`` of stacked coordinates, shape (..., p, q)."""
-        return self.offset + np.tensordot(a, self.strict, 1) + self.tied_weights(u)
+    def weights(self, u: FloatArray, a: FloatArray) -> FloatArray:
+        """Return the matrices ``W`` of stacked coordinates.
 
-    def tied_weights(self, u):
-        """Return ``P_F W`` of stacked coordinates, shape (..., p, q)."""
+        Parameters
+        ----------
+        u : ndarray, shape (..., dim)
+        a : ndarray, shape (..., N)
+
+        Returns
+        -------
+        ndarray, shape (..., p, q)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]]))
+        >>> coords.weights([], [2.0]).ravel()
+        array([ 2., -2.])
+        """
+        W: FloatArray = self.offset + np.tensordot(a, self.strict, 1) + self.tied_weights(u)
+        return W
+
+    def tied_weights(self, u: FloatArray) -> FloatArray:
+        """Return the tied parts ``P_F W`` of stacked coordinates.
+
+        Parameters
+        ----------
+        u : ndarray, shape (..., dim)
+
+        Returns
+        -------
+        ndarray, shape (..., p, q)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.datasets.toy())
+        >>> bool(abs(coords.tied_weights(coords.u_limit) - coords.finite.W).max() < 1e-12)
+        True
+        """
         return np.tensordot(u, self.basis, 1)
 
-    def logits(self, u, a):
-        """Return the logits of all candidates; ``u = None`` stands for its limit."""
+    def logits(self, u: FloatArray | None, a: FloatArray) -> FloatArray:
+        """Return the logits of all candidates.
+
+        Parameters
+        ----------
+        u : ndarray, shape (dim,), or None
+            None stands for its limit, where the logits of tied tokens are known exactly.
+        a : ndarray, shape (N,)
+
+        Returns
+        -------
+        ndarray, shape (n,)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]]))
+        >>> coords.logits(None, [2.0])
+        array([ 0., -4.])
+        """
         x = self.base_limit.copy() if u is None else self.base + self.slopes @ u
-        x[self.out] -= self.gram @ a
+        x[self.dominated] -= self.gram @ a
         return x
 
-    def log_probs(self, x):
-        """Return the log-probabilities of all candidates."""
-        top = np.maximum.reduceat(x, self.first)
-        total = np.add.reduceat(np.exp(x - top[self.row]), self.first)
-        return x - (top + np.log(total))[self.row]
+    def log_probs(self, x: FloatArray) -> FloatArray:
+        """Return the log-probabilities of all candidates from their logits.
 
-    def slope_u(self, q):
-        """Gradient of the loss along ``u`` at the probabilities ``q``."""
-        return self.slopes.T @ (self.pi * (q - self.p))
+        Parameters
+        ----------
+        x : ndarray, shape (n,)
 
-    def centred(self, q, dx):
-        """Return derivatives of log-probabilities, given columns ``dx`` of logit derivatives."""
-        return dx - np.add.reduceat(q[:, None] * dx, self.first, axis=0)[self.row]
+        Returns
+        -------
+        ndarray, shape (n,)
 
-    def along_a(self):
-        """Return derivatives of the logits along ``a``, shape (candidates, N)."""
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]]))
+        >>> np.exp(coords.log_probs(np.array([5.0, 5.0]))).round(6)
+        array([0.5, 0.5])
+        """
+        return x - self.log_totals(x)[self.row]
+
+    def log_totals(self, x: FloatArray) -> FloatArray:
+        """Return the logarithm of each row's sum of exponentials.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n,)
+            Logits, ``−inf`` where a candidate is left out.
+
+        Returns
+        -------
+        ndarray, shape (m,)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]]))
+        >>> coords.log_totals(np.array([5.0, -np.inf]))
+        array([5.])
+        """
+        largest = np.maximum.reduceat(x, self.first)
+        total = np.add.reduceat(np.exp(x - largest[self.row]), self.first)
+        log_totals: FloatArray = largest + np.log(total)
+        return log_totals
+
+    def slope_u(self, q: FloatArray) -> FloatArray:
+        """Gradient of the loss along ``u``.
+
+        Parameters
+        ----------
+        q : ndarray, shape (n,)
+            Probabilities of the candidates.
+
+        Returns
+        -------
+        ndarray, shape (dim,)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.datasets.toy())
+        >>> coords.slope_u(coords.p)
+        array([0., 0., 0., 0., 0., 0.])
+        """
+        slope: FloatArray = self.slopes.T @ (self.pi * (q - self.p))
+        return slope
+
+    def centred(self, q: FloatArray, dx: FloatArray) -> FloatArray:
+        """Return derivatives of log-probabilities from derivatives of logits.
+
+        Parameters
+        ----------
+        q : ndarray, shape (n,)
+            Probabilities of the candidates.
+        dx : ndarray, shape (n, k)
+            Derivatives of the logits in k directions.
+
+        Returns
+        -------
+        ndarray, shape (n, k)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]]))
+        >>> coords.centred(np.array([0.75, 0.25]), np.array([[1.0], [0.0]])).ravel()
+        array([ 0.25, -0.75])
+        """
+        mean = np.add.reduceat(q[:, None] * dx, self.first, axis=0)
+        derivatives: FloatArray = dx - mean[self.row]
+        return derivatives
+
+    def along_a(self) -> FloatArray:
+        """Return derivatives of the logits along ``a``.
+
+        Returns
+        -------
+        ndarray, shape (n, N)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]])).along_a().ravel() + 0.0
+        array([ 0., -2.])
+        """
         dx = np.zeros((len(self.row), len(self.gram)))
-        dx[self.out] = -self.gram
+        dx[self.dominated] = -self.gram
         return dx
 
-    def excess(self, x):
-        """``CE − H`` in nats of the logits ``x``."""
+    def excess(self, x: FloatArray) -> float:
+        """Cross-entropy minus entropy, in nats, from the logits of all candidates.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n,)
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.coordinates import Coordinates
+        >>> coords = Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]]))
+        >>> round(coords.excess(np.array([0.0, 0.0])), 4)
+        0.6931
+        """
         table = np.full(self.data.target_probs.shape, -np.inf)
         table[self.row, self.token] = x
-        return excess_of_logits(table, self.data)
+        return float(excess_of_logits(table, self.data))

@@ -1,198 +1,28 @@
-"""Gradient methods, recorded along the way, on one problem or on many of the same shape."""
+"""Runs of gradient methods, recorded along the way, on one problem or on many of one shape."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
-from ntpnb.tied.finite import FinitePart
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.comparison import Comparison, compare_with
-from ntpnb.validation import as_indices, as_integer, require_number
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer
+from ntpnb.training.trace import Trace
+from ntpnb.validation import as_indices, as_integer
 
 RECORDS_PER_RUN = 200
-RESYNC = 100  # steps
-SAFE_SQUARE = 1e-280  # a sum of squares above it has lost nothing to underflow
 
 
-@dataclass(frozen=True)
-class GD:
-    """Gradient descent, ``W ← W − step · ∇`` (T24 Sec. 5; L24 Algo-GD)."""
-
-    step: float
-
-    def __post_init__(self):
-        _require_positive_step(self.step)
-
-    def _start(self, problem, W):
-        if problem.gram is None:
-            return _each(W, lambda k: self.step * problem.gradient(W))
-        # The scores move by R G: one product a step instead of two, and W can wait for a record.
-        gram, start, scores = self.step * problem.gram, W.copy(), problem.scores(W)
-        R, total = np.empty_like(scores), np.zeros_like(scores)
-
-        def settle():
-            np.subtract(start, self.step * problem.pull_back(total), out=W)
-
-        def advance(done, until):
-            for k in range(done, until):
-                if k % RESYNC == 0:  # or rounding would drive the scores away from those of W
-                    settle()
-                    start[...], scores[...], total[...] = W, problem.scores(W), 0.0
-                np.add(total, problem.residuals(scores, R), out=total)
-                np.subtract(scores, R @ gram, out=scores)
-            settle()
-
-        return advance
-
-
-@dataclass(frozen=True)
-class NGD:
-    """Normalized gradient descent, ``W ← W − step · ∇/‖∇‖``; a zero gradient is a zero step."""
-
-    step: float
-
-    def __post_init__(self):
-        _require_positive_step(self.step)
-
-    def _start(self, problem, W):
-        def move(k):
-            gradient = problem.gradient(W)
-            square = np.einsum("npq,npq->n", gradient, gradient)
-            if square.min() < SAFE_SQUARE:
-                largest = np.abs(gradient).max(axis=(1, 2), keepdims=True)
-                gradient /= np.where(largest > 0, largest, np.inf)
-                square = np.einsum("npq,npq->n", gradient, gradient)
-                square[square == 0] = np.inf
-            gradient *= (self.step / np.sqrt(square))[:, None, None]
-            return gradient
-
-        return _each(W, move)
-
-
-@dataclass(frozen=True)
-class Adam:
-    """Adam with bias correction (Kingma & Ba 2015, Algorithm 1) and ``epsilon = 1e-8``."""
-
-    step: float
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = field(default=1e-8, repr=False)
-
-    def __post_init__(self):
-        _require_positive_step(self.step)
-        for name in ("beta1", "beta2"):
-            require_number(name, getattr(self, name), lambda x: 0 <= x < 1, "lie in [0, 1)")
-        require_number("epsilon", self.epsilon, lambda x: x > 0, "be positive")
-
-    def _start(self, problem, W):
-        first, second = np.zeros_like(W), np.zeros_like(W)
-
-        def move(k):
-            gradient = problem.gradient(W)
-            first.__imul__(self.beta1).__iadd__((1 - self.beta1) * gradient)
-            second.__imul__(self.beta2).__iadd__((1 - self.beta2) * gradient**2)
-            rate = self.step / (1 - self.beta1**k)
-            return rate * first / (np.sqrt(second / (1 - self.beta2**k)) + self.epsilon)
-
-        return _each(W, move)
-
-
-@dataclass(frozen=True)
-class SGD:
-    """Stochastic gradient descent with batches drawn with replacement (T24 002, footnote 8).
-
-    ``over="sequences"`` draws (context, next token) pairs from ``π_j p_jz``, as training on the
-    raw sequences does; ``over="contexts"`` draws contexts from ``π_j`` and uses their whole law.
-    Problem ``i`` of a batch draws from ``default_rng([seed, i])``.
-    """
-
-    step: float
-    batch_size: int = 1
-    seed: int = 0
-    over: str = "contexts"
-
-    def __post_init__(self):
-        _require_positive_step(self.step)
-        as_integer("batch_size", self.batch_size, 1)
-        as_integer("seed", self.seed, 0)
-        if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
-            raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
-
-    def _start(self, problem, W):
-        draws = [self._draws(i, *x) for i, x in enumerate(zip(problem.pi, problem.P, strict=True))]
-
-        def move(k):
-            pi, target = (np.stack(x) for x in zip(*map(next, draws), strict=True))
-            return self.step * problem.gradient(W, pi, target)
-
-        return _each(W, move)
-
-    def _draws(self, i, pi, P, block=256):
-        """Yield the batch's context frequencies, shape (1, m), and targets, shape (V, m)."""
-        rng = np.random.default_rng([int(self.seed), i])
-        law = pi if self.over == "contexts" else pi * P
-        while True:
-            counts = rng.multinomial(int(self.batch_size), law.ravel() / law.sum(), size=block)
-            for drawn in counts.reshape(block, *law.shape) / self.batch_size:
-                context = drawn.sum(0, keepdims=True)
-                yield context, context * P if self.over == "contexts" else drawn
-
-
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """Recorded matrices of a run; for a batch of n problems every array but ``steps`` leads with n.
-
-    Attributes
-    ----------
-    steps : ndarray of int, shape (r,)
-    W : ndarray, shape (r, p, q)
-    loss : ndarray, shape (r,)
-        Cross-entropy in nats.
-    excess : ndarray, shape (r,)
-        Cross-entropy minus entropy in nats, without cancellation.
-    norm : ndarray, shape (r,)
-        Frobenius norm of ``W``.
-    """
-
-    steps: np.ndarray
-    W: np.ndarray
-    loss: np.ndarray
-    excess: np.ndarray
-    norm: np.ndarray
-
-    def compare(self, finite, svm):
-        """Compare each record with the theory.
-
-        Parameters
-        ----------
-        finite : FinitePart, or a list of n for a batch
-        svm : MarginSolution, or a list of n for a batch
-
-        Returns
-        -------
-        Comparison
-
-        Raises
-        ------
-        ValueError
-            A list of the wrong length, or one of the two is a list and the other is not.
-        """
-        if self.W.ndim == 3 and isinstance(finite, FinitePart):
-            return compare_with(self.W, finite, svm)
-        n = len(self.W)
-        lengths = [len(x) if isinstance(x, list | tuple) else None for x in (finite, svm)]
-        if self.W.ndim == 3 or lengths != [n, n]:
-            raise ValueError(
-                f"finite and svm have lengths {lengths} (None: not a list) for "
-                f"{'one run' if self.W.ndim == 3 else f'a batch of {n} runs'}; "
-                "give one of each per problem"
-            )
-        each = [compare_with(W, f, s) for W, f, s in zip(self.W, finite, svm, strict=True)]
-        return Comparison(*(np.stack([getattr(c, f) for c in each]) for f in vars(each[0])))
-
-
-def descend(data, method, steps, init=None, record=None):
+def descend(
+    data: NextTokenData | Sequence[NextTokenData],
+    method: Optimizer,
+    steps: int,
+    init: npt.ArrayLike | None = None,
+    record: npt.ArrayLike | None = None,
+) -> Trace:
     """Run a gradient method on the cross-entropy.
 
     Parameters
@@ -214,87 +44,185 @@ def descend(data, method, steps, init=None, record=None):
     Raises
     ------
     ValueError
-        Problems of different shapes, an ``init`` of the wrong shape, or an unusable ``record``.
+        Problems of different shapes, an ``init`` of the wrong shape, an unusable ``record``, or a
+        step so large that ``W`` leaves the range of floats.
+    TypeError
+        Something else than data, or than a method.
 
     References
     ----------
     T24 (002) Sec. 5 and App. A; L24 (004) Sec. 5.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.datasets.toy()
+    >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), 1000, record=[0, 10, 1000])
+    >>> run.excess.round(4)
+    array([0.7284, 0.3024, 0.0057])
+    >>> batch = ntpnb.descend([data, data], ntpnb.NGD(step=0.01), 100, record=[100])
+    >>> batch.W.shape
+    (2, 1, 5, 2)
     """
-    single = not isinstance(data, list | tuple)
-    problems = [data] if single else list(data)
+    single = not isinstance(data, Sequence)
+    problems = list(data) if isinstance(data, Sequence) else [data]
     problem = ProblemBatch(problems)
-    record = record_grid(steps, record)
-    kept = iterate(problem, method, record, start_at(problems, init, single))
-    loss, excess = (
-        np.stack([f(w, d) for w, d in zip(kept, problems, strict=True)])
-        for f in (cross_entropy, excess_loss)
-    )
-    norm = np.linalg.norm(kept, axis=(-2, -1))
+    grid = record_grid(steps, record)
+    W = iterate(problem, method, grid, start_at(problems, init, single))
+    loss = np.stack([cross_entropy(w, d) for w, d in zip(W, problems, strict=True)])
+    excess = np.stack([excess_loss(w, d) for w, d in zip(W, problems, strict=True)])
+    norm = np.linalg.norm(W, axis=(-2, -1))
     if single:
-        kept, loss, excess, norm = kept[0], loss[0], excess[0], norm[0]
-    return Trace(record, kept, loss, excess, norm)
+        return Trace(grid, W[0], loss[0], excess[0], norm[0])
+    return Trace(grid, W, loss, excess, norm)
 
 
-def start_at(problems, init, single):
-    """Return fresh starting points, shape (n, p, q), or explain what is wrong with ``init``."""
+def start_at(
+    problems: Sequence[NextTokenData], init: npt.ArrayLike | None, single: bool
+) -> FloatArray:
+    """Return fresh starting points, or explain what is wrong with ``init``.
+
+    Parameters
+    ----------
+    problems : sequence of n NextTokenData
+    init : array_like, shape (p, q) or (n, p, q), or None for zeros
+    single : bool
+        Whether ``init`` is that of one problem, without an axis for the batch.
+
+    Returns
+    -------
+    ndarray, shape (n, p, q)
+
+    Raises
+    ------
+    ValueError
+        ``init`` has another shape or is not finite.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.descent import start_at
+    >>> start_at([ntpnb.datasets.toy()], None, single=True).shape
+    (1, 5, 2)
+    """
     W = np.zeros((len(problems), *problems[0].shape))
     if init is not None:
-        init = as_weights("init", init, problems[0])
+        given = as_weights("init", init, problems[0])
         needed = W.shape[1:] if single else W.shape
-        if init.shape != needed:
-            raise ValueError(f"init has shape {init.shape}; it needs {needed}")
-        W += init
+        if given.shape != needed:
+            raise ValueError(f"init has shape {given.shape}; it needs {needed}")
+        W += given
     return W
 
 
-def iterate(problem, method, record, W):
-    """Move ``W``, shape (n, p, q), in place; the recorded matrices, shape (n, r, p, q)."""
-    kept = np.empty((len(record), *W.shape))
+def iterate(
+    problem: ProblemBatch, method: Optimizer, record: IntArray, W: FloatArray
+) -> FloatArray:
+    """Move ``W`` in place through all steps and return the recorded matrices.
+
+    Parameters
+    ----------
+    problem : ProblemBatch
+    method : GD, NGD, Adam or SGD
+    record : ndarray of int, shape (r,)
+        Steps to record, increasing.
+    W : ndarray, shape (n, p, q)
+        Where to begin; on return, where the last recorded step ended.
+
+    Returns
+    -------
+    ndarray, shape (n, r, p, q)
+
+    Raises
+    ------
+    TypeError
+        A ``method`` of another type.
+    ValueError
+        A step so large that ``W`` leaves the range of floats.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> import numpy as np
+    >>> from ntpnb.training.batch import ProblemBatch
+    >>> from ntpnb.training.descent import iterate
+    >>> problem = ProblemBatch([ntpnb.datasets.toy()])
+    >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).shape
+    (1, 2, 5, 2)
+    """
     if not isinstance(method, GD | NGD | Adam | SGD):
         raise TypeError(
             f"method is of type {type(method).__name__}; one of GD, NGD, Adam or SGD is needed"
         )
-    with np.errstate(all="ignore"):
-        advance, done = method._start(problem, W), 0
+    recorded = np.empty((len(record), *W.shape))
+    done = 0
+    with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
+        advance = method.begin(problem, W)
     for r, until in enumerate(record):
         with np.errstate(all="ignore"):
             advance(done, until)
-        if not (largest := np.abs(W).max()) <= LARGEST:  # NaN too
+        largest = np.abs(W).max()
+        if not largest <= LARGEST:  # NaN too
             raise ValueError(
                 f"step is {method.step:g}, too large: after {until} steps W has the entry "
                 f"{largest:g}; none may be larger than {LARGEST:g}"
             )
-        kept[r], done = W, until
-    return np.swapaxes(kept, 0, 1)
+        recorded[r] = W
+        done = until
+    return np.swapaxes(recorded, 0, 1)
 
 
-def _each(W, move):
-    """From ``move(k)``, the decrement of step ``k``, a function that takes many steps."""
+def log_grid(steps: int) -> IntArray:
+    """Increasing integers from 0 to ``steps``, about 200 of them, evenly spaced in log(1 + k).
 
-    def advance(done, until):
-        for k in range(done + 1, until + 1):
-            np.subtract(W, move(k), out=W)
+    Parameters
+    ----------
+    steps : int
 
-    return advance
+    Returns
+    -------
+    ndarray of int, shape (r,)
 
-
-def log_grid(steps):
-    """Increasing integers from 0 to ``steps``, about 200 of them, evenly spaced in log(1 + k)."""
+    Examples
+    --------
+    >>> from ntpnb.training.descent import log_grid
+    >>> log_grid(10_000)[[0, 1, 2, -2, -1]]
+    array([    0,     1,     2,  9548, 10000])
+    """
     grid = np.expm1(np.linspace(0, np.log1p(steps), RECORDS_PER_RUN))
     return np.unique(np.rint(grid).astype(np.int64))
 
 
-def record_grid(steps, record=None):
-    """Return the steps to record, shape (r,), or explain what is wrong with the two arguments."""
+def record_grid(steps: int, record: npt.ArrayLike | None = None) -> IntArray:
+    """Return the steps to record, or explain what is wrong with the two arguments.
+
+    Parameters
+    ----------
+    steps : int
+        Number of iterations.
+    record : increasing sequence of int in 0…steps, optional
+        Default: :func:`log_grid`.
+
+    Returns
+    -------
+    ndarray of int, shape (r,)
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``steps`` is no nonnegative integer, or ``record`` no such sequence.
+
+    Examples
+    --------
+    >>> from ntpnb.training.descent import record_grid
+    >>> record_grid(10, [0, 5, 10])
+    array([ 0,  5, 10])
+    """
     steps = as_integer("steps", steps, 0)
     if record is None:
         return log_grid(steps)
-    record = as_indices("record", record)
-    good = record.ndim == 1 and record.size
-    if not (good and (np.diff(record) > 0).all() and record[0] >= 0 and record[-1] <= steps):
+    grid = as_indices("record", record)
+    increasing = grid.ndim == 1 and grid.size > 0 and bool((np.diff(grid) > 0).all())
+    if not (increasing and grid[0] >= 0 and grid[-1] <= steps):
         raise ValueError(f"record must be increasing integers between 0 and steps = {steps}")
-    return record
-
-
-def _require_positive_step(step):
-    require_number("step", step, lambda x: x > 0, "be positive and finite")
+    return grid

@@ -1,63 +1,338 @@
-"""The late law of a report: how gradient flow approaches the max-margin direction."""
+"""Late in training: the term next to ``W^mm log t``, and the law by which the angle falls.
+
+A flow is ``W(t) = W^mm log t + W̃ + o(1)`` on the ties and on the tight pairs, those whose margin
+is one. Where the tight pairs' multipliers ``λ`` are unique, ``W̃`` solves linear equations that
+the margin problem's own factors solve; otherwise it minimises a sum of exponentials.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg as sla
 from scipy.special import logsumexp
 
-from ntpnb.margin.program import PROX, program
-from ntpnb.problem.loss import logits
-from ntpnb.problem.order import dominated, row_components
+from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.errors import ConvergenceError
+from ntpnb.margin.normal_form import PROX
+from ntpnb.margin.program import margin_program
+from ntpnb.margin.solve import MarginSolution
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.loss import logits, scores
+from ntpnb.problem.order import TokenPriority, dominated, row_components
+from ntpnb.training.coordinates import Coordinates, unit_scale
 
 USED = 1e-9  # smallest share of a multiplier that is not rounding
-REFINEMENTS, SOLVED = 8, 1e-8  # of a linear solve, relative to its right-hand side
+TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
+REFINEMENTS = 8
+SOLVED = 1e-8  # error of the linear equations, relative to their right-hand side, that is no error
+EXACT = 1e-12  # the same, where a better method is at hand
+NEWTON_STEPS = 200
 
 
-def late_law(constant, svm):
-    """``(c, s)`` of ``tan(angle) = c / (log t + s)`` where ``W = W^mm log t + constant``."""
-    if constant is None:
-        return None
-    shift = np.vdot(constant, svm.W) / svm.norm**2
-    return float(np.linalg.norm(constant - shift * svm.W) / svm.norm), float(shift)
+class LateLaw(NamedTuple):
+    """The late law ``tan(angle) = constant / (log t + shift)``, exact as ``t`` grows.
 
-
-def next_order(data, order, finite, svm):
-    """``next_order_term`` where the tight pairs' multipliers are unique, else None.
-
-    Then ``⟨D_k, W̃⟩ = log(π_j q̃_k / λ_k)`` on every tight pair: one more solve with the margin
-    problem's own factors, in memory that grows with contexts and tokens and not with pairs. A flow
-    ends with the same values on F and on these pairs, and its constant is at least as long.
+    Examples
+    --------
+    >>> import ntpnb
+    >>> law = ntpnb.report(ntpnb.datasets.toy()).law
+    >>> round(law.constant, 2), round(law.shift, 2)
+    (0.97, -3.95)
     """
-    P = program(data, order)
-    tight = svm.multipliers > USED * svm.multipliers.sum()
-    strict = tuple(index[len(order.equal) :][tight] for index in P.entries)
-    log_ratio = _log_odds(data, order, finite)[tight] - np.log(svm.multipliers[tight])
-    on = P.tied.copy()
-    on[strict] = True
-    goal = np.zeros(on.shape)
-    goal[strict] = -log_ratio / P.norm[strict]
-    solve, A, miss = P.system(on, PROX), np.zeros(on.shape), goal
-    shift = np.zeros(on.shape[1:])
-    for _ in range(REFINEMENTS):
-        D, e = solve(miss, -P.imbalance(A))
-        A, shift = A + D, shift + e
-        W = P.weights(A)
-        miss = np.where(on, goal + P.slack(W, shift) + P.need, 0.0)
-    if np.abs(miss).max() > SOLVED * np.abs(goal).max():
+
+    constant: float
+    shift: float
+
+
+def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw | None:
+    """Return the late law of a flow ``W = W^mm log t + constant_term``.
+
+    Parameters
+    ----------
+    constant_term : ndarray, shape (p, q), or None
+        None where it is not known; then neither is the law.
+    svm : MarginSolution
+
+    Returns
+    -------
+    LateLaw or None
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.late_time import late_law
+    >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
+    >>> law = late_law(3 * svm.W, svm)
+    >>> round(law.constant, 6), round(law.shift, 6)
+    (0.0, 3.0)
+    """
+    if constant_term is None:
         return None
-    return finite.W + W
+    shift = np.vdot(constant_term, svm.W) / svm.norm**2
+    across = np.linalg.norm(constant_term - shift * svm.W)
+    return LateLaw(float(across / svm.norm), float(shift))
 
 
-def _log_odds(data, order, finite):
-    """Log of ``π_j q̃``, a row's odds of leaving the ties, summed over each strict pair's rows."""
-    rows, tokens = np.nonzero(dominated(data, order))
+def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
+    r"""Compute in advance the limit ``W̃`` of the path's ``W_B − (R − log R) W^mm``.
+
+    Here ``R = −log λ``. The tied part of ``W̃`` is the finite part. Its strict part lies in the
+    span of the tight pairs and minimises ``Σ_k π_j q̃_k exp(−⟨D_k, W̃⟩) + ⟨W^mm, W̃⟩`` over the
+    tight ``k``, with ``q̃_k`` the odds of candidate ``k`` against the tied tokens at the finite
+    part: there the velocity ``Σ_k π_j q_jk D_k`` of a flow equals ``W^mm``. Along the flow,
+    ``W(t) − W^mm log t`` has the same limit on F and on the tight pairs; it also keeps what the
+    other pairs contributed while they were not yet negligible.
+
+    Parameters
+    ----------
+    data : NextTokenData or ImplicitBias
+
+    Returns
+    -------
+    ndarray, shape (p, q)
+
+    Raises
+    ------
+    NotSeparableError
+        No max-margin direction exists.
+    ConvergenceError
+        Newton's method did not settle: some tight pair has no multiplier, for example.
+
+    References
+    ----------
+    Sharpens T24 (002) Thms 1 and 2 and L24 (004) Thms 1 and 3, which stop at the direction.
+
+    Examples
+    --------
+    One context whose next token is certain: the flow is ``w = (x, −x)`` with
+    ``dx/dt = 1/(1 + e^{2x})``, so that ``2x`` tends to ``log t + log 2``.
+
+    >>> import ntpnb
+    >>> ntpnb.next_order_term(ntpnb.NextTokenData([[1.0]], [[1, 0]])).ravel().round(6)
+    array([ 0.346574, -0.346574])
+    """
+    scale, unit = unit_scale(implicit_bias(data))
+    svm = unit.require_max_margin()
+    W = _term_at_unit_scale(unit)
+    # For κ times the W of unit scale, R is larger by 2 log κ.
+    W_next: FloatArray = (W + 2 * np.log(scale) * svm.W) / scale
+    return W_next
+
+
+def late_constant(bias: ImplicitBias) -> FloatArray | None:
+    """Return the next-order term where the multipliers are unique, in little memory.
+
+    Pairs that are tight without a multiplier are left out. A flow ends with the same values on F
+    and on the other tight pairs, and its constant is at least as long. Memory grows with contexts
+    and tokens, and not with pairs.
+
+    Parameters
+    ----------
+    bias : ImplicitBias
+        Of data with at least one strict pair.
+
+    Returns
+    -------
+    ndarray, shape (p, q), or None
+
+    Raises
+    ------
+    NotSeparableError
+        No max-margin direction exists.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.late_time import late_constant
+    >>> bias = ntpnb.implicit_bias(ntpnb.NextTokenData([[1.0]], [[1, 0]]))
+    >>> late_constant(bias).ravel().round(6)
+    array([ 0.346574, -0.346574])
+    """
+    return _solve_by_multipliers(bias, _tight_pairs(bias), SOLVED)
+
+
+def _term_at_unit_scale(bias: ImplicitBias) -> FloatArray:
+    if not len(bias.order.strict):
+        return bias.finite_part.W
+    tight = _tight_pairs(bias)
+    if (tight.carries == tight.margin_is_one).all():
+        W = _solve_by_multipliers(bias, tight, EXACT)
+        if W is not None:
+            return W
+    return _minimise_exponentials(Coordinates(bias))
+
+
+# -- where the multipliers are unique: linear equations -------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _TightPairs:
+    """What decides the next-order term, for each strict pair of the order, shape (n,)."""
+
+    multipliers: FloatArray
+    carries: BoolArray  # its multiplier is more than rounding
+    margin_is_one: BoolArray
+    log_odds: FloatArray  # of leaving the ties for this pair's tokens: log Σ_j π_j q̃_j
+
+
+def _tight_pairs(bias: ImplicitBias) -> _TightPairs:
+    data = bias.data
+    order = bias.order
+    svm = bias.require_max_margin()
     labels, own = row_components(data, order)
-    L = logits(finite.W, data)
-    inside = logsumexp(np.where(labels == own, L, -np.inf), axis=1)
-    odds = data.context_probs[rows] * np.exp(L[rows, tokens] - inside[rows])
-    count = int(order.components.max()) + 1  # of components; a pair of them is one number
-    keys = own[rows, 0] * count + labels[rows, tokens]
+    rows, tokens = np.nonzero(dominated(data, order))
+
+    # Several candidates may belong to one pair of components, given by a number.
+    num_components = int(order.components.max()) + 1
+    pair_of_candidate = own[rows, 0] * num_components + labels[rows, tokens]
     position = order.positions(order.strict)
-    winners, losers = (order.components[position, order.strict[:, i]] for i in (1, 2))
-    found, inverse = np.unique(keys, return_inverse=True)
-    total = np.zeros(len(found))
-    np.add.at(total, inverse, odds)
-    return np.log(total[np.searchsorted(found, winners * count + losers)])
+    winners = order.components[position, order.strict[:, 1]]
+    losers = order.components[position, order.strict[:, 2]]
+    numbers, of_candidate = np.unique(pair_of_candidate, return_inverse=True)
+    of_pair = np.searchsorted(numbers, winners * num_components + losers)
+
+    L = logits(bias.finite_part.W, data)
+    log_tied_mass = logsumexp(np.where(labels == own, L, -np.inf), axis=1)
+    log_odds_of_candidate = np.log(data.context_probs[rows]) + L[rows, tokens] - log_tied_mass[rows]
+    log_odds = np.full(len(numbers), -np.inf)
+    np.logaddexp.at(log_odds, of_candidate, log_odds_of_candidate)
+
+    S = scores(svm.W, data)
+    winning_score = S[rows, data.support.argmax(axis=1)[rows]]
+    margin = np.full(len(numbers), np.inf)
+    np.minimum.at(margin, of_candidate, winning_score - S[rows, tokens])
+
+    return _TightPairs(
+        multipliers=svm.multipliers,
+        carries=svm.multipliers > USED * svm.multipliers.sum(),
+        margin_is_one=margin[of_pair] < 1 + TIGHT,
+        log_odds=log_odds[of_pair],
+    )
+
+
+def _solve_by_multipliers(
+    bias: ImplicitBias, tight: _TightPairs, tolerance: float
+) -> FloatArray | None:
+    """Solve ``⟨D_k, W̃⟩ = log(π_j q̃_k / λ_k)`` on the pairs that carry; None if nothing does."""
+    margins = tight.log_odds[tight.carries] - np.log(tight.multipliers[tight.carries])
+    found = _smallest_with_margins(bias.data, bias.order, tight.carries, margins)
+    if found is None or not found.error <= tolerance:
+        return None
+    return bias.finite_part.W + found.W
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearSolution:
+    """A matrix off F, and its largest error in the equations, relative to their right-hand side."""
+
+    W: FloatArray
+    error: float
+
+
+def _smallest_with_margins(
+    data: NextTokenData, order: TokenPriority, pairs: BoolArray, margins: FloatArray
+) -> _LinearSolution | None:
+    """Smallest ``W`` with given margins on some strict pairs and zero ones on all ties.
+
+    One solve with the margin problem's factors, refined. This function alone knows the engine: in
+    its normal form pair ``k`` is ``φ_k = −D_k / ‖D_k‖``, and ``φ_k(W) − c`` shall be ``goal_k``,
+    where ``c`` are the common scores of ties.
+    """
+    engine = margin_program(data, order)
+    strict_entries = tuple(index[len(order.equal) :][pairs] for index in engine.entries)
+    mask = engine.tied.copy()
+    mask[strict_entries] = True
+    goal = np.zeros(mask.shape)
+    goal[strict_entries] = -margins / engine.norms[strict_entries]
+    A = np.zeros(mask.shape)
+    common = engine.zero_common()
+    miss = goal
+    try:
+        with np.errstate(all="ignore"):  # what overflows is no solution, as its error says
+            solve = engine.kkt_solver(mask, PROX)
+            for _ in range(REFINEMENTS):
+                newton = solve(miss, -engine.column_sums(A))
+                A = A + newton.step
+                common = common + newton.common
+                W = engine.weights(A)
+                achieved = -engine.slack(W, common) - engine.rhs
+                miss = np.where(mask, goal - achieved, 0.0)
+    except np.linalg.LinAlgError:  # pairs so dependent that no digit is left
+        return None
+    largest = np.abs(goal).max(initial=0.0)
+    error = np.abs(miss).max(initial=0.0)
+    return _LinearSolution(W, float(error / largest) if largest else float(error))
+
+
+# -- in general: a convex minimisation ------------------------------------------------------------
+
+
+def _minimise_exponentials(coords: Coordinates) -> FloatArray:
+    """Minimise ``Σ_k e^{log odds_k − ⟨D_k, W̃⟩} + ⟨W^mm, W̃⟩`` over the tight ``k`` by Newton.
+
+    The unknowns ``c`` are coordinates of the strict part of ``W̃`` in the span of the tight pairs.
+    """
+    direction = coords.svm.W.ravel()
+    pairs = coords.strict.reshape(-1, direction.size)
+    tight = pairs @ direction < 1 + TIGHT
+    log_odds = _log_odds_of_candidates(coords)[tight]
+    _, size, rows = sla.svd(pairs[tight], full_matrices=False)
+    span = rows[size > 1e-9 * size[:1].sum()]
+    D = pairs[tight] @ span.T
+    goal = span @ direction
+    goal_norm = np.linalg.norm(goal)
+
+    c = _start_from_least_squares(D, goal, log_odds)
+    slope = np.full(len(c), np.inf)
+    change = np.inf
+    for _ in range(NEWTON_STEPS):
+        with np.errstate(over="ignore", invalid="ignore"):
+            forces = np.exp(log_odds - D @ c)
+            hessian = D.T @ (forces[:, None] * D)
+        if not np.isfinite(hessian).all():
+            break
+        slope = goal - forces @ D
+        try:
+            step = np.linalg.solve(hessian, slope)
+        except np.linalg.LinAlgError:  # odds far apart
+            break
+        with np.errstate(over="ignore", invalid="ignore"):
+            change = np.abs(D @ step).max(initial=0.0)
+        if not np.isfinite(change):
+            break
+        if np.linalg.norm(slope) <= 1e-12 * goal_norm:
+            if change > 1e-3:  # e^{-x} has no minimum, though its slope becomes as small as we like
+                break
+            strict_part: FloatArray = (c @ span).reshape(coords.data.shape)
+            return coords.finite.W + strict_part
+        # The objective is an exponential along each row: a unit change of exponent is safe.
+        c = c - step / max(1.0, change)
+    raise ConvergenceError(
+        f"the next-order term still moves exponents by {change:.1e} a step at a gradient of "
+        f"{np.linalg.norm(slope):.1e}; a tight pair without a multiplier is the usual cause: the "
+        "limit is then infinite",
+        float(np.linalg.norm(slope)),
+    )
+
+
+def _log_odds_of_candidates(coords: Coordinates) -> FloatArray:
+    """Log of ``π_j q̃_k``, a dominated candidate's odds against the ties at the finite part."""
+    losing = coords.dominated
+    x = coords.base_limit
+    log_tied_mass = coords.log_totals(np.where(losing, -np.inf, x))
+    log_odds: FloatArray = (np.log(coords.pi) + x - log_tied_mass[coords.row])[losing]
+    return log_odds
+
+
+def _start_from_least_squares(D: FloatArray, goal: FloatArray, log_odds: FloatArray) -> FloatArray:
+    """Where Newton begins: the solution, up to rounding, where the multipliers are unique.
+
+    From zero the odds may span more decades than there are digits.
+    """
+    multipliers = np.linalg.lstsq(D.T, goal)[0]
+    least = max(1e-6 * multipliers.max(initial=0.0), np.finfo(float).tiny)
+    multipliers = np.maximum(multipliers, least)
+    start: FloatArray = np.linalg.lstsq(D, log_odds - np.log(multipliers))[0]
+    return start

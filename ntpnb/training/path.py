@@ -1,17 +1,26 @@
 """The regularization path ``W_B = argmin CE(W) subject to ‖W‖ ≤ B``, far past underflow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from ntpnb.array_types import FloatArray
+from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
-from ntpnb.training.comparison import Comparison, compare_with
+from ntpnb.margin.solve import MarginSolution
+from ntpnb.problem.data import NextTokenData
+from ntpnb.tied.finite import FinitePart
+from ntpnb.training.comparison import Comparison, compare_trace
 from ntpnb.training.coordinates import Coordinates, unit_scale
 from ntpnb.validation import as_floats
 
 SETTLED = 60.0  # from −log λ = 60 on, u differs from its limit by less than e^{-60}·60
 NEWTON_STEPS = 60
-TOLERANCE, ACCEPT = 1e-12, 1e-10  # wanted, and enough where rounding leaves no better
+TOLERANCE = 1e-12  # wanted of a scaled residual
+ACCEPT = 1e-10  # enough where rounding leaves no better
+SHORTEST_STEP = 1e-6  # along the path, in logarithms
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +32,7 @@ class PathTrace:
     radii : ndarray, shape (r,)
     W : ndarray, shape (r, p, q)
     norm : ndarray, shape (r,)
+        Frobenius norm of ``W``.
     excess : ndarray, shape (r,)
         ``CE(W) − H`` in nats; it underflows to 0 near radius ``745 · ‖W^mm‖``.
     log_multiplier : ndarray, shape (r,)
@@ -34,23 +44,55 @@ class PathTrace:
         and the largest error of a strict candidate's ``log(a_k λ) = log(π_j q_jk)``, where
         ``P_⊥ W = Σ_k a_k P_⊥ D_k``; each is relative to the size of its own terms. ``λ W = −∇CE``
         is these two together.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> path = ntpnb.regularization_path(ntpnb.datasets.toy(), [1.0, 100.0, 1e4])
+    >>> path.log_multiplier.round(1).tolist()
+    [-1.4, -51.9, -4431.8]
     """
 
-    radii: np.ndarray
-    W: np.ndarray
-    norm: np.ndarray
-    excess: np.ndarray
-    log_multiplier: np.ndarray
-    multiplier: np.ndarray
-    residual: np.ndarray
-    _inside: np.ndarray  # P_F W, whose digits W itself loses as it grows
+    radii: FloatArray
+    W: FloatArray
+    norm: FloatArray
+    excess: FloatArray
+    log_multiplier: FloatArray
+    multiplier: FloatArray
+    residual: FloatArray
+    _inside: FloatArray = field(repr=False)  # P_F W, whose digits W itself loses as it grows
 
-    def compare(self, finite, svm) -> Comparison:
-        """Compare every point with the theory, as a run's :meth:`Trace.compare` does."""
-        return compare_with(self.W, finite, svm, self._inside)
+    def compare(
+        self, finite: FinitePart | ImplicitBias, svm: MarginSolution | None = None
+    ) -> Comparison:
+        """Compare every point with the theory, as a run's :meth:`Trace.compare` does.
+
+        Parameters
+        ----------
+        finite : FinitePart or ImplicitBias
+            A bias holds both parts; ``svm`` is then left out.
+        svm : MarginSolution
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        NotSeparableError, ConvergenceError
+            The refusal of a bias that has no max-margin solution.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
+        >>> ntpnb.regularization_path(bias, [10.0, 1e4]).compare(bias).angle.round(2)
+        array([0.22, 0.  ])
+        """
+        return compare_trace(self.W, self._inside, finite, svm)
 
 
-def regularization_path(data, radii):
+def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike) -> PathTrace:
     """Follow the minimisers of the cross-entropy over growing balls.
 
     The stationarity condition ``−∇CE = λ W`` is solved by Newton's method in the coordinates of
@@ -59,7 +101,7 @@ def regularization_path(data, radii):
 
     Parameters
     ----------
-    data : NextTokenData
+    data : NextTokenData or ImplicitBias
     radii : increasing sequence of positive floats
 
     Returns
@@ -78,19 +120,28 @@ def regularization_path(data, radii):
     References
     ----------
     T24 (002) Thm 1, Eq. (8); L24 (004) Thms 1 and 2.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> path = ntpnb.regularization_path(ntpnb.datasets.toy(), [1.0, 10.0])
+    >>> path.norm.round(9)
+    array([ 1., 10.])
+    >>> path.excess.round(4)
+    array([0.4042, 0.0015])
     """
-    radii = _increasing("radii", radii)
-    if radii[0] <= 0:
-        raise ValueError(f"radii[0] is {radii[0]:g}; radii must be positive")
-    return _Path(data, "radius").trace(np.log(radii), radii)
+    increasing_radii = _increasing("radii", radii)
+    if increasing_radii[0] <= 0:
+        raise ValueError(f"radii[0] is {increasing_radii[0]:g}; radii must be positive")
+    return _Path(implicit_bias(data), "radius").trace(np.log(increasing_radii), increasing_radii)
 
 
-def ridge_path(data, log_multipliers):
+def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLike) -> PathTrace:
     """Minimise ``CE(W) + λ‖W‖²/2`` for decreasing ``λ``: the same path by its multiplier.
 
     Parameters
     ----------
-    data : NextTokenData
+    data : NextTokenData or ImplicitBias
     log_multipliers : decreasing sequence of float
         Natural logarithms of ``λ``.
 
@@ -111,17 +162,61 @@ def ridge_path(data, log_multipliers):
     References
     ----------
     T24 (002) Thm 1, second form.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> ntpnb.ridge_path(ntpnb.datasets.toy(), [0.0, -100.0, -1e6]).norm.round(1).tolist()
+    [0.3, 207.1, 2262701.5]
     """
     R = _increasing("−log_multipliers", -as_floats("log_multipliers", log_multipliers))
-    return _Path(data, "multiplier").trace(R)
+    return _Path(implicit_bias(data), "multiplier").trace(R)
 
 
-def _increasing(name, values):
-    values = as_floats(name, values)
-    good = values.ndim == 1 and values.size and np.isfinite(values).all()
-    if not (good and (np.diff(values) > 0).all()):
+def _increasing(name: str, values: npt.ArrayLike) -> FloatArray:
+    array = as_floats(name, values)
+    flat = array.ndim == 1 and array.size > 0
+    if not (flat and np.isfinite(array).all() and (np.diff(array) > 0).all()):
         raise ValueError(f"{name} must be a flat increasing sequence of finite numbers")
-    return values
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """A point of the path: its coordinates, its multiplier ``e^{−R}``, and its quality."""
+
+    u: FloatArray
+    a: FloatArray
+    R: float
+    residual: float
+    excess: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Unknowns:
+    """The parts of ``z = (u, y, R)``, where ``a = e^y`` and ``λ = e^{−R}``."""
+
+    u: FloatArray
+    y: FloatArray
+    R: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Equations:
+    """The equations at one ``z``: their values, their Jacobian, and the size of their terms."""
+
+    values: FloatArray
+    jacobian: FloatArray
+    sizes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """A solution ``z`` at one position, how it changes with the position, and its residual."""
+
+    z: FloatArray
+    tangent: FloatArray
+    residual: float
 
 
 class _Path:
@@ -132,119 +227,163 @@ class _Path:
     ``log ‖W‖ = s`` or ``R = s``. Past ``R = SETTLED``, ``u`` stays at its limit.
     """
 
-    def __init__(self, data, by):
-        self.scale, unit = unit_scale(data)
-        self.at, self.by = Coordinates(unit), by
-        at = self.at
-        self.n = len(at.u_limit)
-        self.log_pi = np.log(at.pi[at.out])
-        log_q = at.log_probs(at.base)
-        slope = at.slope_u(np.exp(log_q))
-        y = self.log_pi + log_q[at.out]
-        # In a tiny ball W = −∇CE(0)/λ to first order, and log ‖W‖ moves with R.
-        tiny = 1e-3 / np.sqrt(at.data.smoothness or 1.0)
-        if not len(y):
-            tiny = min(tiny, 0.1 * np.linalg.norm(at.u_limit))
-        size = self._norm(-slope, np.exp(y))
-        R = np.log(tiny / size) if tiny and size else 0.0  # W = 0 solves for every λ
-        self.z = np.concatenate([-slope * np.exp(R), y + R, [R]])
-        self.tangent = np.concatenate([self.z[: self.n], np.ones(len(y) + 1)])
-        self.position = np.log(tiny) if by == "radius" and tiny else R
-        self.step, self.residual = 0.5, np.inf
+    def __init__(self, bias: ImplicitBias, by: Literal["radius", "multiplier"]) -> None:
+        self.scale, unit = unit_scale(bias)
+        self.coords = Coordinates(unit)
+        self.by = by
+        self.dim = len(self.coords.u_limit)
+        self.log_pi: FloatArray = np.log(self.coords.pi[self.coords.dominated])
+        self.step = 0.5
+        self._start_in_a_tiny_ball()
 
-    def trace(self, positions, radii=None):
+    def _start_in_a_tiny_ball(self) -> None:
+        """Begin where ``W = −∇CE(0)/λ`` to first order, and ``log ‖W‖`` moves with ``R``."""
+        coords = self.coords
+        log_q = coords.log_probs(coords.base)
+        slope = coords.slope_u(np.exp(log_q))
+        log_mass = self.log_pi + log_q[coords.dominated]
+        radius = 1e-3 / float(np.sqrt(coords.data.smoothness or 1.0))
+        if not len(log_mass):
+            radius = min(radius, 0.1 * float(np.linalg.norm(coords.u_limit)))
+        slope_norm = self._norm(-slope, np.exp(log_mass))
+        R = 0.0  # where the radius or the slope is zero: W = 0 solves for every λ
+        if radius and slope_norm:
+            R = np.log(radius / slope_norm)
+        self.z: FloatArray = np.concatenate([-slope * np.exp(R), log_mass + R, [R]])
+        self.tangent: FloatArray = np.concatenate([self.z[: self.dim], np.ones(len(log_mass) + 1)])
+        self.residual = np.inf  # not solved yet
+        self.position = np.log(radius) if self.by == "radius" and radius else R
+
+    def trace(self, positions: FloatArray, radii: FloatArray | None = None) -> PathTrace:
         """Visit increasing positions and record them."""
-        move = np.log(self.scale) * (1 if self.by == "radius" else 2)
-        points = [self._advance(s + move) for s in positions]
-        u, a, R, residual, excess = (np.stack(x) for x in zip(*points, strict=True))
-        W = self.at.weights(u, a) / self.scale
+        log_scale = np.log(self.scale)
+        shift = log_scale if self.by == "radius" else 2 * log_scale
+        points = [self._advance(position + shift) for position in positions]
+        u = np.stack([point.u for point in points])
+        a = np.stack([point.a for point in points])
+        W = self.coords.weights(u, a) / self.scale
         norm = np.linalg.norm(W, axis=(-2, -1))
-        radii = norm if radii is None else radii
-        inside = self.at.tied_weights(u) / self.scale
-        R = R - 2 * np.log(self.scale)
-        return PathTrace(radii, W, norm, excess, -R, np.exp(-R), residual, inside)
+        R = np.stack([point.R for point in points]) - 2 * log_scale
+        return PathTrace(
+            radii=norm if radii is None else radii,
+            W=W,
+            norm=norm,
+            excess=np.stack([point.excess for point in points]),
+            log_multiplier=-R,
+            multiplier=np.exp(-R),
+            residual=np.stack([point.residual for point in points]),
+            _inside=self.coords.tied_weights(u) / self.scale,
+        )
 
-    def _advance(self, target):
-        """Return ``(u, a, R, residual, excess)`` at a position."""
-        at, none = self.at, np.zeros(0)
-        bounded = self.by == "radius" and not len(self.log_pi)
-        if bounded and np.linalg.norm(at.u_limit) <= np.exp(target):  # the ball is not active
-            return at.u_limit, none, np.inf, 0.0, at.excess(at.logits(None, none))
+    def _advance(self, target: float) -> _Point:
+        """Move to a position, in steps that grow where Newton's method settles."""
+        coords = self.coords
+        if self._ball_is_not_active(target):
+            no_strict = np.zeros(0)
+            excess = coords.excess(coords.logits(None, no_strict))
+            return _Point(coords.u_limit, no_strict, np.inf, 0.0, excess)
         while self.position != target or self.residual == np.inf:
             move = np.clip(target - self.position, -self.step, self.step)
             goal = target if abs(move) < self.step else self.position + move
             found = self._correct(self.z + move * self.tangent, goal)
-            if found is not None:
-                self.z, self.tangent, self.residual = found
-                self.position, self.step = goal, 2 * self.step
-                continue
-            self.step = abs(move) / 2
-            if self.step < 1e-6:
-                raise ConvergenceError(f"the path stopped at log λ = {-self.z[-1]:g}", np.inf)
-        u, y, R = self._split(self.z)
-        a = np.exp(y)
-        return u, a, R, self.residual, at.excess(at.logits(None if R > SETTLED else u, a))
+            if found is None:
+                self.step = abs(move) / 2
+                if self.step < SHORTEST_STEP:
+                    raise ConvergenceError(f"the path stopped at log λ = {-self.z[-1]:g}", np.inf)
+            else:
+                self.z = found.z
+                self.tangent = found.tangent
+                self.residual = found.residual
+                self.position = goal
+                self.step = 2 * self.step
+        now = self._split(self.z)
+        a = np.exp(now.y)
+        logits = coords.logits(None if now.R > SETTLED else now.u, a)
+        return _Point(now.u, a, now.R, self.residual, coords.excess(logits))
 
-    def _split(self, z):
-        return z[: self.n], z[self.n : -1], z[-1]
+    def _ball_is_not_active(self, log_radius: float) -> bool:
+        """Whether nothing is ordered and the finite part lies in the ball."""
+        if self.by != "radius" or len(self.log_pi):
+            return False
+        return bool(np.linalg.norm(self.coords.u_limit) <= np.exp(log_radius))
 
-    def _norm(self, u, a):
-        return np.sqrt(u @ u + max(0.0, a @ self.at.gram @ a))
+    def _split(self, z: FloatArray) -> _Unknowns:
+        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1])
 
-    def _correct(self, z, goal):
-        """Newton's method at a fixed position: the new ``(z, tangent, residual)``, or None."""
+    def _norm(self, u: FloatArray, a: FloatArray) -> float:
+        """Frobenius norm of ``W``."""
+        strict_square = float(a @ self.coords.gram @ a)
+        return float(np.sqrt(u @ u + max(0.0, strict_square)))
+
+    def _correct(self, z: FloatArray, goal: float) -> _Solution | None:
+        """Newton's method at a fixed position; None where it does not settle."""
         best = np.inf
+        position_moves = np.eye(len(z))[-1]  # the right-hand side of the tangent's equations
         for _ in range(NEWTON_STEPS):
             with np.errstate(all="ignore"):  # a wild step overflows, and is rejected below
-                f, J, scale = self._equations(z, goal)
-                residual = np.abs(f / scale).max()
+                equations = self._equations(z, goal)
+                residual = np.abs(equations.values / equations.sizes).max()
             if not np.isfinite(residual) or residual > 1e3 * best:
                 return None
-            right = np.stack([f, np.eye(len(z))[-1]], axis=1)
+            right = np.stack([equations.values, position_moves], axis=1)
             try:
-                step, tangent = np.linalg.solve(J, right).T
+                solved = np.linalg.solve(equations.jacobian, right)
             except np.linalg.LinAlgError:  # the last step was too wild
                 return None
+            step = solved[:, 0]
+            tangent = solved[:, 1]
             if residual < TOLERANCE or max(residual, best) < ACCEPT:
-                return z, tangent, residual
+                return _Solution(z, tangent, residual)
             best = min(best, residual)
             z = z - step
         return None
 
-    def _equations(self, z, goal):
-        """Residuals, their Jacobian, and the size of the terms each residual is a difference of."""
-        at, n = self.at, self.n
-        u, y, R = self._split(z)
-        settled = R > SETTLED
-        if settled:
-            u = at.u_limit
-        a = np.exp(y)
-        log_q = at.log_probs(at.logits(None if settled else u, a))
-        q, out = np.exp(log_q), at.out
+    def _equations(self, z: FloatArray, goal: float) -> _Equations:
+        """The equations at ``z``, in three blocks: ties, strict candidates, position."""
+        coords = self.coords
+        losing = coords.dominated
+        now = self._split(z)
+        settled = bool(now.R > SETTLED)
+        u = coords.u_limit if settled else now.u
+        a = np.exp(now.y)
+        lam = np.exp(-now.R)
         norm = self._norm(u, a)
-        ties = at.slope_u(q) + np.exp(-R) * u
-        strict = y - R - self.log_pi - log_q[out]
-        place = np.log(norm) if self.by == "radius" else R
-        f = np.concatenate([ties, strict, [place - goal]])
-        size = np.maximum(1, np.abs(log_q[out]) + abs(R))
-        terms = np.abs(at.slopes).T @ (at.pi * (q + at.p)) + np.exp(-R) * np.abs(u)
-        scale = np.concatenate([np.where(terms > 0, terms, 1.0), size, np.ones(1)])
-        J = np.zeros((len(z), len(z)))
-        along_y = at.centred(q, at.along_a() * a)
-        J[n:-1, n:-1] = np.eye(len(y)) - along_y[out]
-        J[n:-1, -1] = -1.0
+        log_q = coords.log_probs(coords.logits(None if settled else u, a))
+        q = np.exp(log_q)
+
+        # Values, and the size of the terms that each of them is a difference of.
+        tied_values = now.u - u if settled else coords.slope_u(q) + lam * u
+        strict_values = now.y - now.R - self.log_pi - log_q[losing]
+        place = np.log(norm) if self.by == "radius" else now.R
+        tied_terms = np.abs(coords.slopes).T @ (coords.pi * (q + coords.p)) + lam * np.abs(u)
+        tied_sizes = np.where(tied_terms > 0, tied_terms, 1.0)
+        strict_sizes = np.maximum(1, np.abs(log_q[losing]) + abs(now.R))
+
+        # Jacobian: its rows are the equations, its columns the unknowns u, y and R.
+        dim = self.dim
+        tied = slice(0, dim)
+        strict = slice(dim, -1)
+        jacobian = np.zeros((len(z), len(z)))
+        log_q_along_y = coords.centred(q, coords.along_a() * a)
+        jacobian[strict, strict] = np.eye(len(now.y)) - log_q_along_y[losing]
+        jacobian[strict, -1] = -1.0
         if self.by == "radius":
-            J[-1, :n], J[-1, n:-1] = u / norm**2, (at.gram @ a) * a / norm**2
+            jacobian[-1, tied] = u / norm**2
+            jacobian[-1, strict] = (coords.gram @ a) * a / norm**2
         else:
-            J[-1, -1] = 1.0
+            jacobian[-1, -1] = 1.0
         if settled:
-            f[:n] = z[:n] - u
-            J[:n, :n] = np.eye(n)
+            jacobian[tied, tied] = np.eye(dim)
         else:
-            along_u = at.centred(q, at.slopes)
-            weighted = (at.pi * q)[:, None] * at.slopes
-            J[:n, :n] = weighted.T @ along_u + np.exp(-R) * np.eye(n)
-            J[:n, n:-1] = weighted.T @ along_y
-            J[:n, -1] = -np.exp(-R) * u
-            J[n:-1, :n] = -along_u[out]
-        return f, J, scale
+            log_q_along_u = coords.centred(q, coords.slopes)
+            weighted = (coords.pi * q)[:, None] * coords.slopes
+            jacobian[tied, tied] = weighted.T @ log_q_along_u + lam * np.eye(dim)
+            jacobian[tied, strict] = weighted.T @ log_q_along_y
+            jacobian[tied, -1] = -lam * u
+            jacobian[strict, tied] = -log_q_along_u[losing]
+
+        return _Equations(
+            values=np.concatenate([tied_values, strict_values, [place - goal]]),
+            jacobian=jacobian,
+            sizes=np.concatenate([tied_sizes, strict_sizes, np.ones(1)]),
+        )

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import tiny_project
 from tiny_project import contents
 
+from ntpnb.notebook import output
 from publishing import project
 
 PROGRESS = re.compile(r"\w+: .*; running|\d+ executed, \d+ failed, \d+ s|.* left")
@@ -28,12 +30,12 @@ def complaint(root, *arguments, **options):
     """Run a command that must fail; return the one line it says beside its progress."""
     process = tiny_project.command(root, *arguments, **options)
     try:
-        output, errors = process.communicate(timeout=120)
+        printed, errors = process.communicate(timeout=300)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 1
-    assert output == ""
+    assert printed == ""
     [line] = [line for line in errors.splitlines() if not PROGRESS.fullmatch(line)]
     return line
 
@@ -206,6 +208,41 @@ def test_no_notebook_reaches_the_network(book):
     cell = next(c for c in project.read_executed("01_tiny", book)["cells"] if "outputs" in c)
     lines = "".join(cell["outputs"][0]["text"]).splitlines()
     assert lines == 9 * ["a notebook runs without the network"]
+
+
+def test_a_readers_own_settings_of_ipython_and_python_play_no_part(book, tmp_path):
+    own = "print('mine')\nmine = True\n"
+    startup = tmp_path / "ipython/profile_default/startup/00-mine.py"
+    tiny_project.write(startup, own)
+    tiny_project.write(tmp_path / "startup.py", own)
+    tiny_project.only(book, "print(sorted(name for name in dir() if not name.startswith('_')))")
+    environment = {
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "PYTHONSTARTUP": str(tmp_path / "startup.py"),
+    }
+    process = tiny_project.command(book, "run", env=environment)
+    errors = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, errors
+    [cell] = [c for c in project.read_executed("01_tiny", book)["cells"] if "outputs" in c]
+    # nor does the guard against the network leave a name behind
+    assert cell["outputs"][0]["text"] == ["['In', 'Out', 'exit', 'get_ipython', 'quit']\n"]
+
+
+def test_the_kernels_of_nbval_reach_no_network_and_no_settings_either(book):
+    shutil.copy(output.ROOT / "book/conftest.py", book / "book")
+    tiny_project.only(book, ATTEMPTS)
+    process = tiny_project.command(book, "run")
+    assert process.wait(timeout=300) == 0
+    executed = project.executed("01_tiny", book)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval"]
+    done = subprocess.run(
+        [*command, "--nbval-current-env", executed],
+        cwd=book,
+        env=os.environ | {"PYTHONPATH": str(book)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_no_notebook_starts_a_kernel_of_its_own_or_another_program():

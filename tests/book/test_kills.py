@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 import tiny_project
 from tiny_project import contents
@@ -55,7 +56,7 @@ def kill_and_build_again(root, seconds, expected):
         tiny_project.make_two(root)
     # Whatever is there after the kill is whole: no reader ever sees half a file.
     for path, content in contents(root, *KEPT).items():
-        if not path.endswith((".tmp", "manifest.json")):
+        if not path.endswith((".tmp", "manifest.json", "keys.txt")):
             assert content == expected[path]
     run(root)
     assert contents(root, *KEPT) == expected
@@ -78,6 +79,26 @@ def test_two_kills(undisturbed, tmp_path, fraction):
 def test_twenty_kills(undisturbed, tmp_path, fraction):
     expected, seconds = undisturbed
     kill_and_build_again(tmp_path / "book", 0.9 * fraction * seconds, expected)
+
+
+def test_workers_and_kernels_end_when_the_main_process_is_killed(tmp_path):
+    root = tiny_project.make(tmp_path)
+    tiny_project.only(root, "import time\nopen('started', 'w').close()\ntime.sleep(600)")
+    process = tiny_project.command(root, "run")
+    started = root / "book/nb/started"
+    deadline = time.monotonic() + 300
+    while not started.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert len(below) >= 2  # a worker and its kernel
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    _, left = psutil.wait_procs(below, timeout=60)
+    for one in left:
+        one.kill()
+    assert left == []
 
 
 def test_what_a_kill_left_half_written_is_swept_away_and_no_results_with_it(tmp_path):

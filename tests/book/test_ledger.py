@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny_project
 
-from ntpnb.notebook import claims, ledger, output
+from ntpnb.notebook import claims, comparisons, ledger, output
 from publishing import collect
 
 NEAR = {"near": 2.0, "within": 0.5}
@@ -36,14 +36,14 @@ GOOD = {
     ],
 )
 def test_comparisons(compare, inside, outside):
-    assert all(ledger.met(compare, value) for value in inside)
-    assert not any(ledger.met(compare, value) for value in outside)
+    assert all(comparisons.met(compare, value) for value in inside)
+    assert not any(comparisons.met(compare, value) for value in outside)
 
 
 @pytest.mark.parametrize("compare", [NEAR, {"at_least": 0}, {"at_most": 0}, {"between": [0, 9]}])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True, "2", {"not_finite": "inf"}])
 def test_only_finite_numbers_meet_a_numerical_comparison(compare, value):
-    assert not ledger.met(compare, value)
+    assert not comparisons.met(compare, value)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,7 @@ def listed(tmp_path):
         GOOD | {"id": "t24.fig1.yes", "expect": {"equals": True}},
     ]
     tiny_project.write(tmp_path / "book/claims/01_tiny.yml", json.dumps(entries))
+    (tmp_path / "notebooks").mkdir()
     return tmp_path
 
 
@@ -156,6 +157,15 @@ def listed(tmp_path):
 def test_check_prints_one_line_and_carries_on(listed, capsys, id, value, line):
     assert ledger.check(id, value, root=listed) is None
     assert capsys.readouterr().out == line + "\n"
+
+
+def test_outside_a_checkout_check_says_what_it_is_for(tmp_path, capsys):
+    ledger.check("t24.fig1.sum", 1.5, root=tmp_path)
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith(
+        "? t24.fig1.sum   measured 1.5; check compares this with the book's claims"
+    )
+    assert line.endswith("none was found around this package")
 
 
 @pytest.mark.parametrize("value", [np.ones(2), np.array(1.0), [1.0], None, 1j, np.complex128(1)])

@@ -20,7 +20,7 @@ import nbformat
 import pytest
 
 from ntpnb.notebook import claims, ledger, output
-from publishing import collect, execute, project, runner
+from publishing import collect, kernel, keys, manifest, project, staleness
 
 NAMES = project.names()
 
@@ -40,8 +40,8 @@ def test_there_are_notebooks():
     assert NAMES
 
 
-def test_it_is_not_stale_and_no_parameter_was_changed(notebook):
-    assert runner.stale(notebook.name) == ""
+def test_none_is_stale_and_no_figure_was_drawn_with_other_parameters():
+    assert staleness.to_run(NAMES) == {}
 
 
 def test_its_cells_are_those_of_the_text(notebook):
@@ -96,7 +96,7 @@ def test_every_figure_cell_shows_the_saved_image_with_alt_text_caption_and_data(
             [image], [name] = images, saved
             shown = base64.b64decode(image.data["image/png"])
             # Another processor may have drawn other last digits; with equal data pixels are equal.
-            if collect.read_manifest()[name]["data"] == saved_data(cell):
+            if manifest.read()[name]["data"] == saved_data(cell):
                 assert shown == (output.ROOT / f"figures/{name}.png").read_bytes()
             assert len(shown) < 300_000, "a page should load on a telephone"
             assert len(cell.metadata.mystnb.image.alt) >= 40
@@ -158,10 +158,7 @@ def flip_gradient(path):
 
 def restamp(root, name):
     """Recompute the staleness key, as if the notebook had been executed after the edit."""
-    path = project.executed(name, root)
-    read = json.loads(path.read_text(encoding="utf-8"))
-    read["metadata"]["ntpnb"]["key"] = execute.key(name, root=root)
-    path.write_text(json.dumps(read), encoding="utf-8")
+    keys.record(name, staleness.key(name, root), root)
 
 
 def nbval(root, name):
@@ -169,7 +166,7 @@ def nbval(root, name):
     report = root / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval"]
     command += ["--nbval-current-env", f"--junit-xml={report}", project.executed(name, root)]
-    environment = os.environ | {"PYTHONPATH": str(root)}
+    environment = os.environ | kernel.environment(root / "ipython") | {"PYTHONPATH": str(root)}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert report.exists(), done.stdout + done.stderr
     return int(ElementTree.parse(report).find("testsuite").get("failures")), done.returncode
@@ -182,7 +179,7 @@ def test_nbval_passes_on_an_honest_copy(copy, name):
 
 @pytest.mark.parametrize("name", FIRST)
 def test_nbval_catches_a_sign_flipped_in_the_gradient(copy, name):
-    flip_gradient(copy / "ntpnb/stack.py")
+    flip_gradient(copy / "ntpnb/training/batch.py")
     restamp(copy, name)
     failures, status = nbval(copy, name)
     assert failures > 0

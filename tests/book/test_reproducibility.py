@@ -12,7 +12,7 @@ import pytest
 from tiny_project import command, contents
 
 from ntpnb.notebook import output
-from publishing import execute, project
+from publishing import execute, kernel, project
 
 pytestmark = pytest.mark.stress
 
@@ -62,7 +62,7 @@ def test_printed_digits_survive_other_threads_and_processors(name, setting, tmp_
     if "BLAS" in setting and platform.machine() != "x86_64":
         pytest.skip("the names of processors are those of the x86 family")
     # The kernel's environment, where one thread is otherwise set.
-    monkeypatch.setattr(execute, "_THREADS", execute._THREADS | SETTINGS[setting])
+    monkeypatch.setattr(kernel, "THREADS", kernel.THREADS | SETTINGS[setting])
     root = copy_of_the_book(tmp_path / "copy")
     execute.execute(name, tmp_path / "new.ipynb", root=root)
     old, new = texts(project.executed(name)), texts(tmp_path / "new.ipynb")

@@ -10,10 +10,10 @@ import time
 
 import pytest
 import tiny_project
-from tiny_project import contents
+from tiny_project import contents, edit
 
 from ntpnb.notebook import output
-from publishing import collect, execute, project, runner
+from publishing import collect, execute, keys, manifest, project, runner, selection, staleness
 from publishing.__main__ import main
 
 
@@ -31,15 +31,9 @@ def book(template, tmp_path):
     return tmp_path / "copy"
 
 
-def edit(path, old, new):
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
-
-
 def test_an_executed_notebook_holds_nothing_that_changes_from_run_to_run(template):
     notebook = project.read_executed("01_tiny", template)
-    assert notebook["metadata"].keys() == {"kernelspec", "language_info", "ntpnb"}
+    assert notebook["metadata"].keys() == {"kernelspec", "language_info"}
     assert "version" not in notebook["metadata"]["language_info"]
     assert [cell["id"] for cell in notebook["cells"]] == [f"cell-{i:02d}" for i in range(5)]
     fields = {field for cell in notebook["cells"] for field in cell["metadata"]}
@@ -79,34 +73,15 @@ def test_executing_again_gives_the_same_bytes(book, capfd):
     assert contents(book, "book", "figures") == before
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "notebooks/01_tiny.md",
-        "book/claims/01_tiny.yml",
-        "ntpnb/__init__.py",
-        "ntpnb/notebook/figures.py",
-        "requirements.lock",
-    ],
-)
-def test_any_edit_makes_a_notebook_stale(book, path):
-    assert runner.stale("01_tiny", book) == ""
-    with (book / path).open("a") as file:
-        file.write("\n# edited\n")
-    assert "changed" in runner.stale("01_tiny", book)
-
-
-def test_a_new_source_file_makes_a_notebook_stale_and_a_cache_does_not(book):
-    tiny_project.write(book / "ntpnb/__pycache__/x.pyc", "")
-    assert runner.stale("01_tiny", book) == ""
-    tiny_project.write(book / "ntpnb/new.py", "")
-    assert "changed" in runner.stale("01_tiny", book)
+def reason(book):
+    """Say why the one notebook must run; None where it need not."""
+    return staleness.to_run(["01_tiny"], book).get("01_tiny")
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "csv"])
 def test_a_missing_figure_makes_its_notebook_stale(book, suffix):
     (book / f"figures/tiny.{suffix}").unlink()
-    assert runner.stale("01_tiny", book) == "figure tiny is missing"
+    assert reason(book) == "figure tiny is missing"
 
 
 def test_a_figure_drawn_over_makes_its_notebook_stale(book):
@@ -114,15 +89,15 @@ def test_a_figure_drawn_over_makes_its_notebook_stale(book):
     path = book / "figures/tiny.csv"
     drawn = path.read_bytes()
     edit(path, "6.0", "7.0")
-    assert runner.stale("01_tiny", book) == "figure tiny was drawn over"
+    assert reason(book) == "figure tiny was drawn over"
     assert runner.run(root=book) == []
     assert path.read_bytes() == drawn
 
 
 def test_a_figure_of_another_version_makes_its_notebook_stale(book):
-    key = collect.read_manifest(book)["tiny"]["key"]
+    key = manifest.read(book)["tiny"]["key"]
     edit(book / "figures/manifest.json", key, "0" * 64)
-    assert runner.stale("01_tiny", book) == "figure tiny was drawn by another version"
+    assert reason(book) == "figure tiny was drawn by another version"
 
 
 def test_running_for_figures_alone_keeps_the_executed_notebook(book, capfd):
@@ -134,26 +109,21 @@ def test_running_for_figures_alone_keeps_the_executed_notebook(book, capfd):
     assert "other bytes than the executed notebook, kept" in capfd.readouterr().err
     assert notebook.read_bytes() == before
     assert (book / "_build/nb/01_tiny.ipynb").read_bytes() != before
-    assert runner.stale("01_tiny", book) == ""
+    assert reason(book) is None
 
 
 def test_one_figure_is_drawn_anew_by_name_or_beginning(book):
     tiny_project.write(book / "figures/tinyother.png", "not that one")
     for typed in ("tiny", "tin-y", "tiny-x"):
         if typed == "tiny":
-            assert runner.redraw(typed, book) == ["01_tiny"]
+            assert selection.redraw(typed, book) == ["01_tiny"]
             assert [path.name for path in book.glob("figures/tiny.*")] == []
         else:
             with pytest.raises(ValueError, match=f"no figure '{typed}'; there are: tiny"):
-                runner.redraw(typed, book)
+                selection.redraw(typed, book)
     assert (book / "figures/tinyother.png").exists()
     assert runner.run(["01_tiny"], root=book) == []
     assert len(list(book.glob("figures/tiny.*"))) == 4
-
-
-def test_parameters_are_part_of_the_key(book):
-    keys = {execute.key("01_tiny", p, book) for p in (None, {"scale": 3.0}, {"scale": 4.0})}
-    assert len(keys) == 3
 
 
 def test_the_kernel_is_this_interpreter_whatever_is_installed(book, monkeypatch):
@@ -175,7 +145,8 @@ def test_a_failing_notebook_is_reported_and_the_others_are_kept(book, capfd):
     assert "01_tiny, cell [2], line 9: NameError" in report
     assert "2 executed, 1 failed" in report
     new = contents(book, "book/nb")
-    assert new.keys() == {"book/nb/01_tiny.ipynb", "book/nb/02_tiny.ipynb"}
+    added = {"book/nb/02_tiny.ipynb"}
+    assert new.keys() == old.keys() | added
     assert new["book/nb/01_tiny.ipynb"] == old["book/nb/01_tiny.ipynb"]
 
 
@@ -193,9 +164,9 @@ def test_an_interrupted_run_resumes(book):
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 130
-    assert runner.stale("01_tiny", book) == ""
+    assert reason(book) is None
     left = [path.name for path in (book / "book/nb").iterdir()]
-    assert sorted(left) == ["01_tiny.ipynb", "started"]
+    assert sorted(left) == ["01_tiny.ipynb", "keys.txt", "started"]
     (book / "book/nb/go").touch()
     again = subprocess.run(command, env=environment, cwd=book, capture_output=True, text=True)
     assert again.returncode == 0
@@ -220,8 +191,8 @@ def test_unknown_parameters_and_notebooks_are_refused(book):
     with pytest.raises(ValueError, match=r"no parameter 'size'; it has: \['scale', 'seed'\]"):
         execute.execute("01_tiny", book / "x.ipynb", {"size": 3}, book)
     with pytest.raises(ValueError, match=r"no notebook '07'; there are: 01_tiny"):
-        runner.select(["07"], book)
-    assert runner.select(["notebooks/01_tiny.md", "01"], book) == ["01_tiny"]
+        selection.select(["07"], book)
+    assert selection.select(["notebooks/01_tiny.md", "01"], book) == ["01_tiny"]
 
 
 def test_collect_closes_the_ledger_of_an_executed_book(book):
@@ -245,12 +216,57 @@ def test_the_command_line_explains_what_it_cannot_do(arguments, message, capsys)
 def test_the_command_line_says_what_is_stale(book):
     command = [sys.executable, "-m", "publishing"]
     environment = os.environ | {"PYTHONPATH": str(book)}
-    options = {"env": environment, "cwd": book / "book", "capture_output": True, "text": True}
-    assert subprocess.run([*command, "stale"], **options).stdout == "01_tiny: up to date\n"
+
+    def call(*arguments):
+        options = {"env": environment, "cwd": book / "book", "capture_output": True, "text": True}
+        done = subprocess.run([*command, *arguments], **options)
+        return done.returncode, done.stdout, done.stderr
+
+    assert call("stale", "--check") == (0, "", "")
+    shutil.rmtree(book / "figures")  # as in a fresh clone, where the committed file is current
+    assert call("stale", "--check") == (0, "", "")
     edit(book / "book/claims/01_tiny.yml", "within: 1e-9", "within: 1e-8")
-    assert "claims" in subprocess.run([*command, "stale"], **options).stdout
-    assert subprocess.run([*command, "collect"], **options).stdout == "1 claims\n"
+    assert call("stale") == (0, "01_tiny\n", "")
+    assert "01_tiny: its text, its claims" in call("stale", "--why")[1]
+    status, listed, message = call("stale", "--check")
+    assert (status, listed) == (1, "01_tiny\n")
+    assert message == (
+        "1 executed notebooks in book/nb are not what the sources give; "
+        "run `make book` and commit book/nb\n"
+    )
+    assert call("collect") == (0, "1 claims\n", "")
     edit(book / "book/claims/01_tiny.yml", "near: 12.0", "near: 13.0")
-    failed = subprocess.run([*command, "collect"], **options)
-    assert failed.returncode == 1
-    assert failed.stderr == "t24.fig1.sum: expected 13.0 ± 1e-08, measured 12.0\n"
+    failed = "t24.fig1.sum: expected 13.0 ± 1e-08, measured 12.0\n"
+    assert call("collect") == (1, "", failed)
+
+
+def test_a_key_is_recorded_for_what_was_executed(book):
+    assert keys.recorded(book) == {"01_tiny": staleness.key("01_tiny", book)}
+
+
+def test_sources_that_change_while_a_notebook_runs_are_noticed(book, capfd):
+    before = contents(book, "book/nb")
+    text = book / "notebooks/01_tiny.md"
+    change = f"open({str(book / 'requirements.lock')!r}, 'a').write('# another')\ntotal = "
+    edit(text, "total = ", change)
+    assert runner.run(root=book) == ["01_tiny"]
+    assert "01_tiny: its sources changed while it ran; run it again" in capfd.readouterr().err
+    assert contents(book, "book/nb") == before
+    assert staleness.outdated(["01_tiny"], book).keys() == {"01_tiny"}
+
+
+def test_a_notebook_that_is_replaced_has_no_key_in_between(book, monkeypatch):
+    # A kill between the two writes must not leave the new file under the old key.
+    write = output.write
+
+    def disk_that_holds_no_notebook(path, content):
+        if path.suffix == ".ipynb":
+            raise OSError("full")
+        write(path, content)
+
+    edit(book / "notebooks/01_tiny.md", "Four numbers", "Several numbers")
+    monkeypatch.setattr(output, "write", disk_that_holds_no_notebook)
+    with pytest.raises(OSError, match="full"):
+        runner._execute_for_the_book("01_tiny", book)
+    edit(book / "notebooks/01_tiny.md", "Several numbers", "Four numbers")
+    assert staleness.outdated(["01_tiny"], book).keys() == {"01_tiny"}

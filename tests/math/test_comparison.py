@@ -27,9 +27,7 @@ def theory(seed=1):
 
 def trace_of(data, matrices):
     run = descend(data, GD(1.0), len(matrices) - 1, record=range(len(matrices)))
-    return ntpnb.training.descent.Trace(
-        run.steps, np.array(matrices), run.loss, run.excess, run.norm
-    )
+    return ntpnb.Trace(run.steps, np.array(matrices), run.loss, run.excess, run.norm)
 
 
 @pytest.mark.parametrize("tilt", [1e-15, 1e-12, 1e-9, 1e-6, 1e-3, 0.1, 1.0])

@@ -107,7 +107,7 @@ def test_from_attention_s_law_is_attention():
         weight /= weight.sum()
         expected = [sum(weight[i] for i, token in enumerate(x) if token == v) for v in range(5)]
         # scores of size ten: the exponential turns their rounding into 1e-15 relative
-        np.testing.assert_allclose(reference.law(W, data, 0), expected, atol=1e-14)
+        np.testing.assert_allclose(reference.model_probs(W, data, 0), expected, atol=1e-14)
 
 
 @pytest.mark.parametrize(

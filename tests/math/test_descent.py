@@ -47,11 +47,12 @@ def plain_adam(data, W, step, steps, beta1=0.9, beta2=0.999):
     m, v = np.zeros(W.shape), np.zeros(W.shape)
     for t in range(1, steps + 1):
         g = reference.gradient(W, data)
-        for at in np.ndindex(W.shape):
-            m[at] = beta1 * m[at] + (1 - beta1) * g[at]
-            v[at] = beta2 * v[at] + (1 - beta2) * g[at] ** 2
-            m_hat, v_hat = m[at] / (1 - beta1**t), v[at] / (1 - beta2**t)
-            W[at] -= step * m_hat / (v_hat**0.5 + 1e-8)
+        for entry in np.ndindex(W.shape):
+            m[entry] = beta1 * m[entry] + (1 - beta1) * g[entry]
+            v[entry] = beta2 * v[entry] + (1 - beta2) * g[entry] ** 2
+            m_hat = m[entry] / (1 - beta1**t)
+            v_hat = v[entry] / (1 - beta2**t)
+            W[entry] -= step * m_hat / (v_hat**0.5 + 1e-8)
     return W
 
 
@@ -113,20 +114,17 @@ def test_sgd_matches_a_textbook_loop(over):
             else:
                 target = counts.reshape(joint.shape)[:, j]
                 weight = target.sum()
-            gradient += np.outer(weight * np.array(reference.law(W, data, j)) - target, h)
+            gradient += np.outer(weight * np.array(reference.model_probs(W, data, j)) - target, h)
         W = W - 0.3 * gradient
 
 
 def test_sgd_is_unbiased_and_repeats():
     data = t24(4, V=4, m=5, d=3)
     for over in ("contexts", "sequences"):
-        problem = ProblemBatch([data])
-        draws = SGD(step=1.0, batch_size=3, seed=5, over=over)._draws(
-            0, problem.pi[0], problem.P[0]
-        )
-        pi, target = (
-            np.mean(x, axis=0) for x in zip(*[next(draws) for _ in range(20_000)], strict=True)
-        )
+        stream = SGD(step=1.0, batch_size=3, seed=5, over=over).samples(ProblemBatch([data]), 0)
+        samples = [next(stream) for _ in range(20_000)]
+        pi = np.mean([sample.contexts for sample in samples], axis=0)
+        target = np.mean([sample.target for sample in samples], axis=0)
         # sixty thousand draws: five standard deviations of a frequency are below 0.011
         assert np.abs(pi[0] - data.context_probs).max() <= 0.011
         assert np.abs(target.T - data.context_probs[:, None] * data.target_probs).max() <= 0.011
@@ -193,15 +191,15 @@ def test_a_trace_describes_its_matrices():
 @pytest.mark.parametrize("steps", [0, 1, 5, 1000, 10_000])
 def test_the_default_grid_is_logarithmic_with_both_ends(steps):
     data = NextTokenData([[1.0]], [[1.0, 0.0]])
-    at = descend(data, GD(0.1), steps).steps
-    assert at[0] == 0
-    assert at[-1] == steps
-    assert (np.diff(at) > 0).all()
-    assert len(at) <= 200
-    assert at.tolist()[:5] == list(range(min(steps + 1, 5)))
+    grid = descend(data, GD(0.1), steps).steps
+    assert grid[0] == 0
+    assert grid[-1] == steps
+    assert (np.diff(grid) > 0).all()
+    assert len(grid) <= 200
+    assert grid.tolist()[:5] == list(range(min(steps + 1, 5)))
     if steps == 10_000:
-        assert len(at) > 150
-        gaps = np.diff(np.log(at[at > 100]))
+        assert len(grid) > 150
+        gaps = np.diff(np.log(grid[grid > 100]))
         assert gaps.max() <= 1.5 * gaps.min()  # whole numbers cannot be evenly spaced in log
 
 

@@ -10,7 +10,7 @@ from problems import any_problem, changed, doubled, l24, regimes, renamed, rotat
 from scipy.optimize import minimize
 
 import ntpnb
-from ntpnb.tied import finite
+from ntpnb.tied import finite, subspace
 from ntpnb.tied.finite import finite_part, restrict
 
 
@@ -229,9 +229,26 @@ def test_data_of_another_type_are_named(function):
 
 def test_an_order_at_hand_is_used(monkeypatch):
     data = l24(1, cyclic=True)
-    order, expected = ntpnb.token_priority(data), restrict(data).candidates
-    monkeypatch.setattr(finite, "token_priority", None)
-    np.testing.assert_array_equal(restrict(data, order).candidates, expected)
+    order = ntpnb.token_priority(data)
+    candidates = restrict(data).candidates
+    W = finite_part(data).W
+    for module in (finite, subspace):
+        monkeypatch.setattr(module, "token_priority", None)  # calling it would fail
+    np.testing.assert_array_equal(restrict(data, order).candidates, candidates)
+    np.testing.assert_array_equal(finite_part(data, order=order).W, W)
+
+
+def test_the_order_is_found_once(monkeypatch):
+    calls = []
+
+    def counted(data):
+        calls.append(data)
+        return ntpnb.token_priority(data)
+
+    for module in (finite, subspace):
+        monkeypatch.setattr(module, "token_priority", counted)
+    finite_part(l24(1, cyclic=True))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("share", 10.0 ** -np.arange(10, 170, 5))

@@ -7,7 +7,9 @@ half its probability changes nothing.
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -17,8 +19,11 @@ from jupyter_server import PEAK_UNIT
 
 import ntpnb
 from ntpnb import GD, NextTokenData, NotSeparableError, attention, datasets
+from ntpnb.training import flow as flow_module
 
-RADII, LOG_TIMES, LOG_MULTIPLIERS = [0.5, 5.0, 100.0], [0.0, 5.0, 50.0, 1000.0], [2.0, -5.0, -80.0]
+RADII = [0.5, 5.0, 100.0]
+LOG_TIMES = [0.0, 5.0, 50.0, 1000.0]
+LOG_MULTIPLIERS = [2.0, -5.0, -80.0]
 SMALL = {
     "T24": problems.t24(0),
     "T24, wide supports": problems.t24(3, V=4, m=4, d=4, size=(2, 4)),
@@ -37,11 +42,6 @@ SMALL = {
 each = pytest.mark.parametrize("data", SMALL.values(), ids=list(SMALL))
 
 
-@cache
-def usual(data):
-    return answers(data)
-
-
 def answers(data, c=1.0):
     """What the package says of data whose embeddings were multiplied by ``c``, in units of W."""
     L = data.smoothness
@@ -50,7 +50,6 @@ def answers(data, c=1.0):
     run = ntpnb.descend(data, GD(0.5 / L), 50)
     path = ntpnb.regularization_path(data, np.array(RADII) * svm.norm)
     ridge = ntpnb.ridge_path(data, np.array(LOG_MULTIPLIERS) + 2 * np.log(c))
-    flow = ntpnb.gradient_flow(data, np.array(LOG_TIMES) - np.log(L))
     assert ntpnb.is_separable(data)
     assert finite.compatible in (True, False)
     return {
@@ -69,67 +68,122 @@ def answers(data, c=1.0):
         "path's log λ": path.log_multiplier - 2 * np.log(c),
         "path's excess": path.excess,
         "ridge": ridge.W * c,
-        "flow": flow.W * c,
-        "flow's excess": flow.excess,
-        "flow's angle": flow.compare(finite, svm).angle,
     }
 
 
-def agree(found, wanted, *, turn=lambda W: W, within=1e-6, but=()):
-    matrices = ["gradient", "project", "finite_part", "max_margin", "descend"]
-    matrices += ["path", "ridge", "flow"]
-    for name in set(wanted) - set(but):
-        a, b = found[name], wanted[name]
-        b = turn(b) if name in matrices else b
-        # the integrator's tolerance is 1e-8 a step; everything else is exact to rounding times
-        # the condition of these small problems
-        size = np.abs(b).max() if name in matrices else np.abs(b)
-        assert (np.abs(a - b) <= within * size + 1e-12).all(), f"{name}: {a} instead of {b}"
+def flow_answers(data, c=1.0):
+    """The flow of data whose embeddings were multiplied by ``c``, in units of W."""
+    flow = ntpnb.gradient_flow(data, np.array(LOG_TIMES) - np.log(data.smoothness))
+    return {
+        "flow": flow.W * c,
+        "flow's excess": flow.excess,
+        "flow's angle": flow.compare(ntpnb.finite_part(data), ntpnb.max_margin(data)).angle,
+    }
 
 
-@each
-@pytest.mark.parametrize("c", [1e-6, 1e6])
-def test_scale_of_contexts(data, c):
-    H = data.context_embeddings
-    scaled = problems.changed(data, context_embeddings=c * H)
-    agree(answers(scaled, c), usual(data))
+@cache
+def unchanged(ask, data):
+    return ask(data)
 
 
-@pytest.mark.parametrize("c", [1e-6, 1e6])
-def test_scale_of_tokens(c):
-    data = SMALL["attention, cyclic"]
-    scaled = problems.changed(data, token_embeddings=c * data.token_embeddings)
-    agree(answers(scaled, c), usual(data))
+@dataclass(frozen=True)
+class Change:
+    """The same problem in other words, and what becomes of a matrix ``W`` of the old one."""
+
+    of_data: Callable[[NextTokenData], NextTokenData]
+    of_matrix: Callable | None = None  # (W, data) → W; None: it stays
+    scale: float = 1.0  # of all lengths
 
 
-@each
-def test_rotation(data):
+def lengthened(data, c):
+    return problems.changed(data, context_embeddings=c * data.context_embeddings)
+
+
+def a_rotation(data):
     q = data.shape[1]
-    Q = np.linalg.qr(np.random.default_rng(7).standard_normal((q, q)))[0]
-    turned = problems.rotated(data, Q)
-    wanted = usual(data)
-    but = ["cross_entropy", "excess_loss", "gradient", "project"]  # at another W
-    agree(answers(turned), wanted, turn=lambda W: W @ Q, but=but)
-    W = np.random.default_rng(5).standard_normal(data.shape)
-    assert ntpnb.excess_loss(W @ Q, turned) == pytest.approx(ntpnb.excess_loss(W, data), rel=1e-12)
+    return np.linalg.qr(np.random.default_rng(7).standard_normal((q, q)))[0]
 
 
-@each
-def test_names_of_tokens(data):
-    order = np.random.default_rng(8).permutation(data.vocab_size)
-    rows = order if data.token_embeddings is None else slice(None)
-    but = ["cross_entropy", "excess_loss", "gradient", "project"]
-    agree(
-        answers(problems.renamed(data, order)), usual(data), turn=lambda W: W[..., rows, :], but=but
+def a_permutation(data):
+    return np.random.default_rng(8).permutation(data.vocab_size)
+
+
+def permuted_rows(W, data):
+    return W[..., a_permutation(data), :] if data.token_embeddings is None else W
+
+
+CHANGES = {
+    "short contexts": Change(lambda data: lengthened(data, 1e-6), scale=1e-6),
+    "long contexts": Change(lambda data: lengthened(data, 1e6), scale=1e6),
+    "rotation": Change(
+        lambda data: problems.rotated(data, a_rotation(data)),
+        of_matrix=lambda W, data: W @ a_rotation(data),
+    ),
+    "names of tokens": Change(
+        lambda data: problems.renamed(data, a_permutation(data)), of_matrix=permuted_rows
+    ),
+    "order of contexts": Change(
+        lambda data: problems.rearranged(data, np.arange(len(data.context_probs))[::-1])
+    ),
+    "copies of contexts": Change(problems.doubled),
+}
+MATRICES = {"gradient", "project", "finite_part", "max_margin", "descend", "path", "ridge", "flow"}
+AT_A_FIXED_MATRIX = {"cross_entropy", "excess_loss", "gradient", "project"}
+
+
+def require_same_answers(ask, data, change):
+    found = ask(change.of_data(data), change.scale)
+    for name, before in unchanged(ask, data).items():
+        wanted = before
+        if change.of_matrix is not None and name in AT_A_FIXED_MATRIX:
+            continue  # the changed data would have to be asked at the changed matrix
+        if change.of_matrix is not None and name in MATRICES:
+            wanted = change.of_matrix(before, data)
+        require_close(name, found[name], wanted)
+
+
+def require_close(name, found, wanted):
+    # the integrator's tolerance is 1e-8 a step; everything else is exact to rounding times
+    # the condition of these small problems
+    size = np.abs(wanted).max() if name in MATRICES else np.abs(wanted)
+    assert (np.abs(found - wanted) <= 1e-6 * size + 1e-12).all(), (
+        f"{name}: {found} instead of {wanted}"
     )
 
 
 @each
-def test_order_and_copies_of_contexts(data):
-    wanted = usual(data)
-    m = len(data.context_probs)
-    agree(answers(problems.rearranged(data, np.arange(m)[::-1])), wanted)
-    agree(answers(problems.doubled(data)), wanted)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_the_same_problem_in_other_words_has_the_same_answers(data, change):
+    require_same_answers(answers, data, change)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_the_same_problem_in_other_words_has_the_same_flow(change):
+    require_same_answers(flow_answers, SMALL["S = V on some contexts"], change)
+
+
+@pytest.mark.slow
+@each
+def test_every_problem_in_other_words_has_the_same_flow(data):
+    for change in CHANGES.values():
+        require_same_answers(flow_answers, data, change)
+
+
+@pytest.mark.parametrize("ask", [answers, flow_answers])
+@pytest.mark.parametrize("c", [1e-6, 1e6])
+def test_scale_of_tokens(c, ask):
+    change = Change(
+        lambda data: problems.changed(data, token_embeddings=c * data.token_embeddings), scale=c
+    )
+    require_same_answers(ask, SMALL["attention, cyclic"], change)
+
+
+@each
+def test_the_loss_of_a_turned_matrix(data):
+    W = np.random.default_rng(5).standard_normal(data.shape)
+    Q = a_rotation(data)
+    turned = problems.rotated(data, Q)
+    assert ntpnb.excess_loss(W @ Q, turned) == pytest.approx(ntpnb.excess_loss(W, data), rel=1e-12)
 
 
 @pytest.mark.parametrize("angle", [1e-4, 1e-6, 1e-8])
@@ -347,6 +401,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_ten_thousand_tokens_with_small_supports():
     command = [sys.executable, "-W", "error", "-c", LARGE]
     printed = subprocess.run(
@@ -357,7 +412,8 @@ def test_ten_thousand_tokens_with_small_supports():
     assert float(printed) / PEAK_UNIT < 146
 
 
-def test_a_flow_that_rounding_stops_ends_with_an_error():
+def test_a_flow_that_rounding_stops_ends_with_an_error(monkeypatch):
+    monkeypatch.setattr(flow_module, "EVALUATIONS", 5000)  # ten times what an ordinary flow takes
     data = problems.l24(28, n=12, norms=6, cyclic=True)
     with pytest.raises(ntpnb.ConvergenceError, match=r"came to log t = .* and no further"):
         ntpnb.gradient_flow(data, [0.0, 1e4])

@@ -10,10 +10,16 @@ from problems import l24, regimes, t24
 from scipy.optimize import minimize
 
 import ntpnb
-from ntpnb import GD, NextTokenData, NotSeparableError, descend
+from ntpnb import (
+    GD,
+    NextTokenData,
+    NotSeparableError,
+    descend,
+    next_order_term,
+    regularization_path,
+    ridge_path,
+)
 from ntpnb.datasets import attention_trials, overparameterized, toy
-from ntpnb.training.flow import next_order_term
-from ntpnb.training.path import regularization_path, ridge_path
 
 FREE_OF_TIES = ["one-hot next tokens", "attention, acyclic"]
 COMPATIBLE = ["d > m", "d = m", "one context", "two tokens", "token embeddings, p > V"]

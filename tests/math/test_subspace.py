@@ -297,12 +297,12 @@ def test_factors_are_kept_within_their_limit(monkeypatch):
     data = t24(2, V=6, m=9, d=4, size=(2, 4))
     W = np.random.default_rng(5).standard_normal(data.shape)
     whole = ntpnb.equal_subspace(data)
-    assert whole._factor(0) is whole._factor(0)
-    limit = sum(U.size + Vt.size for U, _, Vt in whole._factors.values()) // 2
+    assert whole._row_svd(0) is whole._row_svd(0)
+    limit = sum(svd.U.size + svd.Vt.size for svd in whole._cached_svds.values()) // 2
     monkeypatch.setattr(subspace, "CACHE_LIMIT", limit)
     part = ntpnb.equal_subspace(data)
     np.testing.assert_array_equal(part.project(W), whole.project(W))
-    kept = [U.size + Vt.size for U, _, Vt in part._factors.values()]
+    kept = [svd.U.size + svd.Vt.size for svd in part._cached_svds.values()]
     assert 0 < len(kept) < 6
     assert sum(kept[:-1]) <= limit
 

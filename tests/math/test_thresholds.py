@@ -1,5 +1,7 @@
 """Threshold formulas against simulation and closed forms; the search against a full scan."""
 
+import sys
+
 import numpy as np
 import pytest
 from joblib import parallel_config
@@ -94,7 +96,12 @@ def test_search_finds_every_first_from_every_start(top):
 
 def test_search_is_short_from_a_good_start():
     asked = []
-    thresholds.first_true(lambda d: asked.append(d) or d >= 1003, 10**4, 1000, 4)
+
+    def holds(d):
+        asked.append(d)
+        return d >= 1003
+
+    thresholds.first_true(holds, top=10**4, guess=1000, step=4)
     assert len(asked) <= 5
 
 
@@ -105,20 +112,23 @@ def test_undecided_dimensions_widen_the_bracket_only():
         return d >= 12
 
     for guess in (1, 11, 12, 30):
-        assert thresholds.first_true(holds, 20, guess, 2) == (10, 13)
+        assert thresholds.first_true(holds, top=20, guess=guess, step=2) == (10, 13)
 
 
-def scan(data, holds):
-    H, P = data.context_embeddings, data.target_probs
-    return [holds(ntpnb.NextTokenData(H[:, :d], P)) for d in range(1, H.shape[1] + 1)]
+def verdicts_in_every_dimension(data, holds):
+    H = data.context_embeddings
+    return [
+        holds(ntpnb.NextTokenData(H[:, :d], data.target_probs)) for d in range(1, H.shape[1] + 1)
+    ]
 
 
 @pytest.mark.parametrize("sizes", [1, 3, {1: 0.5, 2: 0.5}])
 @pytest.mark.parametrize("holds", [ntpnb.is_separable, thresholds.independent_equations])
 def test_first_dimension_is_that_of_a_full_scan_and_verdicts_are_monotone(sizes, holds):
     for seed in range(8):
-        data = thresholds.random_data(np.random.default_rng(seed), 4, sizes, 14)
-        verdicts = scan(data, holds)
+        rng = np.random.default_rng(seed)
+        data = thresholds.random_data(rng, vocab_size=4, support_size=sizes, num_contexts=10)
+        verdicts = verdicts_in_every_dimension(data, holds)
         assert verdicts == sorted(verdicts)
         first = verdicts.index(True) + 1
         assert thresholds.first_dimension(data, holds) == (first - 1, first)
@@ -126,21 +136,33 @@ def test_first_dimension_is_that_of_a_full_scan_and_verdicts_are_monotone(sizes,
 
 def test_independent_equations_are_compatibility_of_random_laws():
     for seed in range(24):
-        data = thresholds.random_data(np.random.default_rng(seed), 4, {2: 0.5, 3: 0.5}, 12)
-        compatible = scan(data, lambda part: ntpnb.finite_part(part).compatible)
-        assert scan(data, thresholds.independent_equations) == compatible
+        data = thresholds.random_data(
+            np.random.default_rng(seed),
+            vocab_size=4,
+            support_size={2: 0.5, 3: 0.5},
+            num_contexts=7,
+        )
+        compatible = verdicts_in_every_dimension(
+            data, lambda part: ntpnb.finite_part(part).compatible
+        )
+        independent = verdicts_in_every_dimension(data, thresholds.independent_equations)
+        assert independent == compatible
 
 
 def test_cover_law_of_two_tokens():
     """One-hot labels of two tokens: P(D <= d) is binomial, for every finite number of contexts."""
-    (brackets,) = thresholds.sweep([(2, 1, 16)], 200, seed=3)
+    num_contexts = 8
+    num_draws = 200
+    (brackets,) = thresholds.sweep([(2, 1, num_contexts)], num_draws, seed=3)
     first = brackets[:, 1]
-    mean_error = 4 * np.sqrt(15 / 4 / 200)
-    assert abs(first.mean() - (1 + 15 / 2)) < mean_error
-    assert 0.8 < first.std() / np.sqrt(15 / 4) < 1.2  # four standard errors of 200 draws
+    variance = (num_contexts - 1) / 4
+    mean_error = 4 * np.sqrt(variance / num_draws)
+    assert abs(first.mean() - (1 + (num_contexts - 1) / 2)) < mean_error
+    assert 0.8 < first.std() / np.sqrt(variance) < 1.2  # four standard errors of 200 draws
 
 
-CELLS, TRIALS = [(3, 1, 12), (4, {1: 0.5, 3: 0.5}, 16)], (5, 3)
+CELLS = [(3, 1, 12), (4, {1: 0.5, 3: 0.5}, 16)]
+TRIALS = (5, 3)
 
 
 def test_sweep_does_not_depend_on_the_number_of_jobs():
@@ -153,6 +175,17 @@ def test_sweep_does_not_depend_on_the_number_of_jobs():
         assert tuple(a[0]) == thresholds.first_dimension(thresholds.random_data(rng, *CELLS[i]))
 
 
+@pytest.mark.parametrize("missing", ["joblib", "tqdm"])
+def test_sweep_names_the_extra_it_needs(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)  # so an import of it fails
+    message = (
+        r"^thresholds.sweep needs joblib and tqdm; install them with pip install 'ntpnb\[sweep\]'$"
+    )
+    with pytest.raises(ImportError, match=message):
+        thresholds.sweep(CELLS, TRIALS)
+
+
+@pytest.mark.slow
 def test_sweep_runs_on_a_dask_cluster():
     reason = "Dask is not installed; pip install 'ntpnb[cluster]' brings it"
     distributed = pytest.importorskip("distributed", reason=reason)

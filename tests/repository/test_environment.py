@@ -18,7 +18,7 @@ import yaml
 from jupyter_server import Failed, Lab
 
 from ntpnb.notebook import output
-from publishing import collect, project
+from publishing import manifest, project
 
 ROOT, NAMES = output.ROOT, project.names()
 
@@ -169,7 +169,7 @@ def test_a_clean_environment_opens_and_executes_every_notebook(clean, tmp_path):
             assert_opens(lab, name)
         results = {name: assert_runs(lab, name) for name in NAMES}
     saved = {path.stem for path in (root / "figures").glob("*.png")}
-    assert saved == {row["figure"] for row in collect.figures()}
+    assert saved == {row["figure"] for row in manifest.figures()}
     for name, result in results.items():
         print(f"{name}: {result['seconds']:.1f} s, {result['mib']:.0f} MiB")
         assert result["mib"] < 1024, "Binder promises no more"

@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from ntpnb.notebook import output
-from publishing import project
+from publishing import keys, project, staleness
 
 NOTEBOOK = """---
 jupytext:
@@ -82,19 +83,26 @@ t24:
 """
 
 
-def write(path, text):
+def write(path: Path, text: str) -> None:
+    """Write a file, making the folders on the way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
-def make(root):
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace a text that must be there."""
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def make(root: Path) -> Path:
     """Write the tiny project: one notebook, 01_tiny, not yet executed."""
     root = Path(root)
-    package = root / "ntpnb"
     ignore = shutil.ignore_patterns("__pycache__")
     for folder in ("ntpnb/notebook", "publishing"):
         shutil.copytree(output.ROOT / folder, root / folder, ignore=ignore)
-    write(package / "__init__.py", "")
+    write(root / "ntpnb/__init__.py", "")
     write(root / "notebooks/01_tiny.md", NOTEBOOK)
     write(root / "book/claims/01_tiny.yml", CLAIMS)
     write(root / "book/statements.yml", STATEMENTS)
@@ -103,7 +111,7 @@ def make(root):
     return root
 
 
-def make_two(root):
+def make_two(root: Path) -> Path:
     """Write a book of two notebooks that differ in names and numbers."""
     root = make(root)
     second = NOTEBOOK.replace("scale = 2.0", "scale = 3.0").replace('"tiny"', '"other"')
@@ -113,14 +121,14 @@ def make_two(root):
     return root
 
 
-def only(root, code):
+def only(root: Path, code: str) -> None:
     """Replace the notebooks by one, 01_tiny, of a single cell."""
     header, *_ = NOTEBOOK.partition("```")
     shutil.rmtree(root / "notebooks")
     write(root / "notebooks/01_tiny.md", f"{header}```{{code-cell}} ipython3\n{code}\n```\n")
 
 
-def command(root, *arguments, **options):
+def command(root: Path, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
     """Start ``python -m publishing`` in a project, in a process group of its own."""
     environment = os.environ | {"PYTHONPATH": str(root)} | options.pop("env", {})
     return subprocess.Popen(
@@ -135,14 +143,19 @@ def command(root, *arguments, **options):
     )
 
 
-def contents(root, *places):
+def contents(root: Path, *places: str) -> dict[str, bytes]:
     """Bytes of every file under the given places."""
     paths = [p for place in places for p in sorted((root / place).rglob("*")) if p.is_file()]
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
-def pretend(root, name, records):
-    """Write an executed notebook by hand, with the records that its outputs would have kept."""
+def pretend(root: Path, name: str, records: list[dict[str, Any]]) -> None:
+    """Write an executed notebook by hand, with the records that its outputs would have kept.
+
+    Its key is recorded as if it came from the sources as they are.
+    """
     outputs = [{"output_type": "display_data", "metadata": {"ntpnb": record}} for record in records]
     notebook = {"metadata": {}, "cells": [{"cell_type": "code", "outputs": outputs}]}
     write(project.executed(name, root), json.dumps(notebook))
+    if project.source(name, root).exists():
+        keys.record(name, staleness.key(name, root), root)

@@ -1,0 +1,78 @@
+"""The primal-dual active set method: a few exact Newton steps, where its guesses settle."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.margin.iterate import Iterate
+from ntpnb.margin.normal_form import PROX, KKTSolver, MarginProgram
+
+
+def active_set(
+    program: MarginProgram,
+    dual: FloatArray | None = None,
+    tight: BoolArray | None = None,
+    *,
+    patience: int = 3,
+) -> Iterator[Iterate]:
+    """Guess the tight constraints, solve their equations, exchange all that are wrong.
+
+    The equations have a proximal term, which makes them definite. Once no guess is wrong, its
+    centre moves to the solution; this also refines the solution to the last digit.
+
+    Parameters
+    ----------
+    program : MarginProgram
+    dual : ndarray, optional
+        Where to begin, and the first centre. Default: zero.
+    tight : ndarray of bool, optional
+        The first guess; all tied entries are in it. Default: every constraint is tight.
+    patience : int
+        So many rounds in a row may make no progress, that is, have no fewer wrong guesses than any
+        before, or with none wrong move the centre no less.
+    """
+    if dual is None:
+        dual = np.zeros(program.rhs.shape)
+    if tight is None:
+        tight = program.domain
+    centre = dual
+    common = program.zero_common()
+    solver: KKTSolver | None = None
+    fewest_wrong = program.rhs.size + 1
+    smallest_move = np.inf
+    rounds_stalled = 0
+    new_guess = False
+
+    while rounds_stalled < patience:
+        if solver is None or new_guess:
+            solver = program.kkt_solver(tight, PROX, solver)
+            dual = np.where(tight, dual, 0.0)
+        residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
+        newton = solver(residual, -program.column_sums(dual))
+        dual = dual + newton.step
+        common = common + newton.common
+
+        slack = program.slack(program.weights(dual), common)
+        noise = 1e-14 * max(1.0, np.abs(dual).max())
+        wrong_sign = tight & (dual > noise)
+        violated = ~tight & (slack + PROX * centre < -noise)
+        wrong = program.ordered & (wrong_sign | violated)
+        num_wrong = int(np.count_nonzero(wrong))
+        move = float(np.abs(dual - centre).max())
+        if num_wrong:
+            yield Iterate(dual, common, direction=None)
+        else:
+            yield Iterate(dual, common, direction=dual - centre, settled=True)
+
+        if num_wrong:
+            progress = num_wrong < fewest_wrong
+            fewest_wrong = min(fewest_wrong, num_wrong)
+            tight = tight ^ wrong
+        else:
+            progress = bool(fewest_wrong > 0 or move < smallest_move / 2)
+            fewest_wrong = 0
+            smallest_move = min(smallest_move, move)
+            centre = dual
+        new_guess = num_wrong > 0
+        rounds_stalled = 0 if progress else rounds_stalled + 1

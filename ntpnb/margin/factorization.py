@@ -1,0 +1,21 @@
+"""Cholesky factors in the form that LAPACK's triangular routines take."""
+
+import numpy as np
+
+from ntpnb.array_types import FloatArray
+
+
+def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:
+    """Upper triangular ``R`` with ``Rᵀ R = matrix + diagonal``, from the lower triangle alone.
+
+    ``diagonal`` is added in place. Transposed, numpy's row-major lower factor is LAPACK's
+    column-major upper one, without a copy.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The sum is not positive definite in floating point.
+    """
+    matrix.flat[:: len(matrix) + 1] += diagonal
+    lower = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+    return lower.T

@@ -1,0 +1,105 @@
+"""Proofs that a dataset is separable, or that it is not, from a method's iterates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ntpnb.array_types import FloatArray
+from ntpnb.margin.iterate import Iterate
+from ntpnb.margin.normal_form import MarginProgram
+
+TIES_MET = 1e-9
+"""Score differences on ties, relative to the norm of ``W``, that count as rounding."""
+
+CLEAR_MARGIN = 1e-6
+"""Margin, relative to the norm of ``W``, that no rounding of the ties can pretend."""
+
+PROMISING = 1e-4
+"""Relative size of what a certificate leaves over, below which refining it is worthwhile."""
+
+VANISHES = 1e-12
+"""Relative size of what a certificate leaves over when it is one."""
+
+
+def separates(program: MarginProgram, iterate: Iterate) -> bool:
+    """Whether an iterate's ``W``, moved until all ties are met, has a clearly positive margin.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The system of the ties has no factor in floating point.
+    """
+    dual = iterate.dual
+    common = iterate.common
+    if program.tied.any():
+        slack = program.slack(program.weights(dual), common)
+        newton = program.ties_solver(np.where(program.tied, slack, 0.0), program.zero_common())
+        dual = dual + newton.step
+        common = common + newton.common
+    W = program.weights(dual)
+    size = np.linalg.norm(W)
+    margins = program.slack(W, common) + program.rhs
+    ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= TIES_MET * size
+    clear = margins[program.ordered].min() >= CLEAR_MARGIN * size
+    nonzero = size > 1e-6  # a margin of one needs a norm of at least one
+    return bool(ties_met and nonzero and clear)
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """Proof that no ``W`` separates: multipliers whose ``W`` vanishes (Farkas' lemma).
+
+    Attributes
+    ----------
+    dual : ndarray
+        Nonpositive on ordered entries and not zero there, with vanishing column sums.
+    residual : float
+        ``‖W‖`` and the norm of the column sums, over the sum of the ordered multipliers.
+    """
+
+    dual: FloatArray
+    residual: float
+
+
+def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certificate | None:
+    """Refine a direction in which a dual grows to a certificate, or return None.
+
+    Newton steps towards ``weights(dual) = 0`` in a metric that keeps small multipliers positive.
+    Multipliers no larger than the error of ``direction`` itself are dropped.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The system of the multipliers has no factor in floating point.
+    """
+    ordered = program.ordered
+    lam = np.where(ordered, np.maximum(-direction, 0.0), 0.0)
+    error = np.linalg.norm(program.weights(direction))
+    ascent = (lam * program.rhs).sum()
+    if not error < PROMISING * ascent:
+        return None
+
+    kept = lam > 10 * error
+    largest = lam.max()
+    mask = program.tied | kept
+    dual = np.where(mask, direction, 0.0) / largest
+    lam = lam / largest
+    metric = np.full(lam.shape, 1e-12)
+    metric[kept] = 1e-12 / lam[kept] ** 2
+    solver = program.kkt_solver(mask, metric)
+    left_over = float(np.linalg.norm(program.weights(dual)))
+    before = np.inf
+    while left_over < 0.5 * before:
+        before = left_over
+        scores = program.slack(program.weights(dual), program.zero_common()) + program.rhs
+        dual = dual + solver(scores, -program.column_sums(dual)).step
+        dual = np.where(ordered, np.minimum(dual, 0.0), dual)
+        left_of_weights = np.linalg.norm(program.weights(dual))
+        left_of_sums = np.linalg.norm(program.column_sums(dual))
+        left_over = float(left_of_weights + left_of_sums)
+        total = float(np.abs(dual[ordered]).sum())
+        if total < 1e-3:  # at first at least one: what shrinks to zero vanishes trivially
+            return None
+        if left_over < VANISHES * total:
+            return Certificate(dual, left_over / total)
+    return None

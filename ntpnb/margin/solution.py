@@ -1,0 +1,172 @@
+"""Max-margin solutions, whose residuals are computed from the data and the multipliers alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ntpnb.array_types import FloatArray
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import TokenPriority
+
+
+@dataclass(frozen=True, eq=False)
+class MarginSolution:
+    """The smallest ``W`` with margin one, and its proof.
+
+    Over strict pairs ``k = (g, i, j)`` and equal ones, ``W = Σ λ_k (t_i − t_j) h_gᵀ +
+    Σ μ_k (t_i − t_j) h_gᵀ`` to the last digit, which is ``(I − P_F) Σ λ_k (t_i − t_j) h_gᵀ``.
+    Let ``w_k = (t_i − t_j) · W h_g`` and ``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))``.
+
+    Attributes
+    ----------
+    W : ndarray, shape (p, q)
+    norm : float
+        Frobenius norm of ``W``.
+    min_margin : float
+        Smallest ``w_k`` over strict pairs; ``inf`` where there are none.
+    kkt_residual : float
+        The largest of ``e_k / σ_k`` and ``e_k − 0.1``, where ``e_k`` is ``|w_k|`` for equal and
+        ``1 − w_k`` for strict pairs, and of ``Σ λ_k |w_k − 1| / σ_k / Σ λ_k``.
+    duality_gap : float
+        ``|‖W‖² − Σ λ_k| / (‖W‖²/2)``: primal minus dual value, relative to the primal one.
+    solver : str
+        The method that found it.
+    multipliers : ndarray, shape (len(order.strict),)
+        ``λ ≥ 0``, one per row of the order's ``strict``.
+    equal_multipliers : ndarray, shape (len(order.equal),)
+        ``μ``, one per row of the order's ``equal``.
+
+    References
+    ----------
+    T24 (002) Eq. (6), NTP-SVM; L24 (004), Graph-SVM.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
+    >>> svm.W.shape
+    (5, 2)
+    >>> round(svm.min_margin, 6)
+    1.0
+    >>> svm.kkt_residual < 1e-10
+    True
+    """
+
+    W: FloatArray
+    norm: float
+    min_margin: float
+    kkt_residual: float
+    duality_gap: float
+    solver: str
+    multipliers: FloatArray
+    equal_multipliers: FloatArray
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """What a ``W`` misses of the optimality conditions; see :class:`MarginSolution`.
+
+    Attributes
+    ----------
+    violation : float
+        Largest ``e_k / σ_k`` of a constraint.
+    beyond_tenth : float
+        Largest ``e_k − 0.1``, so that a large norm excuses no margin that is plainly missed.
+    complementarity : float
+        Mean of ``|w_k − 1| / σ_k`` over strict pairs, weighted by ``λ``.
+    """
+
+    violation: float
+    beyond_tenth: float
+    complementarity: float
+
+    @property
+    def kkt(self) -> float:
+        """The largest of the three."""
+        return max(self.violation, self.beyond_tenth, self.complementarity)
+
+
+def certify(
+    data: NextTokenData, order: TokenPriority, pair_multipliers: FloatArray, solver: str
+) -> MarginSolution:
+    """Compute the ``W`` of the multipliers of all pairs, and how far it is from the solution.
+
+    Nothing is taken over from the method that found the multipliers.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+        The order of ``data``.
+    pair_multipliers : ndarray, shape (n,)
+        Of the equal pairs, then of the strict ones; negative ones of these count as zero.
+    solver : str
+        The name of the method.
+
+    Returns
+    -------
+    MarginSolution
+    """
+    num_ties = len(order.equal)
+    mu = pair_multipliers[:num_ties]
+    lam = np.maximum(pair_multipliers[num_ties:], 0.0)
+    W = combined_pairs(data, order, np.append(mu, lam))
+    norm = float(np.linalg.norm(W))
+    margins = pair_margins(data, order, W)
+    missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
+    relative = missed / margin_scales(data, order, norm)
+    total = float(lam.sum())
+    residuals = Residuals(
+        violation=float(relative.max(initial=0.0)),
+        beyond_tenth=float(missed.max(initial=0.0)) - 0.1,
+        complementarity=float(lam @ np.abs(relative[num_ties:])) / (total or 1.0),
+    )
+    squared_norm = norm * norm
+    gap = abs(squared_norm - total) / (squared_norm / 2 or 1.0)
+    return MarginSolution(
+        W=W,
+        norm=norm,
+        min_margin=float(margins[num_ties:].min(initial=np.inf)),
+        kkt_residual=residuals.kkt,
+        duality_gap=gap,
+        solver=solver,
+        multipliers=lam,
+        equal_multipliers=mu,
+    )
+
+
+def combined_pairs(
+    data: NextTokenData, order: TokenPriority, pair_multipliers: FloatArray
+) -> FloatArray:
+    """``Σ_k y_k (t_i − t_j) h_gᵀ`` over all pairs, shape (p, q), without a matrix per pair."""
+    group, winner, loser = order.pairs
+    by_token = np.zeros(order.components.shape)  # (groups, tokens)
+    np.add.at(by_token, (group, winner), pair_multipliers)
+    np.add.at(by_token, (group, loser), -pair_multipliers)
+    combined: FloatArray = by_token.T @ data.group_embeddings
+    if data.token_embeddings is not None:
+        combined = data.token_embeddings.T @ combined
+    return combined
+
+
+def pair_margins(data: NextTokenData, order: TokenPriority, W: FloatArray) -> FloatArray:
+    """``(t_i − t_j) · W h_g`` of all pairs, shape (n,)."""
+    group, winner, loser = order.pairs
+    scores: FloatArray = data.group_embeddings @ W.T
+    if data.token_embeddings is not None:
+        scores = scores @ data.token_embeddings.T
+    margins: FloatArray = scores[group, winner] - scores[group, loser]
+    return margins
+
+
+def margin_scales(data: NextTokenData, order: TokenPriority, norm: float) -> FloatArray:
+    """``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))`` of all pairs, shape (n,)."""
+    group, winner, loser = order.pairs
+    context_lengths = np.linalg.norm(data.group_embeddings, axis=1)[group]
+    if data.token_embeddings is None:
+        token_lengths = np.ones(len(group))
+    else:
+        differences = data.token_embeddings[winner] - data.token_embeddings[loser]
+        token_lengths = np.minimum(1.0, np.linalg.norm(differences, axis=1))
+    scales: FloatArray = np.maximum(1.0, token_lengths * norm * context_lengths)
+    return scales

@@ -1,0 +1,156 @@
+"""The program of two-level orders on one-hot tokens: one entry per token and context.
+
+In each context (group) one component of tied tokens, T24's support, wins over all other tokens.
+``A`` has a row per token and a column per context, ``φ_vj(W) = w_v · h_j / ‖h_j‖``, and ``c_j`` is
+the common score of the tied tokens of context ``j``. The memory is O(V m + m²).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigvalsh
+
+from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.margin.normal_form import (
+    AnyPrecision,
+    KKTSolver,
+    MarginProgram,
+    Projection,
+    positive_norms,
+)
+from ntpnb.margin.row_system import RowSystem
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import TokenPriority
+
+MOSTLY_TIGHT = 2 / 3
+"""Share of masked entries above which rows are solved by the entries that they lack."""
+
+WELL_CONDITIONED = 1e5
+"""Largest entry of an inverse from which rows may be solved by difference: five digits get lost."""
+
+
+class SupportProgram(MarginProgram):
+    """The program by supports; the module's text says of which orders.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+        The order of ``data``, of two levels, with strict pairs.
+    """
+
+    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+        group, anchor, token = order.pairs
+        columns, column = np.unique(group, return_inverse=True)
+        embeddings = data.group_embeddings[columns]
+        norms = positive_norms(embeddings)
+        domain = np.zeros((data.vocab_size, len(columns)), dtype=bool)
+        domain[anchor, column] = True
+        domain[token, column] = True
+        super().__init__(
+            domain=domain,
+            entries=(token, column),  # an anchor's entry follows from its column's sum
+            norms=np.broadcast_to(norms, domain.shape),
+            num_ties=len(order.equal),
+            num_columns=len(columns),
+        )
+        self._directions = embeddings / norms[:, None]
+        self._gram = self._directions @ self._directions.T
+        self._inverses: dict[float, FloatArray | None] = {}
+        self._step_matrices: dict[npt.DTypeLike, _StepMatrices] = {}
+
+    def weights(self, dual: FloatArray) -> FloatArray:
+        """``W = Σ_j A_vj h_j / ‖h_j‖``, shape (V, d)."""
+        W: FloatArray = dual @ self._directions
+        return W
+
+    def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
+        """``c_j − w_v · h_j / ‖h_j‖ − b_vj``, zero outside the domain."""
+        slack = common - weights @ self._directions.T - self.rhs
+        return np.where(self.domain, slack, 0.0)
+
+    def column_sums(self, dual: FloatArray) -> FloatArray:
+        """Sum over the tokens of each context, shape (m,)."""
+        sums: FloatArray = dual.sum(0)
+        return sums
+
+    def kkt_solver(
+        self,
+        mask: BoolArray,
+        diagonal: float | FloatArray,
+        previous: KKTSolver | None = None,
+    ) -> RowSystem:
+        """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`."""
+        full_inverse = None
+        if isinstance(diagonal, float) and mask.mean() > MOSTLY_TIGHT:
+            full_inverse = self._well_conditioned_inverse(diagonal)
+        same_kind = previous if isinstance(previous, RowSystem) else None
+        return RowSystem(self._gram, mask, diagonal, full_inverse, same_kind)
+
+    def _well_conditioned_inverse(self, diagonal: float) -> FloatArray | None:
+        """``(G + θ)⁻¹``, or None where differences of its entries would cancel."""
+        if diagonal not in self._inverses:
+            regularized = self._gram + diagonal * np.eye(self.num_columns)
+            inverse = np.asarray(np.linalg.inv(regularized), dtype=np.float64)
+            accurate = np.abs(inverse).max() < WELL_CONDITIONED
+            self._inverses[diagonal] = inverse if accurate else None
+        return self._inverses[diagonal]
+
+    def gradient_step(self, dual: AnyPrecision) -> AnyPrecision:
+        """``A − (A G + b) / L``, by the cheaper of two orders of multiplication."""
+        step = self._step_matrices_in(dual.dtype)
+        num_contexts, dim = self._directions.shape
+        if num_contexts < 2 * dim:
+            return dual @ step.damping - step.shift
+        return dual - dual @ step.directions @ step.scaled - step.shift
+
+    def _step_matrices_in(self, dtype: npt.DTypeLike) -> "_StepMatrices":
+        if dtype not in self._step_matrices:
+            self._step_matrices[dtype] = self._double_step_matrices.astype(dtype)
+        return self._step_matrices[dtype]
+
+    @cached_property
+    def _double_step_matrices(self) -> "_StepMatrices":
+        last = self.num_columns - 1
+        lipschitz = eigvalsh(self._gram, subset_by_index=[last, last])[0] or 1.0
+        return _StepMatrices(
+            damping=np.eye(self.num_columns) - self._gram / lipschitz,
+            directions=self._directions,
+            scaled=self._directions.T / lipschitz,
+            shift=self.rhs / lipschitz,
+        )
+
+    def project(self, dual: AnyPrecision, below: BoolArray) -> Projection:
+        """Nearest columns with zero sums and nonpositive ordered entries.
+
+        A column shifts by one number, the mean of its entries below their upper bounds. Which they
+        are is found by Newton's method on a concave function: a few passes from any guess.
+        """
+        for _ in range(10):  # rounding may go back and forth between two guesses
+            shift = np.einsum("vj,vj->j", below, dual) / below.sum(0, dtype=dual.dtype)
+            projected = np.minimum(dual - shift, self.upper) * self.domain
+            guess = below
+            below = projected < self.upper
+            if (below == guess).all():
+                break
+        return Projection(projected, below)
+
+
+@dataclass(frozen=True, eq=False)
+class _StepMatrices:
+    """What a gradient step multiplies by and subtracts, in single or double precision."""
+
+    damping: AnyPrecision  # I − G / L
+    directions: AnyPrecision  # U, whose Gram matrix is G
+    scaled: AnyPrecision  # Uᵀ / L
+    shift: AnyPrecision  # b / L
+
+    def astype(self, dtype: npt.DTypeLike) -> "_StepMatrices":
+        return _StepMatrices(
+            damping=self.damping.astype(dtype),
+            directions=self.directions.astype(dtype),
+            scaled=self.scaled.astype(dtype),
+            shift=self.shift.astype(dtype),
+        )

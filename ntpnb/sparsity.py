@@ -1,0 +1,227 @@
+"""How many dimensions given supports need: the generic rank of the log-odds equations.
+
+A context with support ``S_j`` asks for ``|S_j| − 1`` log-odds, linear equations for the ``V × d``
+matrix ``W``. With embeddings in general position these are independent, and so every choice of
+distributions on the supports is compatible (T24 Def. 1), if and only if for every set ``F`` of
+tokens
+
+    ``e(F) ≤ d (|F| − 1)``,   where ``e(F) = Σ_j max(|S_j ∩ F| − 1, 0)``
+
+counts the equations among the tokens of ``F``, and the right-hand side the coordinates of their
+score differences: the sets of equations that obey are the independent sets of Whiteley's matroid.
+
+Whether all ``F`` obey is a question of flows. Let each context leave out one of its tokens and
+charge one equation to each of the others. The inequality holds for all ``F`` with ``r ∈ F`` if and
+only if the contexts can choose so that token ``r`` is never charged and no token more than ``d``
+times (Hall's theorem). So every context of ``r`` leaves out ``r``, and every other token ``v`` must
+be left out by ``degree(v) − d`` of its contexts, or more.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from ntpnb.array_types import BoolArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class CompatibleDimension:
+    """The smallest dimension in which generic embeddings make data compatible, and who needs it.
+
+    Attributes
+    ----------
+    dim : int
+        Zero where every context is followed by one token only.
+    tokens : ndarray of int, shape (n,)
+        A set ``F`` of tokens that does not fit into fewer: ``e(F) > (dim − 1) (n − 1)``. Empty
+        where ``dim`` is zero.
+    equations : int
+        ``e(F) = Σ_j max(|S_j ∩ F| − 1, 0)``, how many log-odds the contexts ask of these tokens.
+    """
+
+    dim: int
+    tokens: IntArray
+    equations: int
+
+
+def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
+    """Find the smallest ``d`` at which generic embeddings make data with these supports compatible.
+
+    ``dim = max_F ⌈e(F) / (|F| − 1)⌉`` over the sets ``F`` of two or more tokens, see
+    :mod:`ntpnb.sparsity`. Exact: the maximum is found by maximum flows, at most one per token for
+    each of a few values of ``d``.
+
+    Generic means: for all embeddings outside a set of measure zero, so with probability one for
+    random embeddings with a density, in ``dim`` or more dimensions every choice of distributions on
+    the supports is compatible; in fewer dimensions almost no choice is.
+
+    Parameters
+    ----------
+    support : array_like of bool, shape (m, V)
+        ``data.support``: which tokens follow which context.
+
+    Returns
+    -------
+    CompatibleDimension
+
+    Raises
+    ------
+    ValueError
+        ``support`` is not a table of truth values.
+
+    References
+    ----------
+    T24 (002) Def. 1. W. Whiteley, *A matroid on hypergraphs, with applications in scene analysis
+    and geometry*, Discrete & Computational Geometry 4 (1989). I. Streinu and L. Theran, *Sparse
+    hypergraphs and pebble game algorithms*, European Journal of Combinatorics 30 (2009).
+
+    Examples
+    --------
+    Three contexts that ask for all three differences of three tokens need two dimensions, since the
+    differences add up to zero:
+
+    >>> from ntpnb.sparsity import compatible_dimension
+    >>> support = [[True, True, False], [True, False, True], [False, True, True]]
+    >>> found = compatible_dimension(support)
+    >>> found.dim, found.tokens.tolist(), found.equations
+    (2, [0, 1, 2], 3)
+    """
+    table = np.asarray(support)
+    if table.ndim != 2 or table.dtype != np.bool_:
+        raise ValueError(
+            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be a table of "
+            "truth values with one row per context and one column per token"
+        )
+    dim = 0
+    tokens = np.flatnonzero(table.any(axis=0))
+    crowded = tokens
+    equations = _count_equations(table, tokens)
+    needed = equations
+    # Every pass raises the dimension to what the crowded tokens need, so that it ends.
+    while needed > dim * max(len(crowded) - 1, 0):
+        dim = -(-needed // (len(crowded) - 1))  # rounded up
+        tokens = crowded
+        equations = needed
+        crowded = _crowded_tokens(table, dim)
+        needed = _count_equations(table, crowded)
+    if dim == 0:
+        tokens = tokens[:0]
+    return CompatibleDimension(dim, tokens, equations)
+
+
+def _count_equations(support: BoolArray, tokens: IntArray) -> int:
+    """Count the equations ``e(F)`` among the tokens ``F``."""
+    sizes = support[:, tokens].sum(axis=1)
+    return int(np.maximum(sizes - 1, 0).sum())
+
+
+def _crowded_tokens(support: BoolArray, dim: int) -> IntArray:
+    """Find tokens ``F`` with ``e(F) > dim (|F| − 1)``; the result is empty where there are none."""
+    core = _core(support, dim)
+    if len(core) == 0:
+        return core
+    shared = support[:, core]
+    shared = shared[shared.sum(axis=1) > 1]
+    network = _Network(shared, dim)
+    crowded = network.crowded_without_root()
+    for root in range(len(core)):
+        if crowded.any():
+            break
+        crowded = network.crowded_with(root)
+    return core[crowded]
+
+
+def _core(support: BoolArray, dim: int) -> IntArray:
+    """Drop tokens that share at most ``dim`` contexts with the others, until none does.
+
+    Without such a token, ``e(F)`` falls by no more than ``dim (|F| − 1)`` does.
+    """
+    kept = np.ones(support.shape[1], dtype=bool)
+    while kept.any():
+        shared = (support & kept).sum(axis=1) > 1
+        degree = support[shared].sum(axis=0)
+        light = kept & (degree <= dim)
+        if not light.any():
+            break
+        kept &= ~light
+    return np.flatnonzero(kept)
+
+
+class _Network:
+    """Which context leaves out which token, as unit flows from tokens to contexts to a sink.
+
+    Parameters
+    ----------
+    support : ndarray of bool, shape (m, n)
+        Every token has more than ``dim`` contexts, every context more than one token.
+    dim : int
+    """
+
+    def __init__(self, support: BoolArray, dim: int) -> None:
+        self._dim = dim
+        self._context, self._token = np.nonzero(support)
+        self._num_contexts, self._num_tokens = support.shape
+        self._degree = support.sum(axis=0)
+        self._left_out = np.full(self._num_contexts, -1)  # by each context; −1: not yet chosen
+
+    def crowded_without_root(self) -> BoolArray:
+        """Let contexts leave out each token ``degree − dim`` times; tokens that prevent it.
+
+        Those are ``F`` with ``e(F) > dim |F|``. Where there are none, the choice is kept.
+        """
+        flow, crowded = self._send(self._degree - self._dim)
+        if not crowded.any():
+            arcs = flow.tocoo()
+            chosen = (arcs.row < self._num_tokens) & (arcs.col < self._source) & (arcs.data > 0)
+            self._left_out[arcs.col[chosen] - self._num_tokens] = arcs.row[chosen]
+        return crowded
+
+    def crowded_with(self, root: int) -> BoolArray:
+        """Let ``root`` be left out by all its contexts, ``dim`` more; tokens that prevent it.
+
+        Those are ``F`` with ``root`` in ``F`` and ``e(F) > dim (|F| − 1)``.
+        """
+        demand = np.zeros(self._num_tokens, dtype=np.int64)
+        demand[root] = self._dim
+        return self._send(demand)[1]
+
+    def _send(self, demand: IntArray) -> tuple[csr_array, BoolArray]:
+        """Change the present choice until each token is left out ``demand`` more times.
+
+        Return the flow, and the tokens on the source's side of a minimum cut where it falls short.
+        """
+        capacities = self._capacities(demand)
+        flow = maximum_flow(capacities, self._source, self._sink)
+        crowded = np.zeros(self._num_tokens, dtype=bool)
+        if flow.flow_value < demand.sum():
+            residual = csr_array(capacities - flow.flow)
+            residual.eliminate_zeros()
+            reached = breadth_first_order(residual, self._source, return_predecessors=False)
+            crowded[reached[reached < self._num_tokens]] = True
+        return flow.flow, crowded
+
+    @property
+    def _source(self) -> int:
+        return int(self._num_tokens + self._num_contexts)
+
+    @property
+    def _sink(self) -> int:
+        return self._source + 1
+
+    def _capacities(self, demand: IntArray) -> csr_array:
+        """Residual capacities, given the present choice: tokens, contexts, source and sink."""
+        contexts = self._num_tokens + np.arange(self._num_contexts)
+        context = contexts[self._context]
+        used = self._left_out[self._context] == self._token
+        free = self._left_out < 0
+        tokens = np.arange(self._num_tokens)
+        source = np.full(self._num_tokens, self._source)
+        sink = np.full(self._num_contexts, self._sink)
+        tail = np.concatenate([self._token, context, contexts, source])
+        head = np.concatenate([context, self._token, sink, tokens])
+        capacity = np.concatenate([~used, used, free, demand]).astype(np.int32)
+        num_nodes = self._sink + 1
+        return csr_array((capacity, (tail, head)), shape=(num_nodes, num_nodes))

@@ -1,0 +1,378 @@
+"""Gradient methods: GD, normalized GD, Adam and SGD, each as its settings and its steps."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ntpnb.array_types import FloatArray
+from ntpnb.training.batch import ProblemBatch
+from ntpnb.validation import as_integer, require_number
+
+RESYNC = 100  # steps between two computations of the scores from W itself
+SAFE_SQUARE = 1e-280  # a sum of squares above it has lost nothing to underflow
+DRAWN_AT_ONCE = 256  # samples
+
+# Takes the steps done + 1 … until, and leaves W at the last of them.
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class GD:
+    """Gradient descent, ``W ← W − step · ∇``.
+
+    Parameters
+    ----------
+    step : float
+        Step size, positive.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A step that is no positive finite number.
+
+    References
+    ----------
+    T24 (002) Sec. 5; L24 (004) Algo-GD.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+    >>> ntpnb.descend(data, ntpnb.GD(step=0.5), 1).W[-1].ravel()
+    array([ 0.5, -0.5])
+    """
+
+    step: float
+
+    def __post_init__(self) -> None:
+        _require_positive_step(self.step)
+
+    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> W = np.zeros((1, 2, 1))
+        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
+        >>> ntpnb.GD(step=0.5).begin(problem, W)(0, 1)
+        >>> W.ravel()
+        array([ 0.5, -0.5])
+        """
+        if problem.gram is not None:
+            return _descend_on_scores(self.step, problem.gram, problem, W)
+
+        def move(k: int) -> FloatArray:
+            return self.step * problem.gradient(W)
+
+        return _step_by_step(W, move)
+
+
+@dataclass(frozen=True)
+class NGD:
+    """Normalized gradient descent, ``W ← W − step · ∇/‖∇‖``; a zero gradient is a zero step.
+
+    Parameters
+    ----------
+    step : float
+        Length of every step, positive.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A step that is no positive finite number.
+
+    References
+    ----------
+    T24 (002) App. A; L24 (004) Sec. 5.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+    >>> ntpnb.descend(data, ntpnb.NGD(step=0.5), 4).norm.round(6)
+    array([0. , 0.5, 1. , 1.5, 2. ])
+    """
+
+    step: float
+
+    def __post_init__(self) -> None:
+        _require_positive_step(self.step)
+
+    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> W = np.zeros((1, 2, 1))
+        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
+        >>> ntpnb.NGD(step=0.5).begin(problem, W)(0, 2)
+        >>> float(np.linalg.norm(W).round(6))
+        1.0
+        """
+
+        def move(k: int) -> FloatArray:
+            gradient = problem.gradient(W)
+            square = np.einsum("npq,npq->n", gradient, gradient)
+            if square.min() < SAFE_SQUARE:
+                largest = np.abs(gradient).max(axis=(1, 2), keepdims=True)
+                gradient /= np.where(largest > 0, largest, np.inf)
+                square = np.einsum("npq,npq->n", gradient, gradient)
+                square[square == 0] = np.inf
+            gradient *= (self.step / np.sqrt(square))[:, None, None]
+            return gradient
+
+        return _step_by_step(W, move)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with bias correction.
+
+    Parameters
+    ----------
+    step : float
+        Step size, positive.
+    beta1, beta2 : float
+        How much of the running means of the gradient and of its square is kept, in [0, 1).
+    epsilon : float
+        Added to the root of the mean square, positive.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A setting outside its range.
+
+    References
+    ----------
+    Kingma & Ba 2015, Algorithm 1. T24 (002) App. A uses it in experiments.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+    >>> ntpnb.descend(data, ntpnb.Adam(step=0.5), 1).W[-1].ravel().round(6)
+    array([ 0.5, -0.5])
+    """
+
+    step: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = field(default=1e-8, repr=False)
+
+    def __post_init__(self) -> None:
+        _require_positive_step(self.step)
+        for name in ("beta1", "beta2"):
+            require_number(name, getattr(self, name), lambda x: 0 <= x < 1, "lie in [0, 1)")
+        require_number("epsilon", self.epsilon, lambda x: x > 0, "be positive")
+
+    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> W = np.zeros((1, 2, 1))
+        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
+        >>> ntpnb.Adam(step=0.5).begin(problem, W)(0, 1)
+        >>> W.ravel().round(6)
+        array([ 0.5, -0.5])
+        """
+        mean = np.zeros_like(W)
+        square = np.zeros_like(W)
+
+        def move(k: int) -> FloatArray:
+            nonlocal mean, square
+            gradient = problem.gradient(W)
+            mean = self.beta1 * mean + (1 - self.beta1) * gradient
+            square = self.beta2 * square + (1 - self.beta2) * gradient**2
+            rate = self.step / (1 - self.beta1**k)  # bias correction of the mean
+            root = np.sqrt(square / (1 - self.beta2**k))
+            decrement: FloatArray = rate * mean / (root + self.epsilon)
+            return decrement
+
+        return _step_by_step(W, move)
+
+
+class Sample(NamedTuple):
+    """Frequencies in one mini-batch.
+
+    ``contexts``, shape (1, m), are those of the contexts; ``target``, shape (V, m), are the joint
+    ones of context and next token.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.batch import ProblemBatch
+    >>> problem = ProblemBatch([ntpnb.NextTokenData([[1.0], [2.0]], [[1, 0], [0, 1]])])
+    >>> sample = next(ntpnb.SGD(step=0.1, batch_size=4).samples(problem, 0))
+    >>> float(sample.contexts.sum()), sample.target.shape
+    (1.0, (2, 2))
+    """
+
+    contexts: FloatArray
+    target: FloatArray
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent with batches drawn with replacement.
+
+    ``over="sequences"`` draws (context, next token) pairs from ``π_j p_jz``, as training on the
+    raw sequences does; ``over="contexts"`` draws contexts from ``π_j`` and uses their whole
+    next-token distribution. Problem ``i`` of a batch draws from ``default_rng([seed, i])``.
+
+    Parameters
+    ----------
+    step : float
+        Step size, positive.
+    batch_size : int
+        Draws in each step, positive.
+    seed : int
+        Nonnegative.
+    over : "contexts" or "sequences"
+
+    Raises
+    ------
+    TypeError, ValueError
+        A setting outside its range.
+
+    References
+    ----------
+    T24 (002) footnote 8.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> run = ntpnb.descend(ntpnb.datasets.toy(), ntpnb.SGD(step=0.1, seed=3), 50, record=[0, 50])
+    >>> bool(run.loss[1] < run.loss[0])
+    True
+    """
+
+    step: float
+    batch_size: int = 1
+    seed: int = 0
+    over: str = "contexts"
+
+    def __post_init__(self) -> None:
+        _require_positive_step(self.step)
+        as_integer("batch_size", self.batch_size, 1)
+        as_integer("seed", self.seed, 0)
+        if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
+            raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
+
+    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> W = np.zeros((1, 2, 1))
+        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
+        >>> ntpnb.SGD(step=0.5).begin(problem, W)(0, 1)
+        >>> W.ravel()
+        array([ 0.5, -0.5])
+        """
+        streams = [self.samples(problem, i) for i in range(len(problem.P))]
+
+        def move(k: int) -> FloatArray:
+            samples = [next(stream) for stream in streams]
+            pi = np.stack([sample.contexts for sample in samples])
+            target = np.stack([sample.target for sample in samples])
+            return self.step * problem.gradient(W, pi, target)
+
+        return _step_by_step(W, move)
+
+    def samples(self, problem: ProblemBatch, i: int) -> Iterator[Sample]:
+        """Endless mini-batches of problem ``i``.
+
+        Yields
+        ------
+        Sample
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> problem = ProblemBatch([ntpnb.datasets.toy()])
+        >>> sample = next(ntpnb.SGD(step=0.1, batch_size=4).samples(problem, 0))
+        >>> (4 * sample.contexts).astype(int).sum()
+        np.int64(4)
+        """
+        rng = np.random.default_rng([int(self.seed), i])
+        pi = problem.pi[i]
+        P = problem.P[i]
+        whole_distributions = self.over == "contexts"
+        law = pi if whole_distributions else pi * P
+        probabilities = law.ravel() / law.sum()
+        while True:
+            counts = rng.multinomial(int(self.batch_size), probabilities, size=DRAWN_AT_ONCE)
+            frequencies = counts.reshape(DRAWN_AT_ONCE, *law.shape) / self.batch_size
+            for frequency in frequencies:
+                contexts = frequency.sum(0, keepdims=True)
+                target = contexts * P if whole_distributions else frequency
+                yield Sample(contexts, target)
+
+
+Optimizer = GD | NGD | Adam | SGD
+
+
+def _step_by_step(W: FloatArray, move: Callable[[int], FloatArray]) -> Advance:
+    """Take many steps, where ``move(k)`` is the decrement of step ``k``."""
+
+    def advance(done: int, until: int) -> None:
+        for k in range(done + 1, until + 1):
+            np.subtract(W, move(k), out=W)
+
+    return advance
+
+
+def _descend_on_scores(
+    step: float, gram: FloatArray, problem: ProblemBatch, W: FloatArray
+) -> Advance:
+    """Gradient descent on the scores: one product a step instead of two.
+
+    A step moves the scores by ``−η R G``, with the residuals ``R`` and the contexts' inner
+    products ``G``. ``W`` is needed only where it is recorded: the start minus η times the pulled
+    back sum of the residuals.
+    """
+    step_gram = step * gram
+    start = W.copy()
+    scores = problem.scores(W)
+    buffer = np.empty_like(scores)
+    residual_sum = np.zeros_like(scores)
+
+    def write_weights() -> None:
+        np.subtract(start, step * problem.pull_back(residual_sum), out=W)
+
+    def compute_scores_anew() -> None:
+        write_weights()
+        start[...] = W
+        scores[...] = problem.scores(W)
+        residual_sum[...] = 0.0
+
+    def advance(done: int, until: int) -> None:
+        for k in range(done, until):
+            if k % RESYNC == 0:  # or rounding would drive the scores away from those of W
+                compute_scores_anew()
+            residuals = problem.residuals(scores, buffer)
+            np.add(residual_sum, residuals, out=residual_sum)
+            np.subtract(scores, residuals @ step_gram, out=scores)
+        write_weights()
+
+    return advance
+
+
+def _require_positive_step(step: float) -> None:
+    require_number("step", step, lambda x: x > 0, "be positive and finite")

@@ -1,0 +1,56 @@
+"""Which notebooks a reader means: by their names, or by a figure that they draw."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ntpnb.notebook import output
+from publishing import manifest, project
+
+
+def select(typed: Iterable[str], root: Path = output.ROOT) -> list[str]:
+    """Turn what a reader typed (``01_toy``, ``01`` or a path) into names; all, where nothing.
+
+    Raises
+    ------
+    ValueError
+        Where no notebook has that name.
+    """
+    known = project.names(root)
+    chosen: set[str] = set()
+    for text in typed:
+        stem = Path(text).stem
+        found = [name for name in known if stem in (name, name.partition("_")[0])]
+        if not found:
+            raise ValueError(f"no notebook {text!r}; there are: {', '.join(known) or 'none'}")
+        chosen.update(found)
+    return sorted(chosen) or known
+
+
+def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
+    """Remove the files of the figures that a reader named, so that their notebooks run again.
+
+    Parameters
+    ----------
+    typed : str
+        A figure's name or its beginning, with dashes or underscores: ``t24-fig4``.
+
+    Returns
+    -------
+    list of str
+        The notebooks that draw them.
+
+    Raises
+    ------
+    ValueError
+        Where no figure has that name.
+    """
+    beginning = typed.replace("-", "_") + "_"
+    known = manifest.figures(root)
+    rows = [row for row in known if f"{row['figure']}_".startswith(beginning)]
+    if not rows:
+        names = ", ".join(sorted(row["figure"] for row in known)) or "none"
+        raise ValueError(f"no figure {typed!r}; there are: {names}")
+    for row in rows:
+        for suffix in manifest.SUFFIXES:
+            (Path(root) / "figures" / f"{row['figure']}.{suffix}").unlink(missing_ok=True)
+    return sorted({row["notebook"] for row in rows})

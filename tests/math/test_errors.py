@@ -1,0 +1,40 @@
+"""The errors that carry evidence: it arrives, also from another process."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import ntpnb
+
+
+def pickled(error):
+    return pickle.loads(pickle.dumps(error))
+
+
+@pytest.mark.parametrize("transport", [copy.copy, copy.deepcopy, pickled])
+def test_errors_arrive_with_message_and_evidence(transport):
+    refused = transport(ntpnb.NotSeparableError("no margin", np.array([1.0, 2.0])))
+    assert type(refused) is ntpnb.NotSeparableError
+    assert str(refused) == "no margin"
+    assert refused.certificate.tolist() == [1.0, 2.0]
+
+    unfinished = transport(ntpnb.ConvergenceError("came near", 1e-3))
+    assert type(unfinished) is ntpnb.ConvergenceError
+    assert str(unfinished) == "came near"
+    assert unfinished.residual == 1e-3
+
+
+def test_a_raised_error_can_be_sent():
+    data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
+    with pytest.raises(ntpnb.NotSeparableError) as caught:
+        ntpnb.max_margin(data)
+    sent = pickled(caught.value)
+    assert str(sent) == str(caught.value)
+    np.testing.assert_array_equal(sent.certificate, caught.value.certificate)
+
+
+def test_they_are_what_callers_may_already_catch():
+    assert issubclass(ntpnb.NotSeparableError, ValueError)
+    assert issubclass(ntpnb.ConvergenceError, RuntimeError)

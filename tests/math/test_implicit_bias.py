@@ -1,0 +1,244 @@
+"""Everything the theory says of a dataset: right, computed once, and not before it is asked for."""
+
+import numpy as np
+import pytest
+
+import ntpnb
+from ntpnb import GD, NextTokenData, NotSeparableError, datasets
+from ntpnb.reporting import analysis
+from ntpnb.training import late_time
+
+CONTRADICTION = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
+TIED = NextTokenData([[1.0]], [[0.3, 0.7]])  # nothing ordered
+FUNCTIONS = ("token_priority", "finite_part", "max_margin")
+MODULES = (
+    "bias",
+    "margin.solve",
+    "tied.finite",
+    "tied.subspace",
+    "training.coordinates",
+    "training.flow",
+    "training.late_time",
+    "training.path",
+    "training.comparison",
+    "reporting.analysis",
+    "reporting.findings",
+)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often each part of the theory was computed, wherever a module has it from."""
+    counts = dict.fromkeys(FUNCTIONS, 0)
+
+    def counting(name, function):
+        def counted(*arguments, **options):
+            counts[name] += 1
+            return function(*arguments, **options)
+
+        return counted
+
+    for path in MODULES:
+        module = ntpnb
+        for part in path.split("."):
+            module = getattr(module, part)
+        for name in FUNCTIONS:
+            function = vars(module).get(name)
+            if callable(function):
+                monkeypatch.setattr(module, name, counting(name, function))
+    return counts
+
+
+def once():
+    return dict.fromkeys(FUNCTIONS, 1)
+
+
+# -- what it says ---------------------------------------------------------------------------------
+
+
+def test_a_bias_says_what_the_functions_say():
+    data = datasets.toy()
+    bias = ntpnb.implicit_bias(data)
+    assert bias.data is data
+    np.testing.assert_array_equal(bias.order.strict, ntpnb.token_priority(data).strict)
+    np.testing.assert_array_equal(bias.finite_part.W, ntpnb.finite_part(data).W)
+    np.testing.assert_array_equal(bias.max_margin.W, ntpnb.max_margin(data).W)
+    assert bias.equal_subspace.dim == ntpnb.equal_subspace(data).dim
+    assert bias.refusal is None
+    assert bias.separable is True
+    assert bias.require_max_margin() is bias.max_margin
+
+
+def test_a_refusal_is_kept_and_raised():
+    bias = ntpnb.implicit_bias(CONTRADICTION)
+    assert bias.max_margin is None
+    assert bias.separable is False
+    assert bias.refusal.certificate.tolist() == pytest.approx([0.5, 0.5])
+    with pytest.raises(NotSeparableError) as caught:
+        bias.require_max_margin()
+    assert caught.value is bias.refusal
+
+
+def test_undecided_is_neither_separable_nor_not(monkeypatch):
+    def give_up(data, **options):
+        raise ntpnb.ConvergenceError("undecided: it came to 1e-3", 1e-3)
+
+    monkeypatch.setattr(ntpnb.bias, "max_margin", give_up)
+    bias = ntpnb.implicit_bias(datasets.toy())
+    assert bias.separable is None
+    assert bias.max_margin is None
+    assert "undecided" in repr(bias) or "not asked yet" in repr(bias)
+    with pytest.raises(ntpnb.ConvergenceError, match="it came to"):
+        bias.require_max_margin()
+
+
+def test_a_bias_is_returned_as_it_is():
+    bias = ntpnb.implicit_bias(TIED)
+    assert ntpnb.implicit_bias(bias) is bias
+
+
+@pytest.mark.parametrize("data", [None, [[1.0]], "text"])
+def test_other_types_are_named(data):
+    with pytest.raises(TypeError, match="NextTokenData is needed"):
+        ntpnb.implicit_bias(data)
+
+
+def test_the_repr_tells_what_is_known_and_computes_nothing(calls):
+    bias = ntpnb.implicit_bias(datasets.toy())
+    assert repr(bias).count("not asked yet") == 2
+    assert calls == dict.fromkeys(FUNCTIONS, 0)
+    assert bias.finite_part.compatible
+    assert bias.separable
+    assert "compatible" in repr(bias)
+    assert f"norm {bias.max_margin.norm:.4g}" in repr(bias)
+    refused = ntpnb.implicit_bias(CONTRADICTION)
+    assert not refused.separable
+    assert "not separable" in repr(refused)
+
+
+# -- how often it computes ------------------------------------------------------------------------
+
+
+def test_each_part_is_computed_once(calls):
+    bias = ntpnb.implicit_bias(datasets.toy())
+    for _ in range(3):
+        assert bias.separable
+        assert bias.max_margin is not None
+        assert bias.finite_part is not None
+        assert len(bias.order.strict)
+    assert calls == once()
+
+
+@pytest.mark.parametrize("data", [datasets.toy(), datasets.figure2(), CONTRADICTION, TIED])
+def test_a_report_computes_each_part_once(calls, data):
+    found = ntpnb.report(data)
+    text = str(found)
+    assert found.pairs is found.pairs
+    assert text == str(found)
+    assert calls == once()
+
+
+def test_a_report_without_a_flow_computes_each_part_once(calls, monkeypatch):
+    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    found = ntpnb.report(datasets.toy())
+    assert found.law is not None
+    assert calls == once()
+
+
+USES = {
+    "flow": lambda bias: ntpnb.gradient_flow(bias, [0.0, 10.0]).compare(bias),
+    "path": lambda bias: ntpnb.regularization_path(bias, [1.0, 10.0]).compare(bias),
+    "ridge path": lambda bias: ntpnb.ridge_path(bias, [0.0, -10.0]).compare(bias),
+    "next-order term": ntpnb.next_order_term,
+    "compare": lambda bias: ntpnb.compare(np.ones(bias.data.shape), bias),
+    "run": lambda bias: ntpnb.descend(bias.data, GD(0.1), 5).compare(bias),
+    "report": ntpnb.report,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=list(USES))
+def test_a_bias_that_is_known_is_not_computed_again(calls, use):
+    bias = ntpnb.implicit_bias(datasets.toy())
+    assert bias.finite_part.compatible
+    assert bias.separable
+    before = dict(calls)
+    use(bias)
+    assert calls == before
+
+
+def test_the_next_order_term_by_either_method_computes_nothing_again(calls, monkeypatch):
+    bias = ntpnb.implicit_bias(datasets.toy())
+    direct = ntpnb.next_order_term(bias)
+    monkeypatch.setattr(late_time, "EXACT", -1.0)  # no linear solve is good enough
+    np.testing.assert_allclose(ntpnb.next_order_term(bias), direct, rtol=1e-12)
+    assert calls == once()
+
+
+# -- a bias in place of data ----------------------------------------------------------------------
+
+
+def test_data_and_bias_give_the_same_answers():
+    data = datasets.toy()
+    bias = ntpnb.implicit_bias(data)
+    for field in ("W", "loss", "excess", "norm"):
+        np.testing.assert_array_equal(
+            getattr(ntpnb.gradient_flow(bias, [0.0, 50.0]), field),
+            getattr(ntpnb.gradient_flow(data, [0.0, 50.0]), field),
+        )
+    radii = [0.5, 20.0]
+    np.testing.assert_array_equal(
+        ntpnb.regularization_path(bias, radii).W, ntpnb.regularization_path(data, radii).W
+    )
+    np.testing.assert_array_equal(ntpnb.next_order_term(bias), ntpnb.next_order_term(data))
+    assert str(ntpnb.report(bias)) == str(ntpnb.report(data))
+
+
+def test_a_run_compares_with_a_bias_as_with_its_two_parts():
+    data = datasets.toy()
+    bias = ntpnb.implicit_bias(data)
+    fields = ("alignment", "angle", "corrected_alignment", "finite_error")
+    for trace in (
+        ntpnb.descend(data, GD(0.5), 20),
+        ntpnb.gradient_flow(bias, [0.0, 20.0]),
+        ntpnb.regularization_path(bias, [1.0, 30.0]),
+    ):
+        whole = trace.compare(bias)
+        parts = trace.compare(bias.finite_part, bias.max_margin)
+        for field in fields:
+            np.testing.assert_array_equal(getattr(whole, field), getattr(parts, field))
+
+
+def test_a_batch_compares_with_a_list_of_biases():
+    problems = [datasets.overparameterized(seed, 4, 3, 4, 2) for seed in range(2)]
+    biases = [ntpnb.implicit_bias(data) for data in problems]
+    runs = ntpnb.descend(problems, GD(0.1), 20)
+    found = runs.compare(biases)
+    for run, data, bias in zip(found.angle, problems, biases, strict=True):
+        np.testing.assert_allclose(run, ntpnb.descend(data, GD(0.1), 20).compare(bias).angle)
+    with pytest.raises(ValueError, match="give one of each per problem"):
+        runs.compare(biases[0])
+    with pytest.raises(ValueError, match="give one of each per problem"):
+        runs.compare(biases[:1])
+
+
+def test_a_finite_part_alone_is_not_enough():
+    bias = ntpnb.implicit_bias(TIED)
+    with pytest.raises(TypeError, match="svm is missing"):
+        ntpnb.descend(TIED, GD(0.1), 2).compare(bias.finite_part)
+
+
+def test_a_bias_without_a_direction_refuses_comparison():
+    bias = ntpnb.implicit_bias(CONTRADICTION)
+    with pytest.raises(NotSeparableError):
+        ntpnb.compare(np.zeros(CONTRADICTION.shape), bias)
+    with pytest.raises(NotSeparableError):
+        ntpnb.gradient_flow(bias, [1.0])
+
+
+def test_data_of_extraordinary_scale_are_rescaled_to_the_same_answers():
+    data = datasets.toy()
+    small = NextTokenData(2.0**-20 * data.context_embeddings, data.target_probs)
+    bias = ntpnb.implicit_bias(small)
+    W = ntpnb.gradient_flow(bias, [40 * np.log(2), 40 * np.log(2) + 20]).W
+    expected = ntpnb.gradient_flow(data, [0.0, 20.0]).W
+    np.testing.assert_allclose(2.0**-20 * W, expected, rtol=0, atol=1e-6)

@@ -1,0 +1,220 @@
+"""What counts as a proof: residuals, certificates, and matrices that plainly separate."""
+
+import itertools
+
+import numpy as np
+import problems
+import pytest
+import reference
+from margins import separable, without_solution
+
+from ntpnb import max_margin
+from ntpnb import token_priority as priority
+from ntpnb.margin.active_set import active_set
+from ntpnb.margin.interior_point import interior_point
+from ntpnb.margin.iterate import Iterate
+from ntpnb.margin.program import margin_program
+from ntpnb.margin.separation import refine_certificate, separates
+from ntpnb.margin.solution import certify
+
+
+def assert_residuals(data, multipliers):
+    """Every number of a solution, from the text of ``MarginSolution`` and dense pair matrices."""
+    order = priority(data)
+    num_ties = len(order.equal)
+    pairs = np.concatenate([order.equal, order.strict])
+    svm = certify(data, order, multipliers.copy(), "none")
+
+    mu = multipliers[:num_ties]
+    lam = np.maximum(multipliers[num_ties:], 0.0)
+    terms = reference.pair_matrices(data, pairs.tolist())
+    W = np.append(mu, lam) @ terms
+    w = terms @ W
+    norm = np.linalg.norm(W)
+    _, i, j = pairs.T
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    apart = np.minimum(1.0, np.linalg.norm(T[i] - T[j], axis=1))
+    h = np.linalg.norm(data.group_embeddings, axis=1)[order.positions(pairs)]
+    sigma = np.maximum(1.0, norm * h * apart)
+    e = np.append(np.abs(w)[:num_ties], (1 - w)[num_ties:])
+    complementarity = lam @ np.abs((w - 1) / sigma)[num_ties:] / lam.sum()
+
+    np.testing.assert_allclose(svm.W.ravel(), W, rtol=0, atol=1e-12 * norm)
+    np.testing.assert_array_equal(svm.equal_multipliers, mu)
+    np.testing.assert_array_equal(svm.multipliers, lam)
+    assert svm.norm == pytest.approx(norm, rel=1e-9)
+    assert svm.min_margin == pytest.approx(w[num_ties:].min(), rel=1e-9)
+    kkt_residual = max((e / sigma).max(), e.max() - 0.1, complementarity)
+    assert svm.kkt_residual == pytest.approx(kkt_residual, rel=1e-9)
+    gap = abs(norm**2 - lam.sum()) / (norm**2 / 2)
+    assert svm.duality_gap == pytest.approx(gap, rel=1e-9)
+    assert svm.solver == "none"
+
+
+def residual_cases(seed):
+    """Separable problems of all kinds: as many dimensions as tokens at least."""
+    with_tokens = problems.t24(5300 + seed, V=6, m=7, d=8, size=(2, 5), tokens=6)
+    yield problems.t24(5300 + seed, V=6, m=7, d=8, size=(1, 4), norms=2)
+    yield with_tokens
+    yield problems.changed(with_tokens, token_embeddings=0.2 * with_tokens.token_embeddings)
+    attention = problems.l24(5300 + seed, cyclic=bool(seed % 2))
+    if len(priority(attention).strict):
+        yield attention
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0])
+def test_residuals_are_those_of_their_definition(size):
+    """Far from a solution, where none of them is zero."""
+    for seed in range(6):
+        for data in residual_cases(seed):
+            order = priority(data)
+            rng = np.random.default_rng(seed)
+            num_pairs = len(order.equal) + len(order.strict)
+            assert_residuals(data, size * rng.standard_normal(num_pairs))
+
+
+def test_residuals_near_a_solution_are_those_of_their_definition():
+    """So near that norms excuse what is missed."""
+    for seed in range(6):
+        for data in residual_cases(seed):
+            svm = max_margin(data)
+            exact = np.append(svm.equal_multipliers, svm.multipliers)
+            relative_change = 1e-3 * np.random.default_rng(seed).standard_normal(len(exact))
+            assert_residuals(data, exact * (1 + relative_change))
+
+
+def certified():
+    """Data without a solution, their programs, and a certificate from an interior direction."""
+    for seed in range(7000, 7016):
+        data = without_solution(seed)
+        program = margin_program(data, priority(data))
+        for iterate in interior_point(program):
+            if iterate.direction is None:
+                continue
+            found = refine_certificate(program, iterate.direction)
+            if found is not None:
+                yield data, program, found.dual / np.abs(found.dual).max()
+                break
+
+
+CERTIFIED = list(certified())
+
+
+def test_most_of_these_data_have_a_certificate():
+    assert len(CERTIFIED) >= 10
+
+
+@pytest.mark.parametrize(("scale", "noise"), [(1, 0), (1e6, 1e-8), (1e-6, 1e-7)])
+def test_a_certificate_is_refined_from_a_rough_one(scale, noise):
+    rng = np.random.default_rng(0)
+    for _, program, exact in CERTIFIED:
+        size = noise * np.abs(exact[program.ordered]).sum()
+        rough = exact + size * rng.standard_normal(exact.shape) * (exact != 0)
+        refined = refine_certificate(program, scale * rough)
+        assert refined.residual <= 1e-12
+        dual = refined.dual
+        assert (dual[program.ordered] <= 0).all()
+        assert not dual[~program.domain].any()
+        total = np.abs(dual[program.ordered]).sum()
+        assert total > 0
+        assert np.linalg.norm(program.weights(dual)) <= 1e-11 * total
+        assert np.abs(program.column_sums(dual)).max() <= 1e-11 * total
+
+
+def test_what_is_far_from_a_certificate_is_none():
+    """Too much noise, the wrong sign, or nothing at all."""
+    rng = np.random.default_rng(0)
+    for _, program, exact in CERTIFIED:
+        size = 0.1 * np.abs(exact[program.ordered]).sum()
+        noisy = exact + size * rng.standard_normal(exact.shape) * (exact != 0)
+        for direction in (noisy, -exact, 0 * exact):
+            assert refine_certificate(program, direction) is None
+
+
+@pytest.mark.parametrize("near", [3e-5, 1e-5, 1e-6, 1e-8])
+def test_what_nearly_cancels_is_no_certificate(near):
+    """Embeddings that cancel, moved by ``near`` in directions of their own: separable by that."""
+    for data, _, direction in CERTIFIED:
+        H = np.hstack([data.context_embeddings, near * np.eye(10)])
+        moved = problems.changed(data, context_embeddings=H)
+        program = margin_program(moved, priority(moved))
+        assert refine_certificate(program, direction) is None
+
+
+def solved(seed):
+    """Separable programs with their solution's dual and common scores."""
+    for _, program in separable(seed):
+        *_, last = active_set(program)
+        if last.settled:
+            yield program, last
+
+
+def test_what_separates_is_recognised_at_any_size():
+    for seed in range(4):
+        for program, last in solved(seed):
+            size = np.linalg.norm(program.weights(last.dual))
+            for factor, expected in [
+                (1.0, True),
+                (1e3, True),
+                (1e-5 / size, True),
+                (1e-7 / size, False),  # as good as zero
+                (0.0, False),
+                (-1.0, False),
+            ]:
+                scaled = Iterate(factor * last.dual, factor * last.common, direction=None)
+                assert separates(program, scaled) == expected
+
+
+def test_common_scores_need_not_fit_for_a_matrix_to_separate():
+    """They follow from the ties, and without ties nothing but W counts where tokens are alone."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        for program, last in solved(seed):
+            if not program.tied.any():
+                continue
+            size = np.linalg.norm(program.weights(last.dual))
+            for common in (program.zero_common(), size * rng.standard_normal(program.num_columns)):
+                assert separates(program, Iterate(last.dual, common, direction=None))
+
+
+def unties(program, rng):
+    """A dual on ties, balanced, whose W has norm one: it moves tied tokens apart; else None."""
+    dual = np.where(program.tied, rng.standard_normal(program.tied.shape), 0.0)
+    if program.num_columns:
+        dual -= program.tied * program.column_sums(dual) / program.tied.sum(0)
+    size = np.linalg.norm(program.weights(dual))
+    return dual / size if size > 1e-6 else None
+
+
+def test_ties_that_are_missed_are_met_before_margins_count():
+    """By one step; a miss ten thousand times the solution's size leaves too much rounding."""
+    tried = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        for program, last in solved(seed):
+            apart = unties(program, rng)
+            if apart is None:
+                continue
+            tried += 1
+            size = np.linalg.norm(program.weights(last.dual))
+            for miss, expected in [(1e-3, True), (1.0, True), (1e4, False)]:
+                missed = last.dual + miss * size * apart
+                moved = Iterate(missed, last.common, direction=None)
+                assert separates(program, moved) == expected
+            nothing = Iterate(1e-3 * size * apart, last.common, direction=None)
+            assert not separates(program, nothing)
+    assert tried >= 10
+
+
+def test_a_certificate_and_a_separating_matrix_exclude_each_other():
+    """Farkas' lemma: no step of the interior point finds both on one dataset."""
+    for seed in range(7000, 7012):
+        data = without_solution(seed)
+        program = margin_program(data, priority(data))
+        verdicts = set()
+        for iterate in itertools.islice(interior_point(program), 15):
+            if separates(program, iterate):
+                verdicts.add("separable")
+            if iterate.direction is not None and refine_certificate(program, iterate.direction):
+                verdicts.add("not separable")
+        assert len(verdicts) == 1

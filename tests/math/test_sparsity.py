@@ -1,0 +1,117 @@
+"""The dimension that supports need, against exact ranks modulo a prime and against all sets."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from ntpnb.sparsity import compatible_dimension
+
+PRIME = 2**31 - 1
+
+
+def random_support(rng, num_contexts, vocab_size, kind):
+    """Draw supports of one of several kinds, among them uneven and nested ones."""
+    support = np.zeros((num_contexts, vocab_size), dtype=bool)
+    for row in support:
+        size = rng.integers(1, vocab_size + 1)
+        if kind == "pairs":
+            size = min(2, vocab_size)
+        if kind == "crowded" and rng.random() < 0.8:  # most contexts choose among four tokens
+            tokens = rng.permutation(min(4, vocab_size))[:2]
+        elif kind == "nested":
+            tokens = np.arange(size)
+        else:
+            tokens = rng.permutation(vocab_size)[:size]
+        row[tokens] = True
+    return support
+
+
+def rank_modulo_prime(rows):
+    """Rank of an integer matrix over the field of PRIME elements, by Gaussian elimination."""
+    rows = rows.astype(object) % PRIME
+    rank = 0
+    for column in range(rows.shape[1]):
+        pivots = np.flatnonzero(rows[rank:, column])
+        if not len(pivots):
+            continue
+        pivot = rank + pivots[0]
+        rows[[rank, pivot]] = rows[[pivot, rank]]
+        rows[rank] = rows[rank] * pow(int(rows[rank, column]), -1, PRIME) % PRIME
+        factors = rows[rank + 1 :, column].copy()
+        rows[rank + 1 :] = (rows[rank + 1 :] - factors[:, None] * rows[rank]) % PRIME
+        rank += 1
+        if rank == len(rows):
+            break
+    return rank
+
+
+def equations_are_independent(rng, support, dim):
+    """Whether the log-odds equations have full rank at random embeddings over a finite field."""
+    rows = []
+    for tokens in map(np.flatnonzero, support):
+        embedding = rng.integers(PRIME, size=dim)
+        for token in tokens[1:]:
+            row = np.zeros((support.shape[1], dim), dtype=np.int64)
+            row[tokens[0]] = embedding
+            row[token] = -embedding
+            rows.append(row.ravel())
+    return not rows or rank_modulo_prime(np.array(rows)) == len(rows)
+
+
+def largest_need(support):
+    """The maximum of the definition, over all sets of tokens."""
+    best = 0
+    for size in range(2, support.shape[1] + 1):
+        for tokens in combinations(range(support.shape[1]), size):
+            equations = np.maximum(support[:, tokens].sum(axis=1) - 1, 0).sum()
+            best = max(best, -(-equations // (size - 1)))
+    return best
+
+
+@pytest.mark.parametrize("kind", ["pairs", "uneven", "nested", "crowded"])
+@pytest.mark.parametrize("block", range(5))
+def test_it_is_where_the_exact_rank_becomes_full(kind, block):
+    for trial in range(25):
+        rng = np.random.default_rng([block, trial])
+        support = random_support(rng, rng.integers(1, 9), rng.integers(1, 8), kind)
+        found = compatible_dimension(support)
+        assert equations_are_independent(rng, support, found.dim)
+        if found.dim:
+            assert not equations_are_independent(rng, support, found.dim - 1)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "uneven", "nested", "crowded"])
+def test_it_is_the_largest_need_of_all_sets_and_names_one_that_needs_it(kind):
+    for trial in range(40):
+        rng = np.random.default_rng([7, trial])
+        support = random_support(rng, rng.integers(1, 25), rng.integers(1, 9), kind)
+        found = compatible_dimension(support)
+        assert found.dim == largest_need(support)
+        sizes = support[:, found.tokens].sum(axis=1)
+        assert found.equations == np.maximum(sizes - 1, 0).sum()
+        if found.dim:
+            assert found.equations > (found.dim - 1) * (len(found.tokens) - 1)
+        else:
+            assert len(found.tokens) == 0
+
+
+def test_few_tokens_that_ask_most_are_found_among_many():
+    rng = np.random.default_rng(0)
+    support = random_support(rng, num_contexts=300, vocab_size=200, kind="pairs")
+    crowded = np.zeros((30, 200), dtype=bool)
+    crowded[:, [17, 90, 143]] = True
+    found = compatible_dimension(np.vstack([support, crowded]))
+    assert found.tokens.tolist() == [17, 90, 143]
+    assert found.dim >= 30
+
+
+@pytest.mark.parametrize("support", [[[1, 0]], [True, False], np.zeros((2, 2, 2), bool)])
+def test_what_is_no_table_of_truth_values_is_refused(support):
+    with pytest.raises(ValueError, match=r"support has dtype .* it must be a table of truth"):
+        compatible_dimension(support)
+
+
+def test_contexts_with_one_token_need_nothing():
+    found = compatible_dimension(np.eye(3, dtype=bool))
+    assert (found.dim, found.tokens.tolist(), found.equations) == (0, [], 0)

@@ -1,0 +1,67 @@
+"""Types of ntpnb: the checker accepts the package and a user's program, and reveals real types."""
+
+import ast
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ntpnb
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("user_program.py")
+
+
+def mypy(*paths):
+    """What the type checker says about files, line by line; the last line is its verdict."""
+    command = [sys.executable, "-m", "mypy", "--strict", *map(str, paths)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip().splitlines()
+
+
+def unannotated(source):
+    """Functions of a source text that do not say what they return, as ``line name``."""
+    return [
+        f"{node.lineno} {node.name}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.returns is None
+    ]
+
+
+def names_used(source):
+    """Every ``x`` of an ``ntpnb.x`` in a source text."""
+    attributes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in attributes if ast.unparse(node.value) == "ntpnb"}
+
+
+@pytest.mark.slow
+def test_the_checker_accepts_the_package_and_a_users_program():
+    *complaints, verdict = mypy("ntpnb", PROGRAM)
+    assert verdict.startswith("Success"), "\n".join([*complaints, verdict])
+
+
+@pytest.mark.slow
+def test_the_checker_sees_a_wrong_type(tmp_path):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("import ntpnb\n\nname: str = ntpnb.datasets.toy().entropy\n", encoding="utf-8")
+    assert any("Incompatible types in assignment" in line for line in mypy(wrong))
+
+
+@pytest.mark.slow
+def test_the_users_program_runs():
+    runpy.run_path(str(PROGRAM), run_name="__main__")
+
+
+def test_the_users_program_uses_every_public_name():
+    assert set(ntpnb.__all__) - names_used(PROGRAM.read_text(encoding="utf-8")) == set()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "ntpnb").rglob("*.py")), ids=lambda p: p.stem)
+def test_every_function_says_what_it_returns(path):
+    assert unannotated(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_function_without_a_return_type_is_found():
+    assert unannotated("def f(x: int): ...\ndef g() -> None: ...") == ["1 f"]

@@ -1,0 +1,312 @@
+"""A user's program: it calls every public name of ntpnb and says which types come back.
+
+`tests/repository/test_types.py` gives it to the type checker and runs it.
+"""
+
+from typing import assert_type
+
+import numpy as np
+
+import ntpnb
+from ntpnb.array_types import BoolArray, FloatArray, IntArray
+
+
+def data_from_arrays() -> ntpnb.NextTokenData:
+    """Three contexts in the plane; lists are as welcome as arrays."""
+    data = ntpnb.NextTokenData(
+        context_embeddings=[[0.0, 1.0], [-1.0, -0.5], [1.0, -0.75]],
+        target_probs=np.array([[0.0, 0.4, 0.6], [1.0, 0.0, 0.0], [0.2, 0.0, 0.8]]),
+        context_probs=[0.5, 0.25, 0.25],
+        context_groups=[0, 1, 2],
+    )
+    assert_type(data.context_embeddings, FloatArray)
+    assert_type(data.target_probs, FloatArray)
+    assert_type(data.context_probs, FloatArray)
+    assert_type(data.token_embeddings, FloatArray | None)
+    assert_type(data.candidate_counts, FloatArray | None)
+    assert_type(data.context_groups, IntArray)
+    assert_type(data.contexts, tuple[tuple[int, ...], ...] | None)
+    assert_type(data.shape, tuple[int, int])
+    assert_type(data.vocab_size, int)
+    assert_type(data.support, BoolArray)
+    assert_type(data.candidates, BoolArray)
+    assert_type(data.entropy, float)
+    assert_type(data.smoothness, float)
+    assert_type(data.group_names, IntArray)
+    assert_type(data.group_index, IntArray)
+    assert_type(data.group_embeddings, FloatArray)
+    return data
+
+
+def data_from_sequences() -> ntpnb.NextTokenData:
+    """Count the contexts of a short text; a context is embedded by the sum of its tokens."""
+    vectors = np.random.default_rng(0).standard_normal((3, 4))
+
+    def embed(context: tuple[int, ...]) -> FloatArray:
+        total: FloatArray = vectors[list(context)].sum(axis=0)
+        return total
+
+    windows = ntpnb.NextTokenData.from_sequences([[0, 1, 2, 0, 1, 0]], embed, context_length=2)
+    assert_type(windows, ntpnb.NextTokenData)
+    prefixes = ntpnb.NextTokenData.from_sequences([[0, 1, 2], [0, 2]], embed, vocab_size=3)
+    assert_type(prefixes, ntpnb.NextTokenData)
+    return prefixes
+
+
+def data_from_attention() -> ntpnb.NextTokenData:
+    """Two training sequences of an attention layer, with orthonormal tokens."""
+    data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2], [1, 2]], [0, 1])
+    assert_type(data, ntpnb.NextTokenData)
+    return data
+
+
+def loss(data: ntpnb.NextTokenData) -> None:
+    """Evaluate one matrix, and a stack of them."""
+    W = np.ones(data.shape)
+    assert_type(ntpnb.scores(W, data), FloatArray)
+    assert_type(ntpnb.logits(W, data), FloatArray)
+    assert_type(ntpnb.gradient(W, data), FloatArray)
+    # A number for one matrix and an array for a stack: a checker cannot count the axes of W.
+    assert_type(ntpnb.cross_entropy(W, data), float | FloatArray)
+    assert_type(ntpnb.excess_loss(np.stack([W, 2 * W]), data), float | FloatArray)
+    assert float(ntpnb.cross_entropy(W, data)) >= data.entropy
+
+
+def theory(data: ntpnb.NextTokenData) -> None:
+    """Order, subspace, finite part and max-margin direction, one by one."""
+    order = ntpnb.token_priority(data)
+    assert_type(order, ntpnb.TokenPriority)
+    assert_type(order.groups, IntArray)
+    assert_type(order.components, IntArray)
+    assert_type(order.equal, IntArray)
+    assert_type(order.strict, IntArray)
+    assert_type(order.positions(order.strict), IntArray)
+
+    F = ntpnb.equal_subspace(data)
+    assert_type(F, ntpnb.EqualSubspace)
+    assert_type(F.dim, int)
+    assert_type(F.project(np.ones(data.shape)), FloatArray)
+    assert_type(F.reject(np.ones(data.shape)), FloatArray)
+    assert_type(F.basis, FloatArray)
+
+    assert_type(ntpnb.restrict(data), ntpnb.NextTokenData)
+    fin = ntpnb.finite_part(data)
+    assert_type(fin, ntpnb.FinitePart)
+    assert_type(fin.W, FloatArray)
+    assert_type(fin.gradient_norm, float)
+    assert_type(fin.residual, float)
+    assert_type(fin.compatible, bool)
+    assert_type(fin.subspace, ntpnb.EqualSubspace)
+
+    assert_type(ntpnb.is_separable(data), bool)
+    svm = ntpnb.max_margin(data, solver="auto", progress=lambda line: None)
+    assert_type(svm, ntpnb.MarginSolution)
+    assert_type(svm.W, FloatArray)
+    assert_type(svm.norm, float)
+    assert_type(svm.min_margin, float)
+    assert_type(svm.kkt_residual, float)
+    assert_type(svm.duality_gap, float)
+    assert_type(svm.solver, str)
+    assert_type(svm.multipliers, FloatArray)
+    assert_type(svm.equal_multipliers, FloatArray)
+
+
+def all_of_the_theory(data: ntpnb.NextTokenData) -> ntpnb.ImplicitBias:
+    """Let everything be computed once."""
+    bias = ntpnb.implicit_bias(data)
+    assert_type(bias, ntpnb.ImplicitBias)
+    assert_type(bias.data, ntpnb.NextTokenData)
+    assert_type(bias.order, ntpnb.TokenPriority)
+    assert_type(bias.finite_part, ntpnb.FinitePart)
+    assert_type(bias.max_margin, ntpnb.MarginSolution | None)
+    assert_type(bias.refusal, ntpnb.NotSeparableError | ntpnb.ConvergenceError | None)
+    assert_type(bias.require_max_margin(), ntpnb.MarginSolution)
+    return bias
+
+
+def errors() -> None:
+    """Meet data on which two equal contexts want different tokens, and an error made by hand."""
+    contradiction = ntpnb.NextTokenData([[1.0], [1.0]], [[1.0, 0.0], [0.0, 1.0]])
+    try:
+        ntpnb.max_margin(contradiction)
+    except ntpnb.NotSeparableError as error:
+        assert_type(error.certificate, FloatArray)
+    undecided = ntpnb.ConvergenceError("stopped early", 1e-3)
+    assert_type(undecided.residual, float)
+
+
+def training(data: ntpnb.NextTokenData, bias: ntpnb.ImplicitBias) -> None:
+    """Train with every method, a batch at once, and compare with the theory."""
+    gd = ntpnb.GD(step=0.5)
+    assert_type(gd.step, float)
+    ngd = ntpnb.NGD(step=0.1)
+    adam = ntpnb.Adam(step=0.01, beta1=0.9, beta2=0.99)
+    assert_type(adam.beta1, float)
+    sgd = ntpnb.SGD(step=0.1, batch_size=8, seed=1, over="sequences")
+    assert_type(sgd.batch_size, int)
+    for method in (gd, ngd, adam, sgd):
+        assert_type(ntpnb.descend(data, method, 10), ntpnb.Trace)
+
+    run = ntpnb.descend(data, ngd, steps=100, init=np.zeros(data.shape), record=[0, 10, 100])
+    assert_type(run.steps, IntArray)
+    assert_type(run.W, FloatArray)
+    assert_type(run.loss, FloatArray)
+    assert_type(run.excess, FloatArray)
+    assert_type(run.norm, FloatArray)
+    svm = bias.require_max_margin()
+    compared = run.compare(bias.finite_part, svm)
+    assert_type(compared, ntpnb.Comparison)
+    assert_type(compared.alignment, FloatArray)
+    assert_type(compared.angle, FloatArray)
+    assert_type(compared.corrected_alignment, FloatArray)
+    assert_type(compared.finite_error, FloatArray)
+    assert_type(ntpnb.compare(run.W, data), ntpnb.Comparison)
+    assert_type(ntpnb.compare(run.W[-1], bias), ntpnb.Comparison)
+
+    batch = ntpnb.descend([data, data], gd, 10)
+    assert_type(batch, ntpnb.Trace)
+    assert_type(batch.compare([bias.finite_part] * 2, [svm] * 2), ntpnb.Comparison)
+
+
+def limits_of_training(data: ntpnb.NextTokenData, bias: ntpnb.ImplicitBias) -> None:
+    """Follow gradient flow and both forms of the regularization path, from data or from bias."""
+    svm = bias.require_max_margin()
+    flow = ntpnb.gradient_flow(data, [0.0, 5.0, 230.0])
+    assert_type(flow, ntpnb.FlowTrace)
+    assert_type(ntpnb.gradient_flow(bias, np.array([1.0, 2.0]), init=svm.W), ntpnb.FlowTrace)
+    assert_type(flow.log_times, FloatArray)
+    assert_type(flow.W, FloatArray)
+    assert_type(flow.loss, FloatArray)
+    assert_type(flow.excess, FloatArray)
+    assert_type(flow.norm, FloatArray)
+    assert_type(flow.compare(bias.finite_part, svm), ntpnb.Comparison)
+    assert_type(ntpnb.next_order_term(data), FloatArray)
+    assert_type(ntpnb.next_order_term(bias), FloatArray)
+
+    path = ntpnb.regularization_path(data, [1.0, 10.0])
+    assert_type(path, ntpnb.PathTrace)
+    assert_type(ntpnb.regularization_path(bias, [1.0, 10.0]), ntpnb.PathTrace)
+    assert_type(ntpnb.ridge_path(data, [-1.0, -10.0]), ntpnb.PathTrace)
+    assert_type(path.radii, FloatArray)
+    assert_type(path.W, FloatArray)
+    assert_type(path.norm, FloatArray)
+    assert_type(path.excess, FloatArray)
+    assert_type(path.log_multiplier, FloatArray)
+    assert_type(path.multiplier, FloatArray)
+    assert_type(path.residual, FloatArray)
+    assert_type(path.compare(bias.finite_part, svm), ntpnb.Comparison)
+
+
+def predictions(bias: ntpnb.ImplicitBias) -> None:
+    """Ask for a report, on a text and on data."""
+    found = ntpnb.report("the cat sat on the mat and the dog sat on the rug", context_length=1)
+    assert_type(found, ntpnb.Report)
+    assert_type(ntpnb.report(bias, words=["ant", "bee", "cat"]), ntpnb.Report)
+    assert_type(found.data, ntpnb.NextTokenData)
+    assert_type(found.order, ntpnb.TokenPriority)
+    assert_type(found.finite, ntpnb.FinitePart)
+    assert_type(found.svm, ntpnb.MarginSolution | None)
+    assert_type(found.refusal, ntpnb.NotSeparableError | ntpnb.ConvergenceError | None)
+    assert_type(found.flow, ntpnb.FlowTrace | None)
+    assert_type(found.angle, FloatArray | None)
+    assert_type(found.words, tuple[str, ...] | None)
+    assert_type(found.drawn, bool)
+    assert_type(found.compatible, bool)
+    assert_type(found.separable, bool | None)
+    assert_type(found.margin, float | None)
+    assert_type(found.step, float)
+    assert_type(found.log10_steps(10), float)
+    assert_type(found.pairs[0].share, float)
+    assert_type(found.pairs[0].context, int)
+    assert_type(found.pairs[0].winners, tuple[int, ...])
+    assert_type(found.pairs[0].losers, tuple[int, ...])
+    assert_type(found.spell(found.pairs[0]), str)
+    assert_type(found.context_name(0), str)
+    assert_type(str(found), str)
+
+
+def attention() -> None:
+    """Train an attention head under other losses than the cross-entropy."""
+    data = data_from_attention()
+    for head_loss in (
+        ntpnb.attention.squared,
+        ntpnb.attention.softmax_squared,
+        ntpnb.attention.cross_entropy,
+    ):
+        run = ntpnb.attention.descend_head(data, head_loss, ntpnb.GD(step=0.1), steps=5)
+        assert_type(run, ntpnb.attention.HeadTrace)
+        assert_type(run.steps, IntArray)
+        assert_type(run.W, FloatArray)
+        assert_type(run.loss, FloatArray)
+        assert_type(run.norm, FloatArray)
+        assert_type(ntpnb.attention.attention_mass(run.W, data), FloatArray)
+        selected = ntpnb.attention.pseudo_data(run.W[-1], data, threshold=0.01)
+        assert_type(selected, ntpnb.NextTokenData)
+    values, slopes = ntpnb.attention.squared(np.ones((1, 3, 2)), np.zeros((1, 1, 2), dtype=int))
+    assert_type(values, FloatArray)
+    assert_type(slopes, FloatArray)
+
+
+def datasets() -> None:
+    """Take the papers' data and starting points."""
+    toy = ntpnb.datasets.toy()
+    assert_type(toy, ntpnb.NextTokenData)
+    assert_type(ntpnb.datasets.overparameterized(seed=2, num_contexts=5), ntpnb.NextTokenData)
+    assert_type(ntpnb.datasets.lecun_init(toy, seed=0), FloatArray)
+    assert_type(ntpnb.datasets.uniform_init(toy, seed=0), FloatArray)
+    assert_type(ntpnb.datasets.figure2(), ntpnb.NextTokenData)
+
+    trials = ntpnb.datasets.attention_trials(num_trials=2, kind="cyclic", seed=1)
+    assert_type(trials, ntpnb.datasets.TrialSet)
+    assert_type(trials.data, tuple[ntpnb.NextTokenData, ...])
+    assert_type(trials.drawn, int)
+    assert_type(trials.rejected, int)
+    assert_type(trials.degenerate, int)
+
+    corpus = ntpnb.datasets.text_corpus(num_verses=2)
+    assert_type(corpus, ntpnb.datasets.TextCorpus)
+    assert_type(corpus.words, tuple[str, ...])
+    assert_type(corpus.verses, tuple[tuple[int, ...], ...])
+    assert_type(corpus.windows(3), IntArray)
+    assert_type(corpus.spell([0, 1]), str)
+
+
+def thresholds() -> None:
+    """Count the dimensions that random data need, by formula and by search."""
+    assert_type(ntpnb.thresholds.pooled_law(outside=3, support_size=2), FloatArray)
+    assert_type(ntpnb.thresholds.separability_threshold(5, 2), float)
+    assert_type(ntpnb.thresholds.compatibility_threshold(5, {1: 0.5, 3: 0.5}), float)
+    assert_type(ntpnb.thresholds.transition_width(5, 2, num_contexts=30), float)
+
+    rng = np.random.default_rng(0)
+    data = ntpnb.thresholds.random_data(rng, vocab_size=4, support_size=2, num_contexts=6)
+    assert_type(data, ntpnb.NextTokenData)
+    assert_type(ntpnb.thresholds.independent_equations(data), bool)
+    fails, holds = ntpnb.thresholds.first_dimension(data, ntpnb.is_separable)
+    assert_type(fails, int)
+    assert_type(holds, int)
+    fails, holds = ntpnb.thresholds.first_true(lambda d: d >= 3, top=9, guess=5, step=1)
+    assert (fails, holds) == (2, 3)
+    brackets = ntpnb.thresholds.sweep([(4, 2, 6)], trials=2, seed=0, n_jobs=1)
+    assert_type(brackets, list[IntArray])
+
+
+def main() -> None:
+    """Run it all."""
+    data = data_from_arrays()
+    data_from_sequences()
+    data_from_attention()
+    loss(data)
+    theory(data)
+    bias = all_of_the_theory(data)
+    errors()
+    training(data, bias)
+    limits_of_training(data, bias)
+    predictions(bias)
+    attention()
+    datasets()
+    thresholds()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Judges of max-margin answers that trust nothing but the data, and programs to try methods on.
+
+Every answer is judged on all pairs of the papers' definitions (``reference``), by bounds on the
+optimal norm from both sides.
+"""
+
+import numpy as np
+import problems
+import pytest
+import reference
+from scipy.linalg import svd
+
+from ntpnb import is_separable
+from ntpnb import token_priority as priority
+from ntpnb.margin.program import margin_program
+
+
+def complement(data):
+    """Orthogonal projector away from the tied subspace, from all tied pairs."""
+    rows = reference.pair_matrices(data, reference.equal_pairs(data), unit=True)
+    if not len(rows):
+        return np.eye(rows.shape[1])
+    _, s, V = svd(rows, full_matrices=False)
+    V = V[s > 1e-10 * s[0]]
+    return np.eye(rows.shape[1]) - V.T @ V
+
+
+def relative_sum(data, multipliers):
+    """``(I − P_F) Σ λ (t_i − t_j) h_gᵀ`` and the sum of its terms' norms."""
+    terms = reference.pair_matrices(data, priority(data).strict.tolist())
+    return complement(data) @ (multipliers @ terms), multipliers @ np.linalg.norm(terms, axis=1)
+
+
+def feasible(W, equal, strict):
+    """``W`` moved as little as ties and missing margins take, so that only its rounding is left.
+
+    ``W`` over its least margin would be feasible too, but longer by what the longest pair misses.
+    """
+    for _ in range(3):  # what one pair gains another may lose
+        short = strict[strict @ W < 1]
+        rows = np.concatenate([equal, short])
+        goal = np.repeat([0.0, 1.0], [len(equal), len(short)])
+        scale = 1 / np.maximum(np.linalg.norm(rows, axis=1), np.finfo(float).tiny)
+        missing = (goal - rows @ W) * scale
+        W = W + np.linalg.lstsq(rows * scale[:, None], missing, rcond=1e-12)[0]
+    return W
+
+
+def prove_optimal(data, svm, tolerance):
+    """Ties met, and the optimal norm enclosed: by a feasible W from above, by λ from below."""
+    W = svm.W.ravel()
+    norm = np.linalg.norm(W)
+    reach = np.maximum(1.0, norm * np.linalg.norm(data.context_embeddings, axis=1).max())
+    equal = reference.pair_matrices(data, reference.equal_pairs(data))
+    strict = reference.pair_matrices(data, reference.strict_pairs(data))
+    assert np.abs(equal @ W).max(initial=0.0) <= tolerance * reach
+    assert svm.min_margin == pytest.approx((strict @ W).min(initial=np.inf), rel=1e-9)
+    assert svm.multipliers.min(initial=0.0) >= 0
+    combined, _ = relative_sum(data, svm.multipliers)
+    below = 2 * svm.multipliers.sum() - combined @ combined  # of the squared optimal norm
+    assert below == pytest.approx(norm**2, rel=1e-9)
+    above = feasible(W, equal, strict)
+    margins = (strict @ above - 1) / np.linalg.norm(strict, axis=1)
+    assert margins.min(initial=0.0) >= -1e-14 * norm
+    assert np.linalg.norm(above) == pytest.approx(norm, rel=1e-9)
+    assert svm.norm == pytest.approx(norm, rel=1e-12)
+
+
+def prove_refused(data, error):
+    """Farkas: nonnegative weights, not all zero, whose combination vanishes."""
+    weights = error.certificate
+    assert weights.shape == (len(priority(data).strict),)
+    assert weights.min() >= 0
+    combined, size = relative_sum(data, weights)
+    assert size > 0 or weights.sum() > 0
+    assert np.linalg.norm(combined) <= 1e-9 * size
+
+
+def without_solution(seed):
+    """A decoder in so few dimensions that hardly any is separable."""
+    return problems.t24(seed, V=5, m=10, d=2 + seed % 3, size=(1, 3))
+
+
+def separable(seed):
+    """Problems of several kinds that have a solution, with their programs; most have ties."""
+    for data in (
+        problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4)),
+        problems.t24(5000 + seed, V=6, m=9, d=12, size=1),
+        problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4), candidates=True),
+        problems.t24(5000 + seed, V=6, m=5, d=12, size=(2, 4), tokens=4),
+        problems.l24(4000 + seed, cyclic=bool(seed % 2)),
+    ):
+        order = priority(data)
+        if len(order.strict) and is_separable(data):
+            yield data, margin_program(data, order)
