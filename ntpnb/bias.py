@@ -45,12 +45,12 @@ class ImplicitBias:
 
     @cached_property
     def order(self) -> TokenPriority:
-        """Which tokens must tie and which must win: :func:`ntpnb.token_priority`."""
+        """Which tokens must tie and which must win, see :func:`ntpnb.token_priority`."""
         return token_priority(self.data)
 
     @cached_property
     def finite_part(self) -> FinitePart:
-        """Where training settles on the tied tokens: :func:`ntpnb.finite_part`.
+        """Where training settles on the tied tokens, see :func:`ntpnb.finite_part`.
 
         Raises
         ------

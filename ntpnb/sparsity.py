@@ -40,6 +40,13 @@ class CompatibleDimension:
         where ``dim`` is zero.
     equations : int
         ``e(F) = Σ_j max(|S_j ∩ F| − 1, 0)``, how many log-odds the contexts ask of these tokens.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> found = ntpnb.thresholds.compatible_dimension([[True, True, False], [True, True, True]])
+    >>> found.dim, found.tokens.tolist(), found.equations
+    (2, [0, 1, 2], 3)
     """
 
     dim: int
@@ -83,9 +90,9 @@ def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
     Three contexts that ask for all three differences of three tokens need two dimensions, since the
     differences add up to zero:
 
-    >>> from ntpnb.sparsity import compatible_dimension
+    >>> import ntpnb
     >>> support = [[True, True, False], [True, False, True], [False, True, True]]
-    >>> found = compatible_dimension(support)
+    >>> found = ntpnb.thresholds.compatible_dimension(support)
     >>> found.dim, found.tokens.tolist(), found.equations
     (2, [0, 1, 2], 3)
     """

@@ -11,6 +11,7 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solve import is_separable
 from ntpnb.problem.data import NextTokenData
+from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.subspace import equal_subspace
 
 # The quadrature: exact for smooth functions with Gaussian tails.
@@ -22,7 +23,9 @@ SupportSize = int | Mapping[int, float]  # one size, or the share of each
 
 __all__ = [
     "Bracket",
+    "CompatibleDimension",
     "compatibility_threshold",
+    "compatible_dimension",
     "first_dimension",
     "first_true",
     "independent_equations",

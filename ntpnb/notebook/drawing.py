@@ -30,7 +30,21 @@ PALE = "#c9c9c9"
 
 
 class Band(NamedTuple):
-    """What `band` drew: quantiles over the curves, arrays of shape (r,)."""
+    """What `band` drew: quantiles over the curves.
+
+    Attributes
+    ----------
+    low, median, high : ndarray, shape (r,)
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from ntpnb.notebook import drawing
+    >>> ax = Figure().subplots()
+    >>> drawn = drawing.band(ax, [1, 2], [[0.0, 1.0], [2.0, 5.0]], "black", quantiles=(0, 1))
+    >>> drawn.low.tolist(), drawn.median.tolist(), drawn.high.tolist()
+    ([0.0, 1.0], [1.0, 3.0], [2.0, 5.0])
+    """
 
     low: FloatArray
     median: FloatArray

@@ -628,6 +628,14 @@ def projected_descent(
 def power_of_ten(exponent: float) -> str:
     """Write ``10`` raised to the nearest whole exponent, with superscript digits.
 
+    Parameters
+    ----------
+    exponent : float
+
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> from ntpnb.notebook import power_of_ten

@@ -300,7 +300,7 @@ class NextTokenData:
 
     @cached_property
     def support(self) -> BoolArray:
-        """Tokens with positive target probability, shape (m, V): the sets ``S_j``.
+        """The sets ``S_j`` of tokens with positive target probability, shape (m, V).
 
         Examples
         --------
@@ -341,7 +341,7 @@ class NextTokenData:
 
     @cached_property
     def smoothness(self) -> float:
-        """Smoothness of the loss: a Lipschitz constant ``L`` of its gradient.
+        """Smoothness of the loss, a Lipschitz constant ``L`` of its gradient.
 
         ``L = λ_max(Σ_j π_j diam_j²/4 · h_j h_jᵀ)``, so that gradient descent with steps ``1/L``
         never increases the loss. ``diam_j`` is the largest distance between the embeddings of two

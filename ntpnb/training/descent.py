@@ -157,7 +157,7 @@ def iterate(
     recorded = np.empty((len(record), *W.shape))
     done = 0
     with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
-        advance = method.begin(problem, W)
+        advance = method._begin(problem, W)
     for r, until in enumerate(record):
         with np.errstate(all="ignore"):
             advance(done, until)

@@ -34,6 +34,11 @@ NEWTON_STEPS = 200
 class LateLaw(NamedTuple):
     """The late law ``tan(angle) = constant / (log t + shift)``, exact as ``t`` grows.
 
+    Attributes
+    ----------
+    constant : float
+    shift : float
+
     Examples
     --------
     >>> import ntpnb

@@ -49,20 +49,8 @@ class GD:
     def __post_init__(self) -> None:
         _require_positive_step(self.step)
 
-    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
-
-        Examples
-        --------
-        >>> import ntpnb
-        >>> import numpy as np
-        >>> from ntpnb.training.batch import ProblemBatch
-        >>> W = np.zeros((1, 2, 1))
-        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
-        >>> ntpnb.GD(step=0.5).begin(problem, W)(0, 1)
-        >>> W.ravel()
-        array([ 0.5, -0.5])
-        """
+    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
         if problem.gram is not None:
             return _descend_on_scores(self.step, problem.gram, problem, W)
 
@@ -103,20 +91,8 @@ class NGD:
     def __post_init__(self) -> None:
         _require_positive_step(self.step)
 
-    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
-
-        Examples
-        --------
-        >>> import ntpnb
-        >>> import numpy as np
-        >>> from ntpnb.training.batch import ProblemBatch
-        >>> W = np.zeros((1, 2, 1))
-        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
-        >>> ntpnb.NGD(step=0.5).begin(problem, W)(0, 2)
-        >>> float(np.linalg.norm(W).round(6))
-        1.0
-        """
+    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
 
         def move(k: int) -> FloatArray:
             gradient = problem.gradient(W)
@@ -173,20 +149,8 @@ class Adam:
             require_number(name, getattr(self, name), lambda x: 0 <= x < 1, "lie in [0, 1)")
         require_number("epsilon", self.epsilon, lambda x: x > 0, "be positive")
 
-    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
-
-        Examples
-        --------
-        >>> import ntpnb
-        >>> import numpy as np
-        >>> from ntpnb.training.batch import ProblemBatch
-        >>> W = np.zeros((1, 2, 1))
-        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
-        >>> ntpnb.Adam(step=0.5).begin(problem, W)(0, 1)
-        >>> W.ravel().round(6)
-        array([ 0.5, -0.5])
-        """
+    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
         mean = np.zeros_like(W)
         square = np.zeros_like(W)
 
@@ -208,15 +172,6 @@ class Sample(NamedTuple):
 
     ``contexts``, shape (1, m), are those of the contexts; ``target``, shape (V, m), are the joint
     ones of context and next token.
-
-    Examples
-    --------
-    >>> import ntpnb
-    >>> from ntpnb.training.batch import ProblemBatch
-    >>> problem = ProblemBatch([ntpnb.NextTokenData([[1.0], [2.0]], [[1, 0], [0, 1]])])
-    >>> sample = next(ntpnb.SGD(step=0.1, batch_size=4).samples(problem, 0))
-    >>> float(sample.contexts.sum()), sample.target.shape
-    (1.0, (2, 2))
     """
 
     contexts: FloatArray
@@ -270,21 +225,9 @@ class SGD:
         if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
             raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
 
-    def begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step.
-
-        Examples
-        --------
-        >>> import ntpnb
-        >>> import numpy as np
-        >>> from ntpnb.training.batch import ProblemBatch
-        >>> W = np.zeros((1, 2, 1))
-        >>> problem = ProblemBatch([ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])])
-        >>> ntpnb.SGD(step=0.5).begin(problem, W)(0, 1)
-        >>> W.ravel()
-        array([ 0.5, -0.5])
-        """
-        streams = [self.samples(problem, i) for i in range(len(problem.P))]
+    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
+        streams = [self._samples(problem, i) for i in range(len(problem.P))]
 
         def move(k: int) -> FloatArray:
             samples = [next(stream) for stream in streams]
@@ -294,21 +237,12 @@ class SGD:
 
         return _step_by_step(W, move)
 
-    def samples(self, problem: ProblemBatch, i: int) -> Iterator[Sample]:
+    def _samples(self, problem: ProblemBatch, i: int) -> Iterator[Sample]:
         """Endless mini-batches of problem ``i``.
 
         Yields
         ------
         Sample
-
-        Examples
-        --------
-        >>> import ntpnb
-        >>> from ntpnb.training.batch import ProblemBatch
-        >>> problem = ProblemBatch([ntpnb.datasets.toy()])
-        >>> sample = next(ntpnb.SGD(step=0.1, batch_size=4).samples(problem, 0))
-        >>> (4 * sample.contexts).astype(int).sum()
-        np.int64(4)
         """
         rng = np.random.default_rng([int(self.seed), i])
         pi = problem.pi[i]

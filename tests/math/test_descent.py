@@ -121,7 +121,7 @@ def test_sgd_matches_a_textbook_loop(over):
 def test_sgd_is_unbiased_and_repeats():
     data = t24(4, V=4, m=5, d=3)
     for over in ("contexts", "sequences"):
-        stream = SGD(step=1.0, batch_size=3, seed=5, over=over).samples(ProblemBatch([data]), 0)
+        stream = SGD(step=1.0, batch_size=3, seed=5, over=over)._samples(ProblemBatch([data]), 0)
         samples = [next(stream) for _ in range(20_000)]
         pi = np.mean([sample.contexts for sample in samples], axis=0)
         target = np.mean([sample.target for sample in samples], axis=0)

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import ntpnb
 
-INTERNAL = {"array_types", "validation"}  # what the package's own modules share
+# What the package's own modules share, and what another one exports.
+INTERNAL = {"array_types", "sparsity", "validation"}
 METHODS = (classmethod, staticmethod)
 PROPERTIES = (property, cached_property)
 
@@ -37,7 +38,8 @@ def public_modules():
     for module in modules:
         for name in exported(module):
             thing = getattr(module, name)
-            if inspect.ismodule(thing) and thing not in modules:
+            is_ours = inspect.ismodule(thing) and thing.__name__.startswith("ntpnb.")
+            if is_ours and thing not in modules:
                 modules.append(thing)
     return modules
 
