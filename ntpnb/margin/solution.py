@@ -111,24 +111,24 @@ def certify(
     mu = pair_multipliers[:num_ties]
     lam = np.maximum(pair_multipliers[num_ties:], 0.0)
     W = combined_pairs(data, order, np.append(mu, lam))
-    norm = float(np.linalg.norm(W))
+    norm = np.linalg.norm(W)
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
-    relative = missed / margin_scales(data, order, norm)
+    relative = missed / margin_scales(data, order, float(norm))
     total = float(lam.sum())
     residuals = Residuals(
         violation=float(relative.max(initial=0.0)),
         beyond_tenth=float(missed.max(initial=0.0)) - 0.1,
         complementarity=float(lam @ np.abs(relative[num_ties:])) / (total or 1.0),
     )
-    squared_norm = norm * norm
+    squared_norm = norm**2
     gap = abs(squared_norm - total) / (squared_norm / 2 or 1.0)
     return MarginSolution(
         W=W,
-        norm=norm,
+        norm=float(norm),
         min_margin=float(margins[num_ties:].min(initial=np.inf)),
         kkt_residual=residuals.kkt,
-        duality_gap=gap,
+        duality_gap=float(gap),
         solver=solver,
         multipliers=lam,
         equal_multipliers=mu,
