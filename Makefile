@@ -78,6 +78,7 @@ stale: $(VENV)/.ready ## list the notebooks that must run, because what they dep
 	@$(PY) -m publishing stale
 
 test: _chromium check book ## every check: the short loop, slow tests, notebook outputs, book, browser
+	$(VENV)/bin/ruff check book/nb/*.ipynb
 	$(PY) -m pytest tests/book tests/repository -m "not slow and not stress" -n 2 --dist loadfile
 	$(PY) -m pytest -m "slow and not stress" -n 2 --dist loadfile
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
@@ -86,8 +87,9 @@ test: _chromium check book ## every check: the short loop, slow tests, notebook 
 	  echo "notebook outputs are compared on Python 3.11 only; this is $$($(PY) --version)"; \
 	fi
 
-lint: $(VENV)/.ready ## ruff: the code as it is, changing nothing
+lint: $(VENV)/.ready ## ruff and the order of imports: the code as it is, changing nothing
 	$(VENV)/bin/ruff check
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 	$(VENV)/bin/ruff format --check
 
 types: $(VENV)/.ready ## mypy --strict: the package, and a program that uses it

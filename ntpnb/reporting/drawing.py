@@ -35,7 +35,12 @@ def draw(found: Findings) -> "Figure":
     >>> len(draw(ntpnb.report(ntpnb.datasets.toy())).axes)
     4
     """
-    import matplotlib.pyplot as plt
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError(
+            "Report.plot needs matplotlib; install it with pip install 'ntpnb[book]'"
+        ) from None
 
     panels = [_draw_supports, _draw_contexts]
     if found.flow is not None:

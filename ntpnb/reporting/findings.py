@@ -20,8 +20,14 @@ from ntpnb.training.late_time import USED, LateLaw
 class Pair(NamedTuple):
     """One ordered pair: in its context every winner must score above every loser.
 
-    ``share`` is its part of all multipliers. ``context`` is the context's (or group's) name, and
-    ``winners`` and ``losers`` are tuples of tied tokens.
+    Attributes
+    ----------
+    share : float
+        Its part of all multipliers.
+    context : int
+        The context's (or group's) name.
+    winners, losers : tuple of int
+        Tied tokens.
 
     Examples
     --------

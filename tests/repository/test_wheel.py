@@ -110,6 +110,7 @@ def test_the_example_runs(name, clean):
 # What needs more than numpy and scipy: the call, and what its one line has to name.
 NEEDS_MORE = {
     "a sweep": ("import ntpnb; ntpnb.thresholds.sweep([(4, 2, 3)], 1)", "ntpnb[sweep]"),
+    "a report's figure": ("import ntpnb; ntpnb.report(ntpnb.datasets.toy()).plot()", "ntpnb[book]"),
     "the figures of a chapter": ("from ntpnb.notebook import figures", "ntpnb[book]"),
 }
 
