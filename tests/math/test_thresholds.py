@@ -134,6 +134,7 @@ def test_first_dimension_is_that_of_a_full_scan_and_verdicts_are_monotone(sizes,
         assert thresholds.first_dimension(data, holds) == (first - 1, first)
 
 
+@pytest.mark.slow
 def test_independent_equations_are_compatibility_of_random_laws():
     for seed in range(24):
         data = thresholds.random_data(
@@ -149,6 +150,7 @@ def test_independent_equations_are_compatibility_of_random_laws():
         assert independent == compatible
 
 
+@pytest.mark.slow
 def test_cover_law_of_two_tokens():
     """One-hot labels of two tokens: P(D <= d) is binomial, for every finite number of contexts."""
     num_contexts = 6
