@@ -174,6 +174,6 @@ def implicit_bias(data: NextTokenData | ImplicitBias) -> ImplicitBias:
                  finite part: not asked yet, max margin: norm 2.263)
     >>> flow = ntpnb.gradient_flow(bias, [0.0, 10.0, 100.0])
     >>> flow.compare(bias).angle.round(2)
-    array([0.67, 0.16, 0.01])
+    array([0.8 , 0.16, 0.01])
     """
     return data if isinstance(data, ImplicitBias) else ImplicitBias(data)

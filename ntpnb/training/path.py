@@ -310,10 +310,12 @@ class _Path:
     def _split(self, z: FloatArray) -> _Unknowns:
         return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1])
 
-    def _norm(self, u: FloatArray, a: FloatArray) -> float:
+    def _norm(self, u: FloatArray, a: FloatArray) -> np.float64:
         """Frobenius norm of ``W``."""
         strict_square = float(a @ self.coords.gram @ a)
-        return float(np.sqrt(u @ u + max(0.0, strict_square)))
+        square = np.float64(u @ u + max(0.0, strict_square))
+        norm: np.float64 = np.sqrt(square)
+        return norm
 
     def _correct(self, z: FloatArray, goal: float) -> _Solution | None:
         """Newton's method at a fixed position; None where it does not settle."""

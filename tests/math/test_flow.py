@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import reference
 from problems import l24, regimes, t24
+from quick import slow_but
 from scipy.integrate import solve_ivp
 
 import ntpnb
@@ -30,6 +31,7 @@ NAMES = [
     "attention, acyclic",
     "attention, repeated tokens",
 ]
+QUICK = ["one-hot next tokens", "candidate counts and groups", "attention, acyclic"]
 FREE_OF_TIES = ["one-hot next tokens", "attention, acyclic"]
 # The same regimes, small enough for an integrator that knows nothing of them.
 SMALL = {
@@ -60,7 +62,7 @@ def tight_rows(data, svm):
 
 
 @pytest.mark.parametrize("init", [False, True], ids=["from zero", "from a random matrix"])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(QUICK, SMALL))
 def test_flow_matches_a_general_integrator(name, init):
     data = SMALL[name]
     W0 = start(data) if init else np.zeros(data.shape)
@@ -122,7 +124,7 @@ def test_times_are_found_without_the_others():
 # -- infinite times -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(QUICK, NAMES))
 def test_the_limit_on_ties_and_tight_pairs_is_the_next_order_term(name):
     data = regimes()[name]
     svm, term = ntpnb.max_margin(data), next_order_term(data)

@@ -7,6 +7,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import l24, regimes, t24
+from quick import slow_but
 from scipy.optimize import minimize
 
 import ntpnb
@@ -30,6 +31,13 @@ OTHERS = [
     "attention, repeated tokens",
 ]
 SEPARABLE = FREE_OF_TIES + COMPATIBLE + OTHERS
+QUICK = ["one-hot next tokens", "d > m", "token embeddings, p > V", "attention, cyclic"]
+FOR_ANGLES = (
+    {name: regimes()[name] for name in SEPARABLE}
+    | {"overparameterized": overparameterized()}
+    | {f"cyclic trial {i}": data for i, data in enumerate(attention_trials(4, "cyclic").data)}
+    | {f"acyclic trial {i}": data for i, data in enumerate(attention_trials(3).data)}
+)
 
 
 def theory(data):
@@ -75,7 +83,7 @@ def strict_residual(data, W, log_multiplier):
 # -- optimality -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SEPARABLE)
+@pytest.mark.parametrize("name", slow_but(QUICK, SEPARABLE))
 def test_gradient_is_parallel_where_the_loss_is_a_plain_number(name):
     data = regimes()[name]
     path = regularization_path(data, [1e-3, 0.1, 1.0, 5.0])
@@ -84,7 +92,7 @@ def test_gradient_is_parallel_where_the_loss_is_a_plain_number(name):
         assert np.abs(reference.gradient(W, data) + multiplier * W).max() <= 1e-11
 
 
-@pytest.mark.parametrize("name", SEPARABLE)
+@pytest.mark.parametrize("name", slow_but(QUICK, SEPARABLE))
 def test_gradient_is_parallel_far_past_underflow(name):
     data = regimes()[name]
     radii = np.array([30.0, 1e3, 1e5, 1e8])
@@ -124,7 +132,7 @@ def test_a_general_optimiser_finds_the_same_minimiser(data, B):
     assert ntpnb.cross_entropy(W, data) <= found.fun + 1e-13
 
 
-@pytest.mark.parametrize("name", SEPARABLE)
+@pytest.mark.parametrize("name", slow_but(QUICK, SEPARABLE))
 def test_nothing_of_the_same_norm_has_a_smaller_loss(name):
     data = regimes()[name]
     run = descend(data, GD(1 / data.smoothness), 3000, record=[10, 100, 1000, 3000])
@@ -138,7 +146,7 @@ def test_nothing_of_the_same_norm_has_a_smaller_loss(name):
 # -- one path, two parameters ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SEPARABLE)
+@pytest.mark.parametrize("name", slow_but(QUICK, SEPARABLE))
 def test_radii_and_multipliers_give_the_same_path(name):
     data = regimes()[name]
     path = regularization_path(data, [0.01, 1.0, 20.0, 1e4])
@@ -180,13 +188,10 @@ def test_the_path_is_continuous_where_ties_are_taken_as_settled():
 # -- theory ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "data",
-    [regimes()[name] for name in SEPARABLE]
-    + [overparameterized(), *attention_trials(4, "cyclic").data, *attention_trials(3).data],
-)
-def test_the_angle_falls_as_the_next_order_term_says(data):
+@pytest.mark.parametrize("name", slow_but([*QUICK, "cyclic trial 0"], FOR_ANGLES))
+def test_the_angle_falls_as_the_next_order_term_says(name):
     """T24 Thm 1 and L24 Thms 1–2, with the constant: 1 − cos = κ²/(2B²)."""
+    data = FOR_ANGLES[name]
     fin, svm = theory(data)
     path = regularization_path(data, [1e4, 1e8])
     assert path.residual.max() <= 1e-10
@@ -244,6 +249,7 @@ def test_scaling_the_embeddings_scales_the_path(seed, c):
     assert np.abs(c * scaled - expected).max() <= 1e-9 * 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["norms over six decades", "attention, norms over six decades"])
 def test_embeddings_over_six_decades(name):
     data = regimes()[name]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference
+from quick import slow_but
 from scipy.integrate import solve_ivp
 
 import ntpnb
@@ -44,9 +45,7 @@ def seen(data, svm):
     return np.concatenate([basis, span[size > 1e-9 * size[0]]])
 
 
-@pytest.mark.parametrize(
-    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in RANDOM]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, RANDOM))
 def test_the_flow_meets_the_next_order_term(name):
     data = RANDOM[name]
     svm, term = ntpnb.max_margin(data), next_order_term(data)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from problems import any_problem, l24, regimes, t24
+from quick import slow_but
 
 import ntpnb
 from ntpnb import datasets
@@ -37,6 +38,18 @@ PROBLEMS = {
     "cyclic": trials("cyclic")[0],
     "cyclic, another": trials("cyclic")[1],
 }
+LONG_FLOWS = {
+    "d > m",
+    "d = m",
+    "norms over six decades",
+    "groups of several rows",
+    "token embeddings, p > V",
+    "candidate counts and groups",
+    "attention, cyclic",
+    "attention, repeated tokens",
+    "attention, norms over six decades",
+}
+QUICK = ["toy", "decoder, one-hot", "acyclic", "figure 2"]
 
 
 @pytest.fixture
@@ -52,7 +65,7 @@ def report_on(name):
 # -- what is decided ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", regimes())
+@pytest.mark.parametrize("name", slow_but(set(regimes()) - LONG_FLOWS, regimes()))
 def test_every_regime_is_reported(name, monkeypatch):
     followed = name != "attention, norms over six decades"  # its ties settle over many decades
     if not followed:  # ten times what an ordinary flow takes is enough to give up
@@ -154,7 +167,7 @@ def test_nothing_ordered():
 # -- how many steps -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
 def test_gradient_descent_takes_the_predicted_number_of_steps(name):
     """Within a quarter or two steps: the first steps of size 1/L cut the flow's corners."""
     data = PROBLEMS[name]
@@ -175,7 +188,7 @@ def test_gradient_descent_takes_the_predicted_number_of_steps(name):
     assert met >= 3
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
 def test_small_steps_follow_the_prediction_closely(name):
     """A tenth of 1/L: the error is of first order in the step, so a tenth of the one above."""
     data = PROBLEMS[name]
@@ -190,7 +203,7 @@ def test_small_steps_follow_the_prediction_closely(name):
             assert abs(run.steps[late[-1]] + 1 - predicted) <= max(2, 0.025 * predicted)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
 def test_the_late_law_continues_the_flow(name):
     """A flow ten times as long in logarithms, read directly, says the same."""
     data = PROBLEMS[name]

@@ -1,0 +1,13 @@
+"""Which cases of a long test run every day, and which only in `make test`."""
+
+from collections.abc import Iterable
+
+import pytest
+
+
+def slow_but(quick: Iterable[str], names: Iterable[str]) -> list:
+    """Names as parameters of a test; all that are not ``quick`` are marked slow."""
+    quick = set(quick)
+    names = list(names)
+    assert quick <= set(names)
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
