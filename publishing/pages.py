@@ -99,52 +99,60 @@ def _counted(entries: Iterable[Entry]) -> str:
     return ", ".join(f"{outcome}: {counts[outcome]}" for outcome in order if counts[outcome])
 
 
+def _outcomes(entries: Sequence[Entry]) -> str:
+    """Tabulate how often each outcome occurs among each kind of claim."""
+    counts = Counter((entry["outcome"], entry["kind"]) for entry in entries)
+    rows = []
+    for outcome, meaning in _OUTCOMES.items():
+        numbers = [counts[outcome, kind] or "–" for kind in _KINDS]
+        rows.append((outcome, *numbers, meaning))
+    return table(("Outcome", *_KINDS, "Meaning"), rows, (17, *[12] * len(_KINDS), 23))
+
+
+def _differing(entries: Sequence[Entry]) -> str:
+    """Tabulate the claims that are not simply reproduced, from every chapter."""
+    rows = []
+    for outcome in _NOTABLE:
+        for entry in entries:
+            if entry["outcome"] == outcome:
+                where = f"{_outcome(entry)} in {_notebook(entry['notebook'])}"
+                printed = plain(entry["printed"]["text"])
+                rows.append((_claim(entry), printed, _value(entry), where))
+    return table(("Claim", "Printed", "Measured", "Outcome"), rows, (44, 18, 14, 24))
+
+
+def _chapter(entries: Sequence[Entry]) -> str:
+    """Tabulate the claims of one notebook."""
+    rows = []
+    for entry in entries:
+        printed = (entry["printed"] or {}).get("text", "—")
+        expected = describe(comparison(entry["expect"]))
+        rows.append(
+            (_claim(entry), plain(printed), plain(expected), _value(entry), _outcome(entry))
+        )
+    header = ("Claim", "Printed", "Expected", "Measured", "Outcome")
+    return table(header, rows, (38, 15, 17, 14, 16))
+
+
 def _scoreboard(entries: Sequence[Entry], root: Path) -> str:
     """Every claim with its printed, expected and measured value, and the outcome that follows."""
-    counts = Counter((entry["outcome"], entry["kind"]) for entry in entries)
     text = "# Scoreboard\n\n" + (
         f"{len(entries)} claims are measured. Each outcome is computed from the executed "
         "notebooks; a value outside its expectation stops the build. Where the outcome is a link, "
         "it leads to the explanation.\n\n"
     )
-    rows = [
-        (outcome, *(counts[outcome, kind] or "–" for kind in _KINDS), meaning)
-        for outcome, meaning in _OUTCOMES.items()
-    ]
-    text += table(("Outcome", *_KINDS, "Meaning"), rows, (17, *[12] * len(_KINDS), 23))
-    rows = [
-        (
-            _claim(entry),
-            plain(entry["printed"]["text"]),
-            _value(entry),
-            f"{_outcome(entry)} in {_notebook(entry['notebook'])}",
-        )
-        for outcome in _NOTABLE
-        for entry in entries
-        if entry["outcome"] == outcome
-    ]
+    text += _outcomes(entries)
     text += "\n## Where the print and the run differ\n\n" + (
         "Everything that is not simply reproduced. The rest of this page repeats these claims "
         "among all the others, chapter by chapter.\n\n"
     )
-    text += table(("Claim", "Printed", "Measured", "Outcome"), rows, (44, 18, 14, 24))
-    header = ("Claim", "Printed", "Expected", "Measured", "Outcome")
+    text += _differing(entries)
     for name in dict.fromkeys(entry["notebook"] for entry in entries):
         of = [entry for entry in entries if entry["notebook"] == name]
-        rows = [
-            (
-                _claim(entry),
-                plain((entry["printed"] or {}).get("text", "—")),
-                plain(describe(comparison(entry["expect"]))),
-                _value(entry),
-                _outcome(entry),
-            )
-            for entry in of
-        ]
         text += f"\n## {title(name, root)}\n\n"
         text += f"::::{{dropdown}} {len(of)} claims ({_counted(of)})\n"
         text += f"Measured in {_notebook(name)}.\n\n"
-        text += table(header, rows, (38, 15, 17, 14, 16)) + "::::\n"
+        text += _chapter(of) + "::::\n"
     return text
 
 

@@ -225,7 +225,7 @@ def test_a_readers_own_settings_of_ipython_and_python_play_no_part(book, tmp_pat
     assert process.returncode == 0, errors
     cell = next(c for c in project.read_executed("01_tiny", book)["cells"] if "outputs" in c)
     # nor does the guard against the network leave a name behind
-    assert cell["outputs"][0]["text"] == ["['In', 'Out', 'exit', 'get_ipython', 'quit']\n"]
+    assert cell["outputs"][0]["text"] == ["['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']\n"]
 
 
 def test_the_kernels_of_nbval_reach_no_network_and_no_settings_either(book):
