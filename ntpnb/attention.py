@@ -385,13 +385,9 @@ def pseudo_data(
     clearly_not_selected = mass <= ignore_below
     counts = data.candidates if data.candidate_counts is None else data.candidate_counts
     target = np.where(selected, mass, 0.0)
-    return NextTokenData(
-        data.context_embeddings,
-        target / target.sum(1, keepdims=True),
-        data.context_probs,
-        data.token_embeddings,
-        np.where(selected | clearly_not_selected, counts, 0.0),
-        data.context_groups,
+    return data.replace(
+        target_probs=target / target.sum(1, keepdims=True),
+        candidate_counts=np.where(selected | clearly_not_selected, counts, 0.0),
     )
 
 

@@ -268,6 +268,46 @@ class NextTokenData:
             context_groups=last,
         )
 
+    def replace(self, **changes: ArrayLike | None) -> "NextTokenData":
+        """The same data with some of the constructor's arguments replaced.
+
+        Parameters
+        ----------
+        **changes : array_like or None
+            New values by the names of the constructor's arguments.
+
+        Returns
+        -------
+        NextTokenData
+            It keeps ``.contexts`` where the number of rows stays the same.
+
+        Raises
+        ------
+        ValueError
+            What the constructor refuses.
+        TypeError
+            The constructor has no argument of that name.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.0, 1.0]])
+        >>> data.replace(context_embeddings=[[3.0], [4.0]]).context_embeddings.tolist()
+        [[3.0], [4.0]]
+        """
+        arguments: dict[str, Any] = {
+            "context_embeddings": self.context_embeddings,
+            "target_probs": self.target_probs,
+            "context_probs": self.context_probs,
+            "token_embeddings": self.token_embeddings,
+            "candidate_counts": self.candidate_counts,
+            "context_groups": self.context_groups,
+        }
+        replaced = NextTokenData(**(arguments | changes))
+        if len(replaced.context_probs) == len(self.context_probs):
+            replaced.contexts = self.contexts
+        return replaced
+
     def __repr__(self) -> str:
         m, V = self.target_probs.shape
         p, q = self.shape

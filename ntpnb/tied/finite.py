@@ -105,14 +105,8 @@ def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTok
     counts = data.candidate_counts
     if counts is None:
         counts = np.ones(labels.shape)
-    return NextTokenData(
-        data.context_embeddings,
-        data.target_probs,
-        data.context_probs,
-        data.token_embeddings,
-        np.where(data.candidates & (labels == own), counts, 0.0),
-        data.context_groups,
-    )
+    tied = data.candidates & (labels == own)
+    return data.replace(candidate_counts=np.where(tied, counts, 0.0))
 
 
 def finite_part(data: NextTokenData, *, order: TokenPriority | None = None) -> FinitePart:

@@ -65,14 +65,7 @@ def unit_scale(bias: ImplicitBias) -> UnitScale:
     if LEAST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
         return UnitScale(1.0, bias)
     factor = float(2.0 ** np.round(np.log2(data.smoothness) / 2))
-    rescaled = NextTokenData(
-        data.context_embeddings / factor,
-        data.target_probs,
-        data.context_probs,
-        data.token_embeddings,
-        data.candidate_counts,
-        data.context_groups,
-    )
+    rescaled = data.replace(context_embeddings=data.context_embeddings / factor)
     return UnitScale(factor, implicit_bias(rescaled))
 
 
