@@ -63,7 +63,7 @@ $(VENV)/.ready: pyproject.toml $(VENV)/.locked
 	@touch $@
 
 check: lint types ## the short loop: lint, types, docstring examples, tests of the mathematics
-	$(PY) -m pytest $(MATHEMATICS)
+	HYPOTHESIS_PROFILE=quick $(PY) -m pytest $(MATHEMATICS)
 
 book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
 	$(PY) -m publishing run
@@ -77,10 +77,10 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 stale: $(VENV)/.ready ## list the notebooks that must run, because what they depend on changed
 	@$(PY) -m publishing stale
 
-test: _chromium check book ## every check: the short loop, slow tests, notebook outputs, book, browser
+test: _chromium check book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
 	$(VENV)/bin/ruff check book/nb/*.ipynb
 	$(PY) -m pytest tests/book tests/repository -m "not slow and not stress" -n 2 --dist loadfile
-	$(PY) -m pytest -m "slow and not stress" -n 2 --dist loadfile
+	$(PY) -m pytest -m "(slow or hypothesis) and not stress" -n 2 --dist loadfile
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
 	  $(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile book/nb; \
 	else \

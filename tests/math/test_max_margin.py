@@ -30,7 +30,7 @@ from ntpnb.margin import solve
 from ntpnb.margin.solve import methods_to_try
 
 REGIMES = problems.regimes()
-BLOCKS = range(10 if settings().max_examples >= 100 else 1)  # one in haste
+BLOCKS = range(10 if settings().max_examples >= 30 else 1)  # one for each of thousands of mutants
 SLOW_BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block else []) for block in BLOCKS]
 
 
