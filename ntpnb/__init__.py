@@ -15,7 +15,8 @@ from importlib.metadata import version
 from ntpnb import attention, datasets, thresholds
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.solve import MarginSolution, is_separable, max_margin
+from ntpnb.margin.solution import MarginSolution
+from ntpnb.margin.solve import is_separable, max_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy, excess_loss, gradient, logits, scores
 from ntpnb.problem.order import TokenPriority, token_priority

@@ -3,7 +3,8 @@
 from functools import cached_property
 
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.solve import MarginSolution, max_margin
+from ntpnb.margin.solution import MarginSolution
+from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.tied.finite import FinitePart, finite_part

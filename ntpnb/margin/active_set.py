@@ -18,8 +18,10 @@ def active_set(
 ) -> Iterator[Iterate]:
     """Guess the tight constraints, solve their equations, exchange all that are wrong.
 
-    The equations have a proximal term, which makes them definite. Once no guess is wrong, its
-    centre moves to the solution; this also refines the solution to the last digit.
+    The equations have a proximal term, which makes them definite (see ``PROX``). Once no guess is
+    wrong, the term's centre moves to the solution of the equations, and they are solved again: this
+    refines the solution to the last digit. Without a solution, each such move goes about as far as
+    the one before it, and its direction tends to a certificate.
 
     Parameters
     ----------
@@ -29,8 +31,9 @@ def active_set(
     tight : ndarray of bool, optional
         The first guess; all tied entries are in it. Default: every constraint is tight.
     patience : int
-        So many rounds in a row may make no progress, that is, have no fewer wrong guesses than any
-        before, or with none wrong move the centre no less.
+        So many rounds in a row may make no progress. Progress is fewer wrong guesses than ever
+        before; where none is wrong, it is the first time, or a move of the centre less than half as
+        far as any before.
     """
     if dual is None:
         dual = np.zeros(program.rhs.shape)
@@ -56,6 +59,9 @@ def active_set(
         slack = program.slack(program.weights(dual), common)
         noise = 1e-14 * max(1.0, np.abs(dual).max())
         wrong_sign = tight & (dual > noise)
+        # Where the dual is zero, slack + PROX * centre is minus the gradient of the dual problem
+        # with its proximal term. If it is negative, descent leads below zero: the constraint is
+        # tight.
         violated = ~tight & (slack + PROX * centre < -noise)
         wrong = program.ordered & (wrong_sign | violated)
         num_wrong = int(np.count_nonzero(wrong))

@@ -8,8 +8,8 @@ from ntpnb.array_types import FloatArray
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:
     """Upper triangular ``R`` with ``Rᵀ R = matrix + diagonal``, from the lower triangle alone.
 
-    ``diagonal`` is added in place. Transposed, numpy's row-major lower factor is LAPACK's
-    column-major upper one, without a copy.
+    ``diagonal`` is added to ``matrix`` itself, which is to be a temporary one of the caller's.
+    Transposed, numpy's row-major lower factor is LAPACK's column-major upper one, without a copy.
 
     Raises
     ------

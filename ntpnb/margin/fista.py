@@ -14,14 +14,18 @@ from ntpnb.margin.normal_form import MarginProgram
 SINGLE = 40
 """Steps in single precision (by supports): as good at first, and twice as fast."""
 
+INTERVAL = 40
+"""Steps from one iterate that is yielded to the next."""
+
 
 def fista(program: MarginProgram) -> Iterator[Iterate]:
     """Accelerated projected gradient steps, finished by an active set.
 
-    An iterate is yielded after every ``SINGLE`` steps. The active set is tried ever more rarely;
-    apart from it, a few copies of the dual are all the memory that is needed.
+    An iterate is yielded after every ``INTERVAL`` steps. The active set is tried ever more rarely,
+    as it costs factorisations; apart from it, a few copies of the dual are all the memory that is
+    needed. Iterates have no common scores, since the projection does without them.
     """
-    length = int(program.rhs.size**0.5)
+    length = int(program.rhs.size**0.5)  # the side, if the dual were square
     num_steps = max(200, 4 * length)
     next_polish = 20 + length // 3
     first_step = program.gradient_step(np.zeros(program.rhs.shape, np.float32))
@@ -33,9 +37,9 @@ def fista(program: MarginProgram) -> Iterator[Iterate]:
         projection = program.project(program.gradient_step(extrapolated), projection.below)
         dual = projection.dual
         if k == SINGLE:
-            dual = dual.astype(np.float64)
+            dual = dual.astype(np.float64)  # and with it all that follows
         move = dual - previous
-        if k % SINGLE == 0:
+        if k % INTERVAL == 0:
             yield Iterate(
                 dual=dual.astype(np.float64),
                 common=program.zero_common(),

@@ -23,7 +23,7 @@ INSIDE = 0.995
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """A change of the dual, the common scores and the slack variables."""
+    """A change of the dual ``A = −λ``, the common scores and the slack variables."""
 
     dual: FloatArray
     common: FloatArray
@@ -43,7 +43,7 @@ class Linearization:
     residual, imbalance : ndarray
         What the constraints and the column sums miss.
     solver : KKTSolver
-        For all entries, with ``s / λ`` on the diagonal.
+        For all entries, with ``s / λ`` on the diagonal and a proximal term.
     """
 
     ordered: BoolArray
@@ -54,7 +54,10 @@ class Linearization:
     solver: KKTSolver
 
     def direction(self, target: float | FloatArray) -> Direction:
-        """The direction that meets all constraints, and ``s λ = target`` to first order."""
+        """The direction that meets all constraints, and ``s λ = target`` to first order.
+
+        The latter says ``Δs = (s / λ) ΔA − pull``, which leaves a Newton system for ``ΔA`` alone.
+        """
         pull = np.where(self.ordered, self.s - target / self.lam, 0.0)
         newton = self.solver(self.residual + pull, self.imbalance)
         change = np.where(self.ordered, self.s / self.lam * newton.step - pull, 0.0)
@@ -87,10 +90,10 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
     dual = np.where(ordered, -1.0, 0.0)
     common = program.zero_common()
     s = np.ones(ordered.shape)
-    direction = dual
+    growth = dual  # since zero, as there has been no step yet
     wanted_accuracy = FIRST_ACCURACY
     for _ in range(max_steps):
-        yield Iterate(dual, common, direction)
+        yield Iterate(dual, common, direction=growth)
 
         weights = program.weights(dual)
         lam = np.where(ordered, -dual, 1.0)
@@ -100,7 +103,7 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
         error = np.maximum(np.abs(residual).max() / size, mean_product / size**2)
         if error < wanted_accuracy:
             wanted_accuracy *= 1e-2
-            tight = program.tied | (ordered & (lam > s))
+            tight = program.tied | (ordered & (lam > s))  # one of the two tends to zero
             yield from active_set(program, dual, tight, patience=2)
 
         diagonal = np.where(ordered, s / lam, 0.0) + 10 * PROX
@@ -117,10 +120,10 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
         share = linearization.longest_step(predicted)
         predicted_sum = linearization.sum_of_products(predicted, share)
         shrinkage = predicted_sum / (num_ordered * mean_product)
-        target = mean_product * shrinkage**3 + predicted.slack * predicted.dual
+        target = mean_product * shrinkage**3 + predicted.slack * predicted.dual  # − Δs Δλ
         corrected = linearization.direction(target)
-        step = INSIDE * linearization.longest_step(corrected)
-        dual = dual + step * corrected.dual
-        common = common + step * corrected.common
-        s = s + step * corrected.slack
-        direction = corrected.dual
+        share = INSIDE * linearization.longest_step(corrected)
+        dual = dual + share * corrected.dual
+        common = common + share * corrected.common
+        s = s + share * corrected.slack
+        growth = corrected.dual

@@ -1,15 +1,19 @@
 """The max-margin problem in normal form, which is all that a method may ask of a dataset.
 
-The data ask for the smallest ``W`` with ``(t_i − t_j) · W h_g = 0`` on tied pairs ``(g, i, j)`` and
-``≥ 1`` on ordered ones. In normal form each pair is an entry ``k`` of an array (ties may have one
-entry more, see ``support_program``), and
+The data ask for the smallest ``W`` with ``(t_i − t_j) · W h_g = 0`` on equal pairs ``(g, i, j)``
+and ``≥ 1`` on strict ones. Two programs bring this into one form. By pair, each pair is an entry
+``k`` of an array of shape (n,). By supports, where in each context the tied tokens win over all
+others, each token of a context is an entry of an array of shape (V, m), and what the tied tokens of
+column ``j`` agree on, their common score ``c_j``, is an unknown of its own. Either way the problem
+is
 
     minimise ½‖W‖²  subject to  φ_k(W) = c_k        on tied entries,
                                 φ_k(W) ≤ c_k − b_k  on ordered entries,
 
-where every ``φ_k`` is linear of norm one and ``max b = 1``, so that embeddings of any length are
-treated alike. The ``c_k`` are unknown too: the common score of the tied tokens of a column. A
-program by pair has no columns, and then ``c = 0``.
+where ``c_k`` is the common score of the column of ``k``; by pair there are no columns, and
+``c = 0``. Every ``φ_k`` is linear of norm one, on ordered entries the larger the worse, and
+``max b = 1``, so that embeddings of any length are treated alike: a ``W`` of the program is one of
+the data's times ``unit``. Below, ``φ_k`` is also the matrix with ``φ_k(W) = ⟨φ_k, W⟩``.
 
 Let ``−A`` be the Lagrange multipliers of the constraints. The Lagrangian is stationary in ``W`` if
 ``W = Σ_k A_k φ_k``, and in ``c`` if every column of ``A`` sums to zero. So the dual problem is
@@ -17,7 +21,13 @@ Let ``−A`` be the Lagrange multipliers of the constraints. The Lagrangian is s
     minimise ½‖Σ_k A_k φ_k‖² + Σ_k b_k A_k  subject to  A_k ≤ 0 on ordered entries,
                                                         columns of A sum to zero.
 
+Its gradient at ``A`` is ``φ(W) + b`` with ``W = Σ_k A_k φ_k``: the slack with ``c = 0``, negated.
+Where no ``W`` meets the constraints, the dual problem is unbounded along a certificate: an ``A``
+that meets the dual's constraints with ``Σ_k A_k φ_k = 0`` and ``Σ_k b_k A_k < 0`` (Farkas' lemma).
+
 In the code ``A`` is called ``dual``, ``c`` ``common``, ``b`` ``rhs``, and ``W`` ``weights``.
+Entries may be masked *in*: a mask holds the entries of the dual that may differ from zero, which
+are those of the constraints taken for tight.
 """
 
 from abc import ABC, abstractmethod
@@ -31,15 +41,20 @@ import numpy.typing as npt
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 
 PROX = 1e-10
-"""Weight of the proximal term that makes every system definite; the methods refine it away."""
+"""Weight ``θ`` of a term ``½ θ ‖A − centre‖²`` that is added to the dual problem.
+
+It makes every system definite. Its pull ends where the centre reaches the solution, so it costs no
+accuracy: the active set moves the centre there, and the interior point takes its current dual for
+it.
+"""
 
 AnyPrecision = npt.NDArray[np.floating[Any]]
-"""A dual in single or double precision: FISTA begins in single precision."""
+"""An array in single or double precision: FISTA begins in single precision."""
 
 
 @dataclass(frozen=True, eq=False)
 class NewtonStep:
-    """The solution of a Newton system: what to add to the dual and to the common scores."""
+    """The solution of a Newton system: what to add to the dual (step) and to the common scores."""
 
     step: FloatArray
     common: FloatArray
@@ -49,13 +64,16 @@ class KKTSolver(Protocol):
     """A factored Newton system, see :meth:`MarginProgram.kkt_solver`."""
 
     def __call__(self, residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
-        """Solve for one right-hand side."""
+        """Solve for what constraints (residual) and column sums (imbalance) have to gain."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A dual that meets its constraints, and where it stays below its upper bound."""
+    """A dual that meets its constraints, and where it stays below its upper bound.
+
+    By complementarity, ``below`` is a guess of the tight constraints.
+    """
 
     dual: AnyPrecision
     below: BoolArray
@@ -64,7 +82,8 @@ class Projection:
 class MarginProgram(ABC):
     """A max-margin problem in normal form.
 
-    Duals, masks and the attributes below share one shape: ``(V, m)`` by supports, ``(n,)`` by pair.
+    Duals, masks and the attributes below share one shape: ``(V, m)`` by supports, where ``m``
+    counts the groups that have pairs, and ``(n,)`` by pair.
 
     Parameters
     ----------
@@ -84,7 +103,8 @@ class MarginProgram(ABC):
     domain, entries, norms, num_columns
         The parameters.
     ordered, tied : ndarray of bool
-        The entries of strict pairs, and the rest of the domain.
+        The entries of strict pairs, and the rest of the domain: those of equal pairs and, by
+        supports, one more in each column, the token that stands for the tied ones.
     unit : float
         A ``W`` of the program is one of the data's times ``unit``.
     rhs : ndarray
@@ -121,6 +141,10 @@ class MarginProgram(ABC):
     def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``c_k − φ_k(W) − b_k``, zero outside the domain: to be zero on ties, else nonnegative."""
 
+    def margins(self, weights: FloatArray, common: FloatArray) -> FloatArray:
+        """``c_k − φ_k(W)``, zero outside the domain: to be zero on ties, else at least ``b_k``."""
+        return self.slack(weights, common) + self.rhs
+
     @abstractmethod
     def column_sums(self, dual: FloatArray) -> FloatArray:
         """Sum of each column of a dual, shape (num_columns,); to be zero."""
@@ -135,7 +159,8 @@ class MarginProgram(ABC):
         """Factor the Newton system of a guess of the tight constraints.
 
         ``solver(r, q)`` returns ``D`` (``.step``), zero outside ``mask``, and ``e`` (``.common``)
-        with ``φ(weights(D)) + θ D − e = r`` on ``mask`` and ``column_sums(D) = q``.
+        with ``φ(weights(D)) + θ D − e = r`` on ``mask`` and ``column_sums(D) = q``. Without ``θ``,
+        a slack that is ``r`` before the step is zero after it.
 
         Parameters
         ----------
@@ -162,7 +187,7 @@ class MarginProgram(ABC):
 
     @abstractmethod
     def project(self, dual: AnyPrecision, below: BoolArray) -> Projection:
-        """Nearest dual that meets its constraints.
+        """Nearest dual with nonpositive ordered entries and zero column sums.
 
         Parameters
         ----------
@@ -173,15 +198,19 @@ class MarginProgram(ABC):
 
     @cached_property
     def ties_solver(self) -> KKTSolver:
-        """The solver that moves tied entries only."""
+        """The solver that moves tied entries only, which is what it takes to meet the ties."""
         return self.kkt_solver(self.tied, PROX)
 
     def zero_common(self) -> FloatArray:
-        """Common scores to begin with."""
+        """Zero for each column: common scores to begin with, or sums that shall not change."""
         return np.zeros(self.num_columns)
 
     def pair_multipliers(self, dual: FloatArray) -> FloatArray:
-        """Multipliers of the data's pairs, the equal ones first, shape (n,)."""
+        """Multipliers of the data's pairs, the equal ones first, shape (n,).
+
+        These are ``λ`` and ``μ`` of :class:`~ntpnb.margin.solution.MarginSolution`: for the data's
+        ``W``, whose pairs have their own norms and the opposite sign.
+        """
         scale = -self.unit * self.norms[self.entries]
         multipliers: FloatArray = dual[self.entries] / scale
         return multipliers

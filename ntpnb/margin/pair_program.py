@@ -1,7 +1,7 @@
 """The program of any order on any token embeddings: one entry per pair.
 
 ``φ_k(W) = −(t_i − t_j) · W h_g / (‖t_i − t_j‖ ‖h_g‖)`` for the pair ``k = (g, i, j)``. There are no
-columns and no common scores. A Newton system takes a dense matrix of its masked pairs.
+columns and no common scores. A Newton system takes a dense matrix of the pairs in its mask.
 """
 
 from functools import cached_property
@@ -104,7 +104,11 @@ class PairProgram(MarginProgram):
 
     @cached_property
     def _lipschitz(self) -> float:
-        """Bound of the largest eigenvalue of all ``⟨φ_k, φ_l⟩``: that of the contexts' part."""
+        """Bound of the largest eigenvalue of all ``⟨φ_k, φ_l⟩``: that of the contexts' part.
+
+        The matrix is the entrywise product of those of the token rows and of the context rows, and
+        token rows are no longer than one (Schur).
+        """
         return float(np.linalg.norm(self._context_rows.T @ self._context_rows, 2)) or 1.0
 
     def project(self, dual: AnyPrecision, below: BoolArray) -> Projection:
@@ -113,7 +117,7 @@ class PairProgram(MarginProgram):
 
 
 class PairSystem:
-    """A factored Newton system of the masked pairs, called as ``system(r, q)``."""
+    """A factored Newton system of the pairs in a mask, called as ``system(r, q)``."""
 
     def __init__(self, num_pairs: int, tight: IntArray, factor: FloatArray) -> None:
         self._num_pairs = num_pairs

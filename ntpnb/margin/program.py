@@ -1,14 +1,12 @@
-"""The program of a dataset's order: by supports where the order has two levels, else by pair."""
+"""The choice of a dataset's program: by supports where its order has two levels, else by pair."""
 
 import numpy as np
 
-from ntpnb.margin.normal_form import PROX, MarginProgram
+from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.pair_program import PairProgram
 from ntpnb.margin.support_program import SupportProgram
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
-
-__all__ = ["PROX", "MarginProgram", "margin_program"]
 
 
 def margin_program(
@@ -22,7 +20,7 @@ def margin_program(
     order : TokenPriority
         The order of ``data``, with at least one strict pair.
     by_pair : bool
-        Whether to have one entry per pair also where supports would do.
+        Whether to have one entry per pair also where supports would do (to compare the two).
 
     Returns
     -------
@@ -49,6 +47,8 @@ def has_two_levels(data: NextTokenData, order: TokenPriority) -> bool:
     if data.token_embeddings is not None:
         return False
     group, winner, _ = order.pairs
+    # Every pair begins with the token that stands for its component. So the order has two levels
+    # iff all pairs of a group, equal ones included, begin with one token.
     anchor = np.zeros(len(order.groups), dtype=int)
     anchor[group] = winner
     return bool((anchor[group] == winner).all())

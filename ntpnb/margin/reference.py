@@ -1,4 +1,8 @@
-"""Dense reference methods for small programs by pair: two solvers that others wrote."""
+"""Dense reference methods for small programs by pair: two solvers that others wrote.
+
+``nnls`` and ``cvxpy`` are generators of iterates like all methods, named like the ``solver`` that a
+caller asks for; they call ``scipy.optimize.nnls`` and the package ``cvxpy``.
+"""
 
 import importlib
 from collections.abc import Iterator
@@ -23,9 +27,11 @@ def nnls(program: PairProgram) -> Iterator[Iterate]:
 def nnls_start(program: PairProgram) -> Iterate:
     """Solve by nonnegative least squares alone.
 
-    ``min ‖W‖`` subject to ``R W ≥ b`` follows from ``min ‖[Rᵀ; bᵀ] y − e‖`` over ``y ≥ 0``, where
-    ``e`` is the last unit vector; ties enter with both signs. With ``r = 1 − b · y``, the
-    multipliers are ``y / r``. A residual of zero makes ``y`` a certificate.
+    ``min ‖W‖`` subject to ``R W ≥ b``, with rows ``−φ_k`` in ``R``, follows from
+    ``min ‖[Rᵀ; bᵀ] y − e‖`` over ``y ≥ 0``, where ``e`` is the last unit vector; ties enter with
+    both signs. With ``rest = 1 − b · y``, the multipliers are ``y / rest``. If the minimum is zero,
+    then ``Rᵀ y = 0`` and ``b · y = 1``: ``y`` is a certificate, and so a direction in which duals
+    grow.
 
     Raises
     ------
@@ -41,9 +47,9 @@ def nnls_start(program: PairProgram) -> Iterate:
     goal = np.append(np.zeros(R.shape[1]), 1.0)
     y = optimize.nnls(matrix, goal)[0]
     rest = 1 - program.rhs @ y[:num_pairs]
-    y = y / max(rest, 1e-8)  # bounded where y is a certificate
-    multipliers = y[:num_pairs]
-    multipliers[:num_ties] -= y[num_pairs:]
+    scaled = y / max(rest, 1e-8)  # bounded where y is a certificate
+    multipliers = scaled[:num_pairs]
+    multipliers[:num_ties] -= scaled[num_pairs:]
     dual = -multipliers
     return Iterate(dual, program.zero_common(), direction=dual, settled=True)
 
@@ -51,7 +57,7 @@ def nnls_start(program: PairProgram) -> Iterate:
 def cvxpy(program: PairProgram) -> Iterator[Iterate]:
     """One step: cvxpy with Clarabel, one constraint per pair.
 
-    Clarabel's word that there is no solution is no proof; one is then sought by ``nnls``.
+    Clarabel's word that there is no solution is no proof; one is then sought by ``nnls_start``.
 
     Raises
     ------

@@ -2,11 +2,13 @@
 
 It asks for ``D``, zero outside a mask, and ``e`` with ``(D G)_vj + θ_vj D_vj − e_j = r_vj`` on the
 mask and ``Σ_v D_vj = q_j``, where ``G`` is the Gram matrix of the normalised contexts. Let ``J`` be
-the masked entries of row ``v`` and ``K_v = G_JJ + θ_vJ``. Given ``e``, the rows decouple:
+the contexts ``j`` with ``(v, j)`` in the mask and ``K_v = G_JJ + diag(θ_vJ)``. Given ``e``, the
+rows decouple:
 
-    D_v = K_v⁻¹ (r + e)_J    and so    (Σ_v K_v⁻¹) e = q − Σ_v K_v⁻¹ r_v,
+    D_v = K_v⁻¹ (r_v + e)_J    and so    (Σ_v K_v⁻¹) e = q − Σ_v K_v⁻¹ r_v,
 
-the inverses being scattered to their contexts.
+where ``K_v⁻¹`` stands for a matrix of all contexts with zeros outside ``J``. The matrix on the left
+is definite, since tied entries are always in the mask and every context has some.
 """
 
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ KEEP = 2**25
 
 @dataclass(frozen=True, eq=False)
 class PatternBlock:
-    """A row's inverse by its own entries: ``K_v⁻¹ = F Fᵀ`` on the entries ``J``."""
+    """A row's inverse by its own entries: ``K_v⁻¹ = F Fᵀ`` on the pattern ``J``, ``F`` upper."""
 
     pattern: IntArray
     factor: FloatArray
@@ -34,12 +36,14 @@ class PatternBlock:
         num_contexts = len(total)
         if len(self.pattern) == 0:
             return
+        # Whole rows are added: where contexts are few or the pattern is nearly complete, this is
+        # faster than indexing a submatrix.
         rows = np.zeros((len(self.pattern), num_contexts))
         rows[:, self.pattern] = lapack.dlauum(self.factor)[0].T
         total[self.pattern] += rows
 
     def solve_row(self, rhs: FloatArray, solution: FloatArray) -> None:
-        """Write ``K_v⁻¹ rhs`` to the row's entries of ``solution``."""
+        """Write ``K_v⁻¹ rhs`` to the row's entries of ``solution``, whatever it holds."""
         solution[self.pattern] = self.factor @ (rhs[self.pattern] @ self.factor)
 
 
@@ -47,7 +51,9 @@ class PatternBlock:
 class ComplementBlock:
     """A row's inverse by the few entries that it lacks: ``K_v⁻¹ = Q − F Fᵀ`` on its own entries.
 
-    ``Q = (G + θ)⁻¹`` is the inverse without a mask, and ``F`` has a column per missing entry.
+    ``Q = (G + θ)⁻¹`` is the inverse without a mask, and ``F`` has a column per missing entry: with
+    ``M`` the missing ones, ``K_v⁻¹ = Q_JJ − Q_JM (Q_MM)⁻¹ Q_MJ``. Outside ``J``, ``Q − F Fᵀ`` is
+    zero but for rounding.
     """
 
     full_inverse: FloatArray
@@ -112,6 +118,7 @@ class RowSystem:
     def _solve_rows(self, rhs: FloatArray) -> FloatArray:
         """``K_v⁻¹ rhs_v`` of every row; a ``rhs`` of one dimension is the same for all rows."""
         masked = np.where(self._mask, rhs, 0.0)
+        # Blocks by missing entries begin with Q rhs, the others overwrite it.
         if self._full_inverse is None:
             solution = np.zeros(masked.shape)
         else:
@@ -133,7 +140,8 @@ class RowSystem:
         pattern = self._mask[row].nonzero()[0]
         missing = (~self._mask[row]).nonzero()[0]
         Q = self._full_inverse
-        if Q is None or len(pattern) <= 2 * len(missing):
+        few_entries = len(pattern) <= 2 * len(missing)
+        if Q is None or few_entries:
             K = self._gram.take(pattern, 0).take(pattern, 1)
             R = upper_factor(K, self._diagonal[row, pattern])
             return PatternBlock(pattern, upper_inverse(R))

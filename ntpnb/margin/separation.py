@@ -12,17 +12,22 @@ TIES_MET = 1e-9
 """Score differences on ties, relative to the norm of ``W``, that count as rounding."""
 
 CLEAR_MARGIN = 1e-6
-"""Margin, relative to the norm of ``W``, that no rounding of the ties can pretend."""
+"""Margin, relative to the norm of ``W``, that no rounding of the ties can pretend.
+
+Data whose best margin is smaller are decided by the max-margin solution instead (see ``solve``).
+"""
 
 PROMISING = 1e-4
-"""Relative size of what a certificate leaves over, below which refining it is worthwhile."""
+"""``‖Σ_k A_k φ_k‖`` relative to ``−Σ_k b_k A_k``, below which refining is worthwhile."""
 
 VANISHES = 1e-12
-"""Relative size of what a certificate leaves over when it is one."""
+"""``Certificate.residual`` below which what is left over counts as rounding of zero."""
 
 
 def separates(program: MarginProgram, iterate: Iterate) -> bool:
     """Whether an iterate's ``W``, moved until all ties are met, has a clearly positive margin.
+
+    Such a ``W`` is a proof by itself; the method need not be near a solution.
 
     Raises
     ------
@@ -33,15 +38,16 @@ def separates(program: MarginProgram, iterate: Iterate) -> bool:
     common = iterate.common
     if program.tied.any():
         slack = program.slack(program.weights(dual), common)
-        newton = program.ties_solver(np.where(program.tied, slack, 0.0), program.zero_common())
+        unchanged_sums = program.zero_common()
+        newton = program.ties_solver(np.where(program.tied, slack, 0.0), unchanged_sums)
         dual = dual + newton.step
         common = common + newton.common
     W = program.weights(dual)
     size = np.linalg.norm(W)
-    margins = program.slack(W, common) + program.rhs
+    margins = program.margins(W, common)
     ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= TIES_MET * size
     clear = margins[program.ordered].min() >= CLEAR_MARGIN * size
-    nonzero = size > 1e-6  # a margin of one needs a norm of at least one
+    nonzero = size > 1e-6  # against rounding of zero: solutions have norms of at least max b = 1
     return bool(ties_met and nonzero and clear)
 
 
@@ -49,12 +55,16 @@ def separates(program: MarginProgram, iterate: Iterate) -> bool:
 class Certificate:
     """Proof that no ``W`` separates: multipliers whose ``W`` vanishes (Farkas' lemma).
 
+    A ``W'`` that meets all ties and has positive margins would have ``⟨Σ_k A_k φ_k, W'⟩ > 0``.
+
     Attributes
     ----------
     dual : ndarray
         Nonpositive on ordered entries and not zero there, with vanishing column sums.
     residual : float
-        ``‖W‖`` and the norm of the column sums, over the sum of the ordered multipliers.
+        ``‖W‖`` plus the norm of the column sums, over the sum of the ordered multipliers. The sums
+        count since multipliers of pairs leave an anchor no entry but what makes its column's sum
+        zero.
     """
 
     dual: FloatArray
@@ -64,8 +74,10 @@ class Certificate:
 def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certificate | None:
     """Refine a direction in which a dual grows to a certificate, or return None.
 
-    Newton steps towards ``weights(dual) = 0`` in a metric that keeps small multipliers positive.
-    Multipliers no larger than the error of ``direction`` itself are dropped.
+    Newton steps towards ``weights(dual) = 0`` and zero column sums, in a metric that lets small
+    multipliers move but little, so that they stay positive. Multipliers no larger than ten times
+    the error of ``direction`` itself are dropped. The steps end at a certificate, or where one no
+    longer halves what is left over.
 
     Raises
     ------
@@ -76,7 +88,7 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certifi
     lam = np.where(ordered, np.maximum(-direction, 0.0), 0.0)
     error = np.linalg.norm(program.weights(direction))
     ascent = (lam * program.rhs).sum()
-    if not error < PROMISING * ascent:
+    if not error < PROMISING * ascent:  # also if one is nan
         return None
 
     kept = lam > 10 * error
@@ -91,14 +103,14 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certifi
     before = np.inf
     while left_over < 0.5 * before:
         before = left_over
-        scores = program.slack(program.weights(dual), program.zero_common()) + program.rhs
-        dual = dual + solver(scores, -program.column_sums(dual)).step
+        minus_scores = program.margins(program.weights(dual), program.zero_common())  # −φ(W)
+        dual = dual + solver(minus_scores, -program.column_sums(dual)).step
         dual = np.where(ordered, np.minimum(dual, 0.0), dual)
         left_of_weights = np.linalg.norm(program.weights(dual))
         left_of_sums = np.linalg.norm(program.column_sums(dual))
         left_over = float(left_of_weights + left_of_sums)
         total = float(np.abs(dual[ordered]).sum())
-        if total < 1e-3:  # at first at least one: what shrinks to zero vanishes trivially
+        if total < 1e-3:  # it began at one or more: a dual that shrinks to zero proves nothing
             return None
         if left_over < VANISHES * total:
             return Certificate(dual, left_over / total)

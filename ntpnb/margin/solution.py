@@ -13,9 +13,16 @@ from ntpnb.problem.order import TokenPriority
 class MarginSolution:
     """The smallest ``W`` with margin one, and its proof.
 
-    Over strict pairs ``k = (g, i, j)`` and equal ones, ``W = Σ λ_k (t_i − t_j) h_gᵀ +
-    Σ μ_k (t_i − t_j) h_gᵀ`` to the last digit, which is ``(I − P_F) Σ λ_k (t_i − t_j) h_gᵀ``.
-    Let ``w_k = (t_i − t_j) · W h_g`` and ``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))``.
+    With multipliers ``λ_k ≥ 0`` of the strict pairs ``k = (g, i, j)`` and ``μ_k`` of the equal
+    ones, ``W = Σ_strict λ_k (t_i − t_j) h_gᵀ + Σ_equal μ_k (t_i − t_j) h_gᵀ``. This holds by
+    construction, to the last digit; that ``W`` is optimal holds up to ``kkt_residual``. At the
+    optimum the second sum makes the ties hold, so that
+    ``W = (I − P_F) Σ_strict λ_k (t_i − t_j) h_gᵀ`` with ``P_F`` the projection onto the span of the
+    equal pairs' ``(t_i − t_j) h_gᵀ``.
+
+    Residuals are relative. Let ``w_k = (t_i − t_j) · W h_g`` be the margin of a pair and
+    ``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))`` its scale: up to a small factor, the size of the
+    products in ``w_k``, which are rounded relative to it. Long ``t_i − t_j`` are granted no more.
 
     Attributes
     ----------
@@ -30,7 +37,7 @@ class MarginSolution:
     duality_gap : float
         ``|‖W‖² − Σ λ_k| / (‖W‖²/2)``: primal minus dual value, relative to the primal one.
     solver : str
-        The method that found it.
+        The method that found it, or ``"no strict pairs"``.
     multipliers : ndarray, shape (len(order.strict),)
         ``λ ≥ 0``, one per row of the order's ``strict``.
     equal_multipliers : ndarray, shape (len(order.equal),)
@@ -91,7 +98,9 @@ def certify(
 ) -> MarginSolution:
     """Compute the ``W`` of the multipliers of all pairs, and how far it is from the solution.
 
-    Nothing is taken over from the method that found the multipliers.
+    Nothing else is taken over from the method that found the multipliers. They are feasible for the
+    dual once negative ones count as zero, and ``W`` is stationary by construction; so the
+    constraints and complementarity are all that the residuals have to measure.
 
     Parameters
     ----------
@@ -121,6 +130,7 @@ def certify(
         beyond_tenth=float(missed.max(initial=0.0)) - 0.1,
         complementarity=float(lam @ np.abs(relative[num_ties:])) / (total or 1.0),
     )
+    # The primal value is ‖W‖²/2, the dual one Σ λ_k − ‖W‖²/2.
     squared_norm = norm**2
     gap = abs(squared_norm - total) / (squared_norm / 2 or 1.0)
     return MarginSolution(

@@ -18,17 +18,17 @@ from ntpnb.margin.program import margin_program
 from ntpnb.margin.reference import cvxpy, nnls
 from ntpnb.margin.separation import Certificate, refine_certificate, separates
 from ntpnb.margin.solution import MarginSolution, certify
-from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, token_priority
 
-__all__ = ["MarginSolution", "is_separable", "max_margin"]
+__all__ = ["is_separable", "max_margin"]
 
 METHODS: dict[str, Callable[[MarginProgram], Iterator[Iterate]]] = {
     "active-set": active_set,
     "interior-point": interior_point,
     "fista": fista,
 }
-"""Methods for any program."""
+"""Methods for any program, by the name that ``solver`` gives them."""
 
 REFERENCES: dict[str, Callable[[PairProgram], Iterator[Iterate]]] = {
     "nnls": nnls,
@@ -36,17 +36,17 @@ REFERENCES: dict[str, Callable[[PairProgram], Iterator[Iterate]]] = {
 }
 """Dense methods, for programs by pair."""
 
-TIGHT = 1e-13
-"""KKT residual at which to stop: the rounding of one product of ``W`` and an embedding."""
+STOP = 1e-13
+"""KKT residual at which to stop at once: the rounding of one product of ``W`` and an embedding."""
 
 ACCEPT = 1e-10
-"""KKT residual that a solution has to reach."""
+"""KKT residual that a solution has to reach; it is accepted once its method has ended."""
 
 DENSE = 2**22
 """Entries of the pairs' matrices that the dense reference may form when nobody asked for it."""
 
 FEW = 600
-"""Pairs; with more, FISTA's first steps are cheaper than factorisations."""
+"""Number of pairs; with more, FISTA's first steps are cheaper than factorisations."""
 
 NUMERICAL_FAILURES = (np.linalg.LinAlgError, RuntimeError)
 """What Newton systems and other people's solvers raise when they run out of digits or steps."""
@@ -65,7 +65,7 @@ def max_margin(
     ----------
     data : NextTokenData
     solver : str
-        ``"active-set"``: a few exact Newton steps, where they settle (so far always for d ≥ m).
+        ``"active-set"``: a few exact Newton steps, where they settle (so far always for q ≥ m).
         ``"fista"``: many cheap steps. ``"interior-point"``: about ten steps, twenty at the edge of
         separability. ``"nnls"``, ``"cvxpy"``: dense references for small problems.
         ``"auto"`` (default): FISTA above 600 pairs, else the active set; then the interior point.
@@ -83,12 +83,14 @@ def max_margin(
 
     Raises
     ------
+    TypeError
+        ``data`` is no dataset.
     ValueError
         An unknown ``solver``.
     NotSeparableError
-        ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the sum in
-        :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``, where
-        zero factors count as the least of the others.
+        ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the ``W`` of
+        :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
+        embedding or a difference of length zero counts as long as the shortest other one.
     ConvergenceError
         Undecided: neither proof was reached; ``.residual`` is the best KKT residual.
 
@@ -103,6 +105,7 @@ def max_margin(
     >>> (svm.W[0] * 25).round(6).tolist()
     [-3.0, -24.0]
     """
+    require_data("data", data)
     if solver not in ("auto", *METHODS, *REFERENCES):
         known = ", ".join(["auto", *METHODS, *REFERENCES])
         raise ValueError(f"solver is {solver!r}; it must be one of {known}")
@@ -126,7 +129,7 @@ def max_margin(
                 residual = best.kkt_residual
             if progress is not None:
                 progress(f"{name}, step {outcome.step}: best KKT residual {residual:.1e}")
-            if best is not None and residual <= TIGHT:
+            if best is not None and residual <= STOP:
                 return best
         if best is not None and residual <= ACCEPT:
             return best
@@ -137,7 +140,8 @@ def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> 
     """Whether some ``W`` meets all ties and keeps every strict pair at a positive margin.
 
     Stops at the first proof: a ``W`` with ties met to 1e-9 and margins above 1e-6, relative to its
-    norm and the pairs' (or the max-margin one), or a certificate that none exists.
+    norm and the pairs'; a max-margin solution, whose margins may be smaller; or a certificate that
+    no such ``W`` exists.
 
     Parameters
     ----------
@@ -147,6 +151,8 @@ def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> 
 
     Raises
     ------
+    TypeError
+        ``data`` is no dataset.
     ConvergenceError
         Undecided: no proof was reached; ``.residual`` is the best KKT residual.
 
@@ -167,6 +173,7 @@ def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> 
     >>> ntpnb.is_separable(ntpnb.NextTokenData(H, np.eye(2)[[0, 1, 0, 1]]))
     False
     """
+    require_data("data", data)
     if order is None:
         order = token_priority(data)
     if len(order.strict) == 0:
@@ -208,7 +215,7 @@ def _methods_for(
 
 
 class Programs:
-    """The programs of a dataset's order, each built when a method first needs it."""
+    """The two programs of a dataset's order, each built when a method first needs it."""
 
     def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
         self.data = data
@@ -216,12 +223,12 @@ class Programs:
 
     @cached_property
     def smallest(self) -> MarginProgram:
-        """By supports where possible."""
+        """By supports where possible; for :data:`METHODS`."""
         return margin_program(self.data, self.order)
 
     @cached_property
     def by_pair(self) -> PairProgram:
-        """With one entry per pair."""
+        """With one entry per pair; for :data:`REFERENCES`."""
         if isinstance(self.smallest, PairProgram):
             return self.smallest
         return PairProgram(self.data, self.order)
@@ -253,8 +260,9 @@ class Attempt:
 def _outcomes(method: str, programs: Programs) -> Iterator[Attempt | Certificate]:
     """What the steps of a method come to, until it ends or runs out of digits.
 
-    Only numerical work is done here, so that an error of the caller's own is never taken for a
-    numerical failure: what is raised while an outcome is looked at does not pass through.
+    This is a generator so that ``except`` covers numerical work only. An error that ``progress``
+    raises between two outcomes is raised in the loop over them, not in here, and so is never taken
+    for a numerical failure.
     """
     program = programs.used_by(method)
     try:
@@ -278,7 +286,12 @@ class Verdict:
 
 
 def _separability(method: str, programs: Programs) -> Verdict:
-    """The first verdict that the steps of a method allow."""
+    """The first verdict that the steps of a method allow.
+
+    A ``W`` may separate long before it is near the solution, and also where the method is guessing;
+    so every iterate is asked that first. Residuals, which cost a pass over all pairs, are computed
+    of settled iterates only. They decide where margins are too small for ``separates``.
+    """
     program = programs.used_by(method)
     residual = np.inf
     try:
@@ -290,7 +303,7 @@ def _separability(method: str, programs: Programs) -> Verdict:
             if iterate.settled:
                 solution = programs.certify(method, iterate.dual)
                 residual = min(residual, solution.kkt_residual)
-                if residual <= TIGHT:
+                if residual <= STOP:
                     return Verdict(separable=True)
             if refine_certificate(program, iterate.direction) is not None:
                 return Verdict(separable=False)

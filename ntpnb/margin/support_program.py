@@ -1,8 +1,10 @@
 """The program of two-level orders on one-hot tokens: one entry per token and context.
 
-In each context (group) one component of tied tokens, T24's support, wins over all other tokens.
-``A`` has a row per token and a column per context, ``φ_vj(W) = w_v · h_j / ‖h_j‖``, and ``c_j`` is
-the common score of the tied tokens of context ``j``. The memory is O(V m + m²).
+In each context (group) one component of tied tokens, T24's support, wins over all other tokens. One
+of the tied tokens, the anchor, stands for them in the order's pairs. ``A`` has a row per token and
+a column per context, ``φ_vj(W) = w_v · h_j / ‖h_j‖`` with ``w_v`` row ``v`` of ``W``, and ``c_j``
+is the common score of the tied tokens of context ``j``. Since ``φ_vj`` involves one row of ``W``
+only, the rows are coupled by the ``c_j`` alone. The memory is O(V m + m²).
 """
 
 from dataclasses import dataclass
@@ -25,10 +27,10 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 
 MOSTLY_TIGHT = 2 / 3
-"""Share of masked entries above which rows are solved by the entries that they lack."""
+"""Share of entries in a mask from which it is worthwhile to invert the system without a mask."""
 
 WELL_CONDITIONED = 1e5
-"""Largest entry of an inverse from which rows may be solved by difference: five digits get lost."""
+"""Largest entry of an inverse of which differences may be taken: they lose up to five digits."""
 
 
 class SupportProgram(MarginProgram):
@@ -62,7 +64,7 @@ class SupportProgram(MarginProgram):
         self._step_matrices: dict[npt.DTypeLike, _StepMatrices] = {}
 
     def weights(self, dual: FloatArray) -> FloatArray:
-        """``W = Σ_j A_vj h_j / ‖h_j‖``, shape (V, d)."""
+        """``w_v = Σ_j A_vj h_j / ‖h_j‖`` for every row of ``W``, shape (V, q)."""
         W: FloatArray = dual @ self._directions
         return W
 
@@ -84,6 +86,7 @@ class SupportProgram(MarginProgram):
     ) -> RowSystem:
         """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`."""
         full_inverse = None
+        # One inverse without a mask serves all rows only where they have one diagonal.
         if isinstance(diagonal, float) and mask.mean() > MOSTLY_TIGHT:
             full_inverse = self._well_conditioned_inverse(diagonal)
         same_kind = previous if isinstance(previous, RowSystem) else None
@@ -99,7 +102,10 @@ class SupportProgram(MarginProgram):
         return self._inverses[diagonal]
 
     def gradient_step(self, dual: AnyPrecision) -> AnyPrecision:
-        """``A − (A G + b) / L``, by the cheaper of two orders of multiplication."""
+        """``A − (A G + b) / L``, by the cheaper of two orders of multiplication.
+
+        The common scores are left out: they shift whole columns, which the projection undoes.
+        """
         step = self._step_matrices_in(dual.dtype)
         num_contexts, dim = self._directions.shape
         if num_contexts < 2 * dim:
@@ -125,8 +131,10 @@ class SupportProgram(MarginProgram):
     def project(self, dual: AnyPrecision, below: BoolArray) -> Projection:
         """Nearest columns with zero sums and nonpositive ordered entries.
 
-        A column shifts by one number, the mean of its entries below their upper bounds. Which they
-        are is found by Newton's method on a concave function: a few passes from any guess.
+        The projection shifts each column by one number and cuts ordered entries off at zero. The
+        number is the mean of the entries that end up below their upper bounds. It is the root of
+        the column's sum after the cut, a concave function of the shift, on which Newton's method
+        takes a few passes from any guess of those entries.
         """
         for _ in range(10):  # rounding may go back and forth between two guesses
             shift = np.einsum("vj,vj->j", below, dual) / below.sum(0, dtype=dual.dtype)

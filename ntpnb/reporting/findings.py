@@ -9,7 +9,7 @@ import numpy as np
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.solve import MarginSolution
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.tied.finite import FinitePart

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
-from ntpnb.margin.solve import MarginSolution
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.tied.finite import FinitePart

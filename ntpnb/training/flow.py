@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.solve import MarginSolution
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.tied.finite import FinitePart

@@ -17,7 +17,7 @@ from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.normal_form import PROX
 from ntpnb.margin.program import margin_program
-from ntpnb.margin.solve import MarginSolution
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.solve import MarginSolution
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import Comparison, compare_trace

@@ -8,7 +8,7 @@ import numpy as np
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.bias import ImplicitBias
-from ntpnb.margin.solve import MarginSolution
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import Comparison, compare_trace
 

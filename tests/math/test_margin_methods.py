@@ -10,7 +10,7 @@ from margins import separable, without_solution
 from ntpnb import max_margin
 from ntpnb import token_priority as priority
 from ntpnb.margin.active_set import active_set
-from ntpnb.margin.fista import SINGLE, fista
+from ntpnb.margin.fista import INTERVAL, fista
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import PROX
 from ntpnb.margin.pair_program import PairProgram
@@ -234,14 +234,14 @@ def test_fista_is_as_fast_as_its_theorem(candidates):
 
     own = [iterate for iterate in fista(program) if iterate.direction is not None]
     own = [iterate for iterate in own if not iterate.settled]
-    assert len(own) == 200 // SINGLE
+    assert len(own) == 200 // INTERVAL
     for k, iterate in enumerate(own, 1):
         gap = dual_value(program, iterate.dual) - dual_value(program, best.dual)
         rounding = 1e-6 * abs(dual_value(program, best.dual)) if k == 1 else 1e-9
-        assert -rounding <= gap <= start / (k * SINGLE + 1) ** 2 + rounding
+        assert -rounding <= gap <= start / (k * INTERVAL + 1) ** 2 + rounding
 
     plain = np.zeros(program.rhs.shape)
-    for _ in range(len(own) * SINGLE):
+    for _ in range(len(own) * INTERVAL):
         plain = program.project(program.gradient_step(plain), program.domain).dual
     gap = dual_value(program, plain) - dual_value(program, best.dual)
     assert gap > 2 * (dual_value(program, own[-1].dual) - dual_value(program, best.dual))

@@ -313,6 +313,13 @@ def test_an_order_at_hand_is_taken(monkeypatch):
     assert is_separable(data, order=order)
 
 
+@pytest.mark.parametrize("function", [max_margin, is_separable])
+def test_an_order_at_hand_does_not_excuse_wrong_data(function):
+    order = priority(datasets.toy())
+    with pytest.raises(TypeError, match=r"^data is of type str; NextTokenData is needed$"):
+        function("toy", order=order)
+
+
 # -- where the search ends ------------------------------------------------------------------------
 
 
@@ -368,7 +375,7 @@ def test_separability_is_settled_at_the_first_proof(monkeypatch):
 @pytest.mark.parametrize("solver", ["active-set", "interior-point", "fista", "nnls", "cvxpy"])
 def test_undecided_says_how_close_it_came(monkeypatch, solver):
     """With a tolerance that nothing meets."""
-    monkeypatch.setattr(solve, "TIGHT", -1.0)
+    monkeypatch.setattr(solve, "STOP", -1.0)
     monkeypatch.setattr(solve, "ACCEPT", -1.0)
     data = problems.t24(5000, V=6, m=9, d=12, size=(1, 4))
     told = []
@@ -385,7 +392,7 @@ def test_undecided_says_how_close_it_came(monkeypatch, solver):
 
 
 def test_undecided_names_all_methods_that_were_tried(monkeypatch):
-    monkeypatch.setattr(solve, "TIGHT", -1.0)
+    monkeypatch.setattr(solve, "STOP", -1.0)
     monkeypatch.setattr(solve, "ACCEPT", -1.0)
     told = []
     message = "^undecided: active-set and interior-point and nnls reached a KKT residual of "
@@ -396,7 +403,7 @@ def test_undecided_names_all_methods_that_were_tried(monkeypatch):
 
 
 def test_what_is_close_enough_is_accepted_once_a_method_has_ended(monkeypatch):
-    monkeypatch.setattr(solve, "TIGHT", -1.0)
+    monkeypatch.setattr(solve, "STOP", -1.0)
     told = []
     data = problems.t24(5000, V=6, m=9, d=12, size=(1, 4))
     svm = max_margin(data, progress=told.append)
