@@ -14,9 +14,10 @@ from ntpnb.tied.subspace import EqualSubspace
 class ImplicitBias:
     """What next-token training on a dataset tends to (made by :func:`implicit_bias`).
 
-    Training grows without bound along ``W^mm``, the max-margin direction, and settles on the tied
-    tokens at ``W*``, the finite part. Each part is computed when it is first asked for and then
-    kept, so that one object can be handed to everything that needs the theory.
+    Where the data are separable and some token is strictly dominated, the weights of training grow
+    without bound along the max-margin direction ``W^mm``. Their part in the tied subspace F settles
+    at the finite part ``W*``. Each of the two is computed when it is first asked for and then kept,
+    so that one object can be handed to everything that needs the theory.
 
     Parameters
     ----------
@@ -25,6 +26,11 @@ class ImplicitBias:
     Attributes
     ----------
     data : NextTokenData
+
+    Raises
+    ------
+    TypeError
+        Anything else than data.
 
     References
     ----------
@@ -57,12 +63,14 @@ class ImplicitBias:
         ------
         ConvergenceError
             It was not found to the accuracy promised.
+        ValueError
+            The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
         """
         return finite_part(self.data, order=self.order)
 
     @property
     def equal_subspace(self) -> EqualSubspace:
-        """The subspace of the ties, in which :attr:`finite_part` lies; raises what that raises."""
+        """The tied subspace F that holds :attr:`finite_part`; it raises what that raises."""
         return self.finite_part.subspace
 
     @cached_property
@@ -74,7 +82,7 @@ class ImplicitBias:
 
     @property
     def max_margin(self) -> MarginSolution | None:
-        """Where training goes on everything else; None where there is a :attr:`refusal`."""
+        """The max-margin solution ``W^mm``; None where there is a :attr:`refusal` instead."""
         answer = self._max_margin_or_refusal
         return answer if isinstance(answer, MarginSolution) else None
 
@@ -86,7 +94,10 @@ class ImplicitBias:
 
     @property
     def separable(self) -> bool | None:
-        """Whether some ``W`` meets all ties and wins all strict pairs; None where undecided."""
+        """Whether some ``W`` scores tied tokens alike and the winner of each strict pair higher.
+
+        None where that is undecided.
+        """
         if isinstance(self.refusal, ConvergenceError):
             return None
         return self.refusal is None
@@ -123,20 +134,20 @@ class ImplicitBias:
 
     def __repr__(self) -> str:
         """Name the data and what is known of them so far; nothing is computed for it."""
-        known = vars(self)
-        finding = "not asked yet"
+        known = vars(self)  # where a cached property appears once it has been computed
+        tied = "not asked yet"
         if "finite_part" in known:
-            finding = "compatible" if self.finite_part.compatible else "not compatible"
-        verdict = "not asked yet"
+            tied = "compatible" if self.finite_part.compatible else "not compatible"
+        margin = "not asked yet"
         if "_max_margin_or_refusal" in known:
             answer = self._max_margin_or_refusal
             if isinstance(answer, MarginSolution):
-                verdict = f"norm {answer.norm:.4g}"
+                margin = f"norm {answer.norm:.4g}"
             elif isinstance(answer, NotSeparableError):
-                verdict = "refused, not separable"
+                margin = "refused, not separable"
             else:
-                verdict = "undecided"
-        return f"ImplicitBias({self.data!r}, finite part: {finding}, max margin: {verdict})"
+                margin = "undecided"
+        return f"ImplicitBias({self.data!r}, finite part: {tied}, max margin: {margin})"
 
 
 def implicit_bias(data: NextTokenData | ImplicitBias) -> ImplicitBias:

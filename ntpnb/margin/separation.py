@@ -92,6 +92,8 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certifi
         return None
 
     kept = lam > 10 * error
+    if not kept.any():
+        return None
     largest = lam.max()
     mask = program.tied | kept
     dual = np.where(mask, direction, 0.0) / largest

@@ -462,6 +462,13 @@ def require_data(name: str, value: object) -> None:
         raise TypeError(f"{name} is of type {type(value).__name__}; NextTokenData is needed")
 
 
+def counts_or_ones(data: NextTokenData) -> FloatArray:
+    """Return the candidate counts, with ones where the data have none, shape (m, V)."""
+    if data.candidate_counts is None:
+        return np.ones(data.target_probs.shape)
+    return data.candidate_counts
+
+
 # -- checks of one argument each ------------------------------------------------------------------
 
 

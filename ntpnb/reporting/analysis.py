@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
-# Natural logarithms of the steps at which the flow is recorded: late, little is left to see.
+# Natural logarithms of the steps of gradient descent at which the flow is recorded: sparser late,
+# when little is left to see.
 LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomspace(60, 1e5, 40)])
 
 
@@ -34,15 +35,16 @@ class Report(Findings):
     Attributes
     ----------
     bias : ImplicitBias
-        Everything the theory says of the data: ``data``, ``order``, ``finite``, ``svm`` and
-        ``refusal`` are its parts.
+        Everything the theory says of the data. The next five attributes are its parts, ``finite``
+        under the name ``finite_part`` there, and ``svm`` under ``max_margin``.
     data : NextTokenData
     order : TokenPriority
         Which tokens tie and which must win.
     finite : FinitePart
-        Where training ends on the tied tokens, and whether the data are ``compatible``.
+        Where training ends in the tied subspace, and whether the data are ``compatible``.
     svm : MarginSolution or None
-        Where training goes; None where the data are not separable.
+        The direction ``W^mm`` in which the weights grow; None where the data are not separable, or
+        where that is undecided.
     refusal : NotSeparableError or ConvergenceError or None
         The proof that they are not, or why the solvers could not decide.
     flow : FlowTrace or None
@@ -50,7 +52,7 @@ class Report(Findings):
         ordered), where more than 400 candidates are dominated, or where ties settle so slowly that
         it cannot be followed.
     angle : ndarray or None
-        Angle in radians between the flow and ``W^mm``, shape (r,).
+        Angle in radians between the flow and ``W^mm`` at each of its r times, shape (r,).
     law : LateLaw or None
         ``(constant, shift)`` of the late law ``tan(angle) = constant / (log t + shift)``, exact as
         ``t`` grows. From the flow's last point, or without a flow from the multipliers: then
@@ -107,6 +109,11 @@ class Report(Findings):
         -------
         matplotlib Figure
 
+        Raises
+        ------
+        ImportError
+            Matplotlib is not installed.
+
         Examples
         --------
         >>> import matplotlib
@@ -136,8 +143,10 @@ def report(
     words : list or tuple of str, optional
         Names of the tokens. Default for a text: its words.
     context_length, dim, seed : int
-        For a text only. ``dim`` is by default the number of distinct contexts, with which
-        compatibility and separability are certain (T24 Lemma 1).
+        For a text only. ``dim`` is the dimension of the embeddings, by default the number of
+        distinct contexts. The embeddings are then linearly independent with probability one, so
+        that the scores after each context can be chosen freely and the data are compatible and
+        separable (T24 (002) Lemma 1, which is stated for one dimension more).
 
     Returns
     -------
@@ -146,9 +155,11 @@ def report(
     Raises
     ------
     ValueError
-        A text with fewer than ``context_length + 1`` words, or the wrong number of ``words``.
+        A text with fewer than ``context_length + 1`` words, the wrong number of ``words``, or a
+        ``context_length``, ``dim`` or ``seed`` outside its range.
     TypeError
-        Anything else than data or a text.
+        Anything else than data, a bias or a text; ``words`` that are no list or tuple, or a
+        ``context_length``, ``dim`` or ``seed`` that is no number.
     ConvergenceError
         The finite part, or the flow, was not found to the accuracy promised.
 
@@ -165,12 +176,14 @@ def report(
     """
     is_text = isinstance(data, str)
     if isinstance(data, str):
-        words, data = _read(data, context_length, dim, seed)
+        text = _read(data, context_length, dim, seed)
+        words = text.words
+        data = text.data
     elif not isinstance(data, NextTokenData | ImplicitBias):
         raise TypeError(f"data is of type {type(data).__name__}; NextTokenData or str is needed")
     bias = implicit_bias(data)
     names = _as_names(words, bias.data.vocab_size)
-    way = _follow(bias)
+    way = _way_in_time(bias)
     return Report(bias, way.flow, way.angle, way.law, names, is_text)
 
 
@@ -192,7 +205,7 @@ class _Way(NamedTuple):
     law: LateLaw | None = None
 
 
-def _follow(bias: ImplicitBias) -> _Way:
+def _way_in_time(bias: ImplicitBias) -> _Way:
     """Follow the flow where that is affordable, else take the late law from the multipliers."""
     finite = bias.finite_part  # raises where the theory is not known to the accuracy promised
     svm = bias.max_margin
@@ -202,11 +215,12 @@ def _follow(bias: ImplicitBias) -> _Way:
     if flow is None:
         return _Way(law=late_law(late_constant(bias), svm))
     angle = flow.compare(finite, svm).angle
-    constant = flow.W[-1] - svm.W * flow.log_times[-1]
-    return _Way(flow, angle, late_law(constant, svm))
+    constant_term = flow.W[-1] - svm.W * flow.log_times[-1]
+    return _Way(flow, angle, late_law(constant_term, svm))
 
 
 def _affordable_flow(bias: ImplicitBias) -> FlowTrace | None:
+    """Gradient flow from zero, recorded at ``t = k/L`` for the steps ``k``; None if too costly."""
     if np.count_nonzero(dominated(bias.data, bias.order)) > FLOW_UP_TO:
         return None
     try:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LAST_DECADE = 12  # of steps in the figure
+LAST_DECADE = 12  # the time axis of the figure ends at 10^12 steps
 CONTEXTS_SHOWN = 8
 
 
@@ -25,6 +25,11 @@ def draw(found: Findings) -> "Figure":
     Returns
     -------
     matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        Matplotlib is not installed.
 
     Examples
     --------
@@ -57,8 +62,8 @@ def draw(found: Findings) -> "Figure":
 
 
 def _draw_supports(found: Findings, ax: "Axes") -> None:
-    sizes, contexts = np.unique(found.data.support.sum(1), return_counts=True)
-    ax.bar(sizes, contexts, color="C0")
+    sizes, num_contexts = np.unique(found.data.support.sum(1), return_counts=True)
+    ax.bar(sizes, num_contexts, color="C0")
     ax.grid(False, axis="x")
     ax.set_axisbelow(True)
     ax.set(xlabel="different next tokens", title="number of contexts")
@@ -69,6 +74,7 @@ def _draw_contexts(found: Findings, ax: "Axes") -> None:
     totals: dict[int, float] = {}
     for pair in found.pairs:
         totals[pair.context] = totals.get(pair.context, 0.0) + pair.share
+    # By the digits that are printed, so that rounding does not reorder contexts of one weight.
     heaviest = sorted(totals, key=lambda context: -two_digits(totals[context]))[:CONTEXTS_SHOWN]
     places = range(len(heaviest))
     ax.barh(places, [totals[context] for context in heaviest], color="C0")
@@ -84,8 +90,8 @@ def _draw_flow(found: Findings, ax: "Axes") -> None:
     assert found.angle is not None  # so says who chose the panel
     steps = found.log10_flow_steps
     assert steps is not None
-    near = steps <= LAST_DECADE
-    _draw_angle(steps[near], np.degrees(found.angle[near]), "-", ax)
+    shown = steps <= LAST_DECADE
+    _draw_angle(steps[shown], np.degrees(found.angle[shown]), "-", ax)
 
 
 def _draw_late_law(found: Findings, ax: "Axes") -> None:
@@ -107,6 +113,6 @@ def _draw_excess(found: Findings, ax: "Axes") -> None:
     assert found.flow is not None  # as above
     steps = found.log10_flow_steps
     assert steps is not None
-    near = steps <= LAST_DECADE
-    ax.plot(steps[near], found.flow.excess[near], color="C0", linestyle="-")
+    shown = steps <= LAST_DECADE
+    ax.plot(steps[shown], found.flow.excess[shown], color="C0", linestyle="-")
     ax.set(yscale="log", xlabel="log10 of steps of GD", title="loss above the entropy (nats)")

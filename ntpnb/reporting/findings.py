@@ -1,6 +1,6 @@
 """The numbers of a report, each derived once from what the theory and a flow say of the data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,16 +18,17 @@ from ntpnb.training.late_time import USED, LateLaw
 
 
 class Pair(NamedTuple):
-    """One ordered pair: in its context every winner must score above every loser.
+    """One ordered pair of components: in its context every winner must score above every loser.
 
     Attributes
     ----------
     share : float
-        Its part of all multipliers.
+        Its multiplier over the sum of all, in [0, 1]; where the data are not separable, its weight
+        in the certificate over the sum of all.
     context : int
-        The context's (or group's) name.
+        The name of the context, or of the group of contexts that share a query.
     winners, losers : tuple of int
-        Tied tokens.
+        The tokens of either component, which tie with each other.
 
     Examples
     --------
@@ -43,8 +44,8 @@ class Pair(NamedTuple):
     losers: tuple[int, ...]
 
 
-def two_digits(share: float) -> float:
-    """Return ``share`` as a report prints it.
+def two_digits(number: float) -> float:
+    """Return ``number`` rounded to two significant digits, as a report prints it.
 
     Examples
     --------
@@ -52,7 +53,7 @@ def two_digits(share: float) -> float:
     >>> two_digits(0.23456)
     0.23
     """
-    return float(f"{share:.2g}")
+    return float(f"{number:.2g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ class Findings:
     angle: FloatArray | None = None
     law: LateLaw | None = None
     words: tuple[str, ...] | None = None
-    random_embeddings: bool = field(default=False)
+    random_embeddings: bool = False
 
     @property
     def data(self) -> NextTokenData:
@@ -87,12 +88,12 @@ class Findings:
 
     @property
     def finite(self) -> FinitePart:
-        """Where training ends on the tied tokens."""
+        """Where training ends in the tied subspace."""
         return self.bias.finite_part
 
     @property
     def svm(self) -> MarginSolution | None:
-        """Where training goes; None where the data are not separable."""
+        """The direction in which the weights grow; None where there is a :attr:`refusal`."""
         return self.bias.max_margin
 
     @property
@@ -102,7 +103,7 @@ class Findings:
 
     @property
     def drawn(self) -> bool:
-        """Whether the embeddings were drawn at random, as they are for a text."""
+        """The same as ``random_embeddings``: whether the embeddings were drawn, as for a text."""
         return self.random_embeddings
 
     @property
@@ -112,12 +113,16 @@ class Findings:
 
     @property
     def separable(self) -> bool | None:
-        """Whether some ``W`` meets all ties and wins all strict pairs; None where undecided."""
+        """As :attr:`ImplicitBias.separable`; None where undecided."""
         return self.bias.separable
 
     @property
     def margin(self) -> float | None:
-        """Largest margin of a matrix of norm one that meets all ties: None where undecided."""
+        """Largest margin of a matrix of norm one that scores tied tokens alike, ``1/‖W^mm‖``.
+
+        Zero where the data are not separable, infinite where nothing is ordered, and None where
+        separability is undecided.
+        """
         if self.separable is None:
             return None
         if self.svm is None:
@@ -136,8 +141,8 @@ class Findings:
         if weights is None:
             return []
         shares = weights / weights.sum()
-        # A certificate is seldom unique and has few sure digits: by the two that are printed,
-        # so that rounding does not reorder pairs that weigh the same.
+        # A certificate is seldom unique and has few sure digits. Pairs are sorted by the two digits
+        # that are printed, so that rounding does not reorder pairs that weigh the same.
         heaviest_first = np.argsort([-two_digits(share) for share in shares], kind="stable")
         position = self.order.positions(self.order.strict)
         found = []
@@ -161,11 +166,12 @@ class Findings:
         return None
 
     def log10_steps(self, degrees: float) -> float:
-        """Decimal logarithm of the steps of GD, of size ``1/L`` from zero, to stay that close.
+        """Decimal logarithm of the steps of GD after which the angle to ``W^mm`` stays this small.
 
-        Read off the gradient flow at ``t = k/L`` and, beyond its end, off the late law. Without a
-        flow the law alone answers, with a lower bound as the angle tends to zero: at 1 degree
-        still a rough one, at 10 degrees wrong by decades. ``nan`` where there is neither.
+        The steps have the size ``1/L`` and begin at zero weights. Their number is read off the
+        gradient flow at ``t = k/L`` and, beyond its end, off the late law. Without a flow the law
+        alone answers, with a lower bound as the angle tends to zero: at 1 degree still a rough one,
+        at 10 degrees wrong by decades.
 
         Parameters
         ----------
@@ -175,6 +181,7 @@ class Findings:
         Returns
         -------
         float
+            Nonnegative; ``nan`` where there is no law.
 
         Raises
         ------
@@ -195,7 +202,7 @@ class Findings:
         goal = np.radians(degrees)
         if self.flow is None or self.angle is None:
             return self._log10_steps_at(self._log_time_by_the_law(goal))
-        too_wide = np.flatnonzero(~(self.angle <= goal))
+        too_wide = np.flatnonzero(~(self.angle <= goal))  # with zero weights, whose angle is nan
         if not len(too_wide):
             return 0.0
         last = too_wide[-1]
@@ -211,15 +218,17 @@ class Findings:
         return float(self.law.constant / np.tan(angle) - self.law.shift)
 
     def _log10_steps_at(self, log_time: float) -> float:
-        return max(0.0, float((log_time - np.log(self.step)) / np.log(10)))
+        return max(0.0, float(self._as_log10_steps(np.array(log_time))))
+
+    def _as_log10_steps(self, log_times: FloatArray) -> FloatArray:
+        """Natural logarithms of the flow's times as decimal ones of steps of size ``1/L``."""
+        logarithms: FloatArray = (log_times - np.log(self.step)) / np.log(10)
+        return logarithms
 
     @property
     def log10_flow_steps(self) -> FloatArray | None:
         """Decimal logarithms of the steps of GD at which the flow was recorded, if there is one."""
-        if self.flow is None:
-            return None
-        logarithms: FloatArray = (self.flow.log_times - np.log(self.step)) / np.log(10)
-        return logarithms
+        return None if self.flow is None else self._as_log10_steps(self.flow.log_times)
 
     def token_name(self, token: int) -> str:
         """Name a token by its word where words are known, and by its number otherwise.

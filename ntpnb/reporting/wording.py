@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from ntpnb.reporting.findings import Findings, Pair
+from ntpnb.reporting.findings import Findings, Pair, two_digits
 
 ANGLES = (30, 10, 1)  # degrees
 LISTED = 3  # pairs of the printed report
 NAMED = 4  # tied tokens of a listed pair
-LARGEST_WRITTEN_OUT = 6  # decades of steps
+LARGEST_WRITTEN_OUT = 6  # decades of steps; from there on a power of ten is written
 
 
 def describe(found: Findings) -> str:
@@ -137,6 +137,5 @@ def _steps(found: Findings) -> list[str]:
 
 def _number_of_steps(decades: float) -> str:
     if decades < LARGEST_WRITTEN_OUT:
-        two_digits = float(f"{10**decades:.2g}")
-        return f"{two_digits:,.0f}"
+        return f"{two_digits(10**decades):,.0f}"
     return f"10^{decades:.1f}"

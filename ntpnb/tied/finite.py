@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import (
     bilinear_scores,
     excess_loss,
@@ -21,7 +21,7 @@ from ntpnb.problem.order import TokenPriority, row_components, token_priority
 from ntpnb.tied.subspace import EqualSubspace, Whitening, equal_subspace
 
 COMPATIBLE = 1e-8  # nats of log-odds: far above rounding, far below any effect
-SLOPE = 1e-9  # of a gradient whose size is that of an error in probabilities
+SLOPE = 1e-9  # largest norm of the gradient, in coordinates where it is an error in probabilities
 NEWTON_STEPS = 100
 SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
 SHORTEST_STEP = 1e-10
@@ -30,7 +30,7 @@ LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
 
 @dataclass(frozen=True, eq=False)
 class FinitePart:
-    """The minimiser over the tied subspace F of the loss restricted to tied tokens.
+    """The minimiser ``W*`` over the tied subspace F of the loss restricted to tied tokens.
 
     Attributes
     ----------
@@ -102,11 +102,8 @@ def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTok
     if order is None:
         order = token_priority(data)
     labels, own = row_components(data, order)
-    counts = data.candidate_counts
-    if counts is None:
-        counts = np.ones(labels.shape)
     tied = data.candidates & (labels == own)
-    return data.replace(candidate_counts=np.where(tied, counts, 0.0))
+    return data.replace(candidate_counts=np.where(tied, counts_or_ones(data), 0.0))
 
 
 def finite_part(data: NextTokenData, *, order: TokenPriority | None = None) -> FinitePart:
@@ -130,9 +127,11 @@ def finite_part(data: NextTokenData, *, order: TokenPriority | None = None) -> F
     ------
     TypeError
         ``data`` is no dataset.
+    ValueError
+        The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
     ConvergenceError
-        The gradient stayed above 1e-9; the norm reached is attached. It is measured in
-        coordinates in which the embeddings have no scale.
+        The gradient's norm stayed above 1e-9; the norm reached is its ``residual``. It is measured
+        in coordinates in which the embeddings have no scale.
 
     References
     ----------
@@ -179,14 +178,15 @@ def _largest_log_odds_error(W: FloatArray, data: NextTokenData) -> float:
 def _pooled_log_odds(tied: NextTokenData) -> FloatArray:
     """Target log-odds of each group's rows pooled, shape (G, V): exact where a group is one row."""
     assert tied.candidate_counts is not None  # restricted data have counts
-    with np.errstate(divide="ignore", invalid="ignore"):  # untied tokens, which nobody reads
+    # The logarithms of tokens that do not tie are infinite, and `fit` does not read them.
+    with np.errstate(divide="ignore", invalid="ignore"):
         log_p = np.log(_pool_rows(tied, tied.target_probs))
         log_c = np.log(_pool_rows(tied, tied.candidate_counts))
         return log_p - log_c
 
 
 def _pool_rows(data: NextTokenData, rows: FloatArray) -> FloatArray:
-    """Sum the rows of each group with their context probabilities, shape (G, V)."""
+    """Sum the rows of each group, weighted by their context probabilities, shape (G, V)."""
     total = np.zeros((len(data.group_names), data.vocab_size))
     np.add.at(total, data.group_index, data.context_probs[:, None] * rows)
     return total
@@ -249,10 +249,10 @@ def _newton_direction(
     whiten: Whitening,
     max_iterations: int,
 ) -> FloatArray:
-    """Solve Newton's equations in white coordinates, as accurately as the slope makes worthwhile.
+    """Solve Newton's equations, as accurately as the slope makes worthwhile.
 
-    The Hessian of the loss maps a change of W to that of the residuals ``π_j q_jv``, pulled back
-    to W.
+    The solution is in white coordinates: whitened once more, it is a change of W. The Hessian
+    of the loss maps a change of W to that of the residuals ``π_j q_jv``, pulled back to W.
     """
     Q = softmax(logits(W, tied), axis=1)
     frequencies = tied.context_probs[:, None] * Q

@@ -20,6 +20,7 @@ BASIS_LIMIT = 2**26  # entries of an explicit basis (512 MiB)
 GENERATORS_LIMIT = 4 * BASIS_LIMIT  # entries of all generators at once
 CACHE_LIMIT = 2**23  # entries of cached factors (64 MiB); beyond it they are computed again
 
+# From and to arrays of shape (p, q), see EqualSubspace.whitening.
 Whitening = Callable[[FloatArray], FloatArray]
 
 
@@ -45,7 +46,7 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     TypeError
         ``data`` is no dataset.
     ValueError
-        Token embeddings and more than 2**28 numbers in the generators of all ties.
+        The data have token embeddings, and the generators of all ties more than 2**28 entries.
 
     References
     ----------
@@ -221,7 +222,7 @@ class EqualSubspace(ABC):
 
 
 class _Ties(NamedTuple):
-    """Ties ``i ≍ j`` in the groups at ``group``, as arrays of shape (n,)."""
+    """Ties ``i ≍ j`` in the groups at the positions ``group``, as arrays of shape (n,)."""
 
     group: IntArray
     i: IntArray
@@ -246,7 +247,7 @@ class _DenseSubspace(EqualSubspace):
         # Generators of norm one: a long embedding must not decide what counts as rounding.
         differences = (T[self._ties.i] - T[self._ties.j]) @ self._token_space.T
         contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
-        self._generator_norms = _norms(differences) * _norms(H)[self._ties.group]
+        self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
         self._generators = _flat_outer_products(_unit_rows(differences), contexts)
         self._svd = _thin_svd(self._generators)
         self.dim = self._svd.rank
@@ -298,11 +299,13 @@ class _DenseSubspace(EqualSubspace):
 def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
     """Tie every token to the shortest of its component.
 
-    A difference with a long embedding would swallow the digits of a short one.
+    A difference of two short embeddings would lose its digits if it were taken through a long one.
     """
     group, token = np.nonzero(order.components >= 0)
     component = order.components[group, token]
-    ranked = np.lexsort((_norms(T)[token], component))  # by component, and by length in each
+    ranked = np.lexsort(
+        (_nonzero_norms(T)[token], component)
+    )  # by component, and by length in each
     _, first, inverse = np.unique(component[ranked], return_index=True, return_inverse=True)
     shortest = ranked[first[inverse]]
     is_other = shortest != ranked
@@ -315,7 +318,7 @@ def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
 
 
 class _TiedComponents(NamedTuple):
-    """The components of two or more tokens, numbered from zero."""
+    """The components that hold two or more tokens, numbered from zero."""
 
     owner: IntArray  # position of each component's group
     holders: list[IntArray]  # for each token, the components that hold it
@@ -327,8 +330,8 @@ class _TokenwiseSubspace(EqualSubspace):
     Component ``k`` of group ``g`` has the embedding ``h_k = h_g`` and the unknown common score
     ``c_k``. Row ``i`` of the smallest W with prescribed differences solves
     ``H_i w_i = y_i + c`` over the components that hold token ``i``, whose embeddings are the rows
-    of ``H_i``; the best ``c`` solves one system as large as the number of components. No basis of
-    F is formed.
+    of ``H_i``; the best ``c`` solves one system as large as the number of components. A basis of F
+    is formed only where a caller asks for one.
     """
 
     def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
@@ -337,11 +340,11 @@ class _TokenwiseSubspace(EqualSubspace):
         components = _tied_components(order)
         self._owner = components.owner
         self._holders = components.holders
-        lengths = _norms(data.group_embeddings)
+        lengths = _nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
         self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
         self._cached_svds: dict[int, ThinSVD] = {}
-        self._num_cached = 0
+        self._num_cached_entries = 0
 
         self._ranks = [svd.rank for svd in self._row_svds()]
         common = self._split_common_scores()
@@ -350,7 +353,7 @@ class _TokenwiseSubspace(EqualSubspace):
         self._range_of_common = self._range_of_common_scores(common.free)
 
         q = data.shape[1]
-        # What the complement consists of: free common scores, and null spaces of the H_i.
+        # The complement consists of free common scores and of the null spaces of the H_i.
         dim_complement = common.free.shape[1] + sum(q - rank for rank in self._ranks)
         self.dim = data.vocab_size * q - dim_complement
 
@@ -393,9 +396,9 @@ class _TokenwiseSubspace(EqualSubspace):
         svd = self._cached_svds.get(i)
         if svd is None:
             svd = _thin_svd(self._directions[self._holders[i]])
-            if self._num_cached <= CACHE_LIMIT:
+            if self._num_cached_entries <= CACHE_LIMIT:
                 self._cached_svds[i] = svd
-                self._num_cached += svd.U.size + svd.Vt.size
+                self._num_cached_entries += svd.U.size + svd.Vt.size
         return svd
 
     def _row_svds(self) -> Iterator["ThinSVD"]:
@@ -478,8 +481,8 @@ class _TokenwiseSubspace(EqualSubspace):
 class _CommonScores(NamedTuple):
     """Orthonormal bases of the components' common scores, shape (components, …).
 
-    ``free`` ones can be produced by the rows of W. ``bound`` ones are missed by a part whose
-    squared norm is ``bound_values``.
+    The rows of W can produce the columns of ``free`` exactly. Of those of ``bound``, which are not
+    free, they miss a part whose squared norm is ``bound_values``, shape (bound ones,).
     """
 
     free: FloatArray
@@ -538,11 +541,12 @@ def _group_probs(data: NextTokenData) -> FloatArray:
     return np.asarray(probs, dtype=np.float64)  # numpy's stubs take every count for an integer
 
 
-def _norms(rows: FloatArray) -> FloatArray:
-    """Length of each row, or one where it is zero, so that it can be divided by."""
+def _nonzero_norms(rows: FloatArray) -> FloatArray:
+    """Norm of each row, or one where that is zero, so that a row can be divided by it."""
     lengths = np.linalg.norm(rows, axis=1)
     return np.where(lengths > 0, lengths, 1.0)
 
 
 def _unit_rows(rows: FloatArray) -> FloatArray:
-    return rows / _norms(rows)[:, None]
+    """Rows of length one, and zero rows as they are."""
+    return rows / _nonzero_norms(rows)[:, None]

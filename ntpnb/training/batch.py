@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ntpnb.array_types import FloatArray
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
-FEW_TOKENS = 16
+FEW_TOKENS = 16  # vocabularies up to this size are summed by a product with a square matrix
 # Relative to the norm of the context weights. Larger residuals lose at most four digits to
 # cancellation and keep twelve, so that only smaller ones need the correction in `residuals`.
 NEAR = 1e-4
@@ -17,8 +17,8 @@ NEAR = 1e-4
 class ProblemBatch:
     """Same-shaped problems as stacked arrays; the gradient of all of them at once.
 
-    Tokens lead and contexts trail in tables such as the scores, ``(n, V, m)``, so that both
-    products of a gradient are plain matrix products.
+    Tables such as the scores have the shape ``(n, V, m)``: a context is a column here, and not a
+    row as in :class:`NextTokenData`, so that both products of a gradient are plain matrix products.
 
     Parameters
     ----------
@@ -40,7 +40,8 @@ class ProblemBatch:
     counts : ndarray, shape (n, V, m), or None
         Candidate counts; None where all are one.
     gram : ndarray, shape (n, m, m), or None
-        Inner products of the contexts, where training on the scores is cheaper than on ``W``.
+        Inner products of the contexts' embeddings, where descending on the scores is cheaper than
+        on ``W``: with one-hot tokens and fewer than ``2 q`` contexts. None elsewhere.
 
     Raises
     ------
@@ -77,7 +78,7 @@ class ProblemBatch:
             self.Tt = np.ascontiguousarray(np.swapaxes(self.T, 1, 2))
         self.counts: FloatArray | None = None
         if any(d.candidate_counts is not None for d in problems):
-            self.counts = np.ascontiguousarray(np.stack([_counts(d).T for d in problems]))
+            self.counts = np.ascontiguousarray(np.stack([counts_or_ones(d).T for d in problems]))
         self._prepare_products()
 
     def _prepare_products(self) -> None:
@@ -108,7 +109,8 @@ class ProblemBatch:
         pi : ndarray, shape (n, 1, m), optional
             Context frequencies of a sample, instead of the problems' own.
         target : ndarray, shape (n, V, m), optional
-            Joint frequencies of context and next token in the sample.
+            Joint frequencies of context and next token in the sample. Without both ``pi`` and
+            ``target`` the gradient is that of the problems themselves.
 
         Returns
         -------
@@ -124,11 +126,7 @@ class ProblemBatch:
                 [ 1.]]])
         """
         S = self.scores(W)
-        if pi is None or target is None:
-            R = self.residuals(S, S)
-        else:
-            R = self.residuals(S, S, pi, target)
-        return self.pull_back(R)
+        return self.pull_back(self.residuals(S, S, pi, target))
 
     def scores(self, W: FloatArray) -> FloatArray:
         """Scores ``t_v · W h_j`` of every token in every context.
@@ -190,8 +188,9 @@ class ProblemBatch:
         R = self.softmax(S, out)
         R *= pi
         R -= target
-        # Over a row's tokens R sums to zero. Taken from the others, the likeliest token's entry
-        # keeps its digits when its probability rounds to one: else normalized GD drifts.
+        # Over a context's tokens R sums to zero. Computed from the others, the likeliest token's
+        # entry keeps its digits when its probability rounds to one; otherwise normalized GD drifts.
+        # The size of R tells nothing of several problems: a large one would hide a small one.
         if len(R) > 1 or np.vdot(R, R) < self._near:
             R -= self._likeliest * (self._ones @ R)
         return R
@@ -241,8 +240,10 @@ class ProblemBatch:
         >>> ProblemBatch([data]).softmax(S, out=S).ravel()
         array([0.5, 0.5])
         """
+        # The sum of squares is cheaper than the largest entry and bounds it: it is asked first.
         if np.vdot(S, S) > SAFE_SCORE**2 and max(S.max(), -S.min()) > SAFE_SCORE:
-            # Tokens that are no candidates may score higher than all that are.
+            # Tokens that are no candidates may score higher than all candidates. Cut off at zero,
+            # their exponentials stay finite, and the counts then take them away.
             allowed = S if self.counts is None else np.where(self.counts > 0, S, -np.inf)
             S = np.minimum(S - allowed.max(axis=1, keepdims=True), 0.0)
         np.exp(S, out=out)
@@ -294,10 +295,3 @@ def _require_equal_shapes(problems: Sequence[NextTokenData]) -> None:
 def _token_embeddings(data: NextTokenData) -> FloatArray:
     assert data.token_embeddings is not None  # so says the check of shapes
     return data.token_embeddings
-
-
-def _counts(data: NextTokenData) -> FloatArray:
-    """Candidate counts of one problem, ones where it has none, shape (m, V)."""
-    if data.candidate_counts is None:
-        return data.candidates.astype(np.float64)
-    return data.candidate_counts

@@ -24,9 +24,9 @@ class Comparison:
     angle : ndarray
         The same angle in radians, accurate near zero where the cosine is not.
     corrected_alignment : ndarray
-        Cosine between ``W_k − W*`` and ``W^mm``.
+        Cosine between ``W_k − W*`` and ``W^mm``; nan where one of the two is zero.
     finite_error : ndarray
-        ``‖P_F W_k − W*‖``, absolute.
+        ``‖P_F W_k − W*‖``, the Frobenius norm; not relative to ``‖W*‖``.
 
     References
     ----------
@@ -64,8 +64,12 @@ def compare(W: npt.ArrayLike, data: NextTokenData | ImplicitBias) -> Comparison:
     ------
     ValueError
         ``W`` has the wrong shape or is not finite.
-    NotSeparableError, ConvergenceError
-        No max-margin direction exists, or it is undecided whether one does.
+    TypeError
+        ``data`` is neither data nor a bias.
+    NotSeparableError
+        No max-margin direction exists.
+    ConvergenceError
+        It is undecided whether one exists, or the finite part was not found.
 
     References
     ----------
@@ -111,12 +115,13 @@ def compare_with(
     >>> compare_with(-svm.W, ntpnb.finite_part(data), svm).angle.round(6)
     np.float64(3.141593)
     """
+    angle = _angle(W, svm.W)
     shifted = W - finite.W
     if inside is None:
         inside = finite.subspace.project(W)
     return Comparison(
-        alignment=np.cos(_angle(W, svm.W)),
-        angle=_angle(W, svm.W),
+        alignment=np.cos(angle),
+        angle=angle,
         corrected_alignment=np.cos(_angle(shifted, svm.W)),
         finite_error=np.linalg.norm(inside - finite.W, axis=(-2, -1)),
     )
@@ -173,7 +178,7 @@ def _angle(W: FloatArray, direction: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         u = W / W_norm
         v = direction / direction_norm
-    half_difference = np.linalg.norm(u - v, axis=(-2, -1))
-    half_sum = np.linalg.norm(u + v, axis=(-2, -1))
-    angle: FloatArray = 2 * np.arctan2(half_difference, half_sum)
+    twice_sine_of_half = np.linalg.norm(u - v, axis=(-2, -1))
+    twice_cosine_of_half = np.linalg.norm(u + v, axis=(-2, -1))
+    angle: FloatArray = 2 * np.arctan2(twice_sine_of_half, twice_cosine_of_half)
     return angle

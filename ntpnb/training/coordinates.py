@@ -1,10 +1,11 @@
-"""Coordinates in which training separates: a basis of the ties, multipliers of the strict orders.
+"""Coordinates in which training separates: ``u`` in the tied subspace, ``a`` off it.
 
 Gradients of the loss lie in the span of the tied subspace F and of the matrices
-``D_k = (t_a − t_v) h_jᵀ``, one for each row ``j`` (with in-support token ``a``) and each
-candidate ``v`` that it strictly dominates. So a trajectory from ``W_0`` is
-``W = P_⊥ W_0 + Σ_i u_i F_i + Σ_k a_k P_⊥ D_k`` and obeys equations in ``u`` and ``a`` alone. Scores
-of tied tokens depend on ``u`` only, which is what keeps their digits when ``a`` is huge.
+``D_k = (t_z − t_v) h_jᵀ``, one for each row ``j`` (with an in-support token ``z``, the anchor) and
+each candidate ``v`` that ``z`` strictly dominates. So a trajectory from ``W_0`` is
+``W = P_⊥ W_0 + Σ_i u_i F_i + Σ_k a_k P_⊥ D_k``, where the ``F_i`` are an orthonormal basis of F,
+and obeys equations in ``u`` and ``a`` alone. Differences between the scores of tied tokens depend
+on ``u`` only, which is what keeps their digits when ``a`` is huge.
 """
 
 from typing import NamedTuple
@@ -13,11 +14,11 @@ import numpy as np
 
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
-from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import excess_of_logits
 from ntpnb.problem.order import dominated
 
-# Smoothness of data whose embeddings are taken as they are.
+# Between these bounds of its smoothness a dataset is solved in its own units.
 LEAST_ORDINARY = 1e-4
 LARGEST_ORDINARY = 1e4
 
@@ -26,8 +27,8 @@ class UnitScale(NamedTuple):
     """Data of about unit smoothness, and how much shorter their context embeddings are.
 
     ``factor`` is a power of two ``κ``, one for ordinary data. The embeddings of ``bias.data`` are
-    ``h/κ``: they score alike at ``V = κ W``, the flow's ``t`` becomes ``κ² t``, and the path's
-    ``λ`` becomes ``λ/κ²``.
+    ``h/κ``: with ``κ W`` they score as the given data do with ``W``, the flow's time ``t`` becomes
+    ``κ² t``, and the path's ``λ`` becomes ``λ/κ²``.
 
     Examples
     --------
@@ -72,8 +73,11 @@ def unit_scale(bias: ImplicitBias) -> UnitScale:
 class Coordinates:
     """Logits, probabilities and their derivatives in the coordinates ``(u, a)``.
 
-    Arrays over candidates are flat: entry ``n`` is candidate ``token[n]`` of row ``row[n]``. There
-    are ``n`` candidates, ``N`` of them dominated, and ``dim`` coordinates of the tied subspace.
+    Arrays over candidates are flat: entry ``k`` is candidate ``token[k]`` of row ``row[k]``. There
+    are ``n`` candidates in all rows, ``N`` of them dominated, and ``dim`` coordinates of the tied
+    subspace. Logits are relative, so that only differences within a row have a meaning: that of the
+    row's anchor, one of its in-support tokens, stays at ``log p``, and the embeddings of the other
+    tokens enter by their difference to the anchor's.
 
     Parameters
     ----------
@@ -150,7 +154,7 @@ class Coordinates:
         data = self.data
         H = data.context_embeddings
         T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
-        relative = T[self.token] - T[self._anchor[self.row]]  # t_v − t_a, shape (n, p)
+        relative = T[self.token] - T[self._anchor[self.row]]  # t_v − t_z, shape (n, p)
         losing = self.dominated
         D = np.einsum("np,nq->npq", -relative[losing], H[self.row[losing]])
         self.strict: FloatArray = self.finite.subspace.reject(D)
@@ -168,14 +172,14 @@ class Coordinates:
     def _evaluate_base_logits(self) -> None:
         """Logits at ``W = offset``, shifted so that each row's anchor token has ``log p``."""
         data = self.data
-        counts = data.candidates if data.candidate_counts is None else data.candidate_counts
+        counts = counts_or_ones(data)
         rows = np.arange(len(data.context_probs))
         p_anchor = data.target_probs[rows, self._anchor]
         at_anchor = np.log(p_anchor / counts[rows, self._anchor])
         self.base: FloatArray = np.log(counts[self.row, self.token]) + at_anchor[self.row]
         self.base[self.dominated] -= self._flat_strict @ self.offset.ravel()
         self.base_limit: FloatArray = self.base + self.slopes @ self.u_limit
-        if self.finite.compatible:  # the log-odds are met: say so to the last bit
+        if self.finite.compatible:  # the log-odds are met: rounding shall not say otherwise
             tied = ~self.dominated
             self.base_limit[tied] = np.log(self.p[tied])
 
@@ -320,7 +324,7 @@ class Coordinates:
         return slope
 
     def centred(self, q: FloatArray, dx: FloatArray) -> FloatArray:
-        """Return derivatives of log-probabilities from derivatives of logits.
+        """Derivatives of log-probabilities: those of the logits, less their mean in each row.
 
         Parameters
         ----------

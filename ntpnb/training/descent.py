@@ -44,10 +44,11 @@ def descend(
     Raises
     ------
     ValueError
-        Problems of different shapes, an ``init`` of the wrong shape, an unusable ``record``, or a
-        step so large that ``W`` leaves the range of floats.
+        No problem at all, problems of different shapes, an ``init`` of the wrong shape, ``steps``
+        that are no nonnegative integer, an unusable ``record``, or a step so large that an entry of
+        ``W`` exceeds 1e151.
     TypeError
-        Something else than data, or than a method.
+        Something else than data, than a method, or, as ``steps``, than a number.
 
     References
     ----------
@@ -138,7 +139,7 @@ def iterate(
     TypeError
         A ``method`` of another type.
     ValueError
-        A step so large that ``W`` leaves the range of floats.
+        A step so large that an entry of ``W`` exceeds 1e151, above which scores might overflow.
 
     Examples
     --------

@@ -22,8 +22,9 @@ from ntpnb.training.comparison import Comparison, compare_trace
 from ntpnb.training.coordinates import Coordinates, unit_scale
 from ntpnb.validation import as_floats
 
-# Logarithm of the time, in units of the slowest tie's, after which the tied coordinates lag behind
-# their limit by rounding only.
+# The tied coordinates lag behind their limit by the dominated mass that still moves them, which
+# falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
+# is of the size of rounding.
 LOG_SETTLING_TIMES = np.log(1e13)
 RELATIVE_TOLERANCE = 1e-8
 ABSOLUTE_TOLERANCE = 1e-10
@@ -70,7 +71,8 @@ class FlowTrace:
         ----------
         finite : FinitePart or ImplicitBias
             A bias holds both parts; ``svm`` is then left out.
-        svm : MarginSolution
+        svm : MarginSolution, optional
+            Needed beside a finite part.
 
         Returns
         -------
@@ -78,8 +80,14 @@ class FlowTrace:
 
         Raises
         ------
+        TypeError
+            A finite part without a max-margin solution.
         NotSeparableError, ConvergenceError
             The refusal of a bias that has no max-margin solution.
+
+        References
+        ----------
+        T24 (002) Thm 2; L24 (004) Thms 3 and 4.
 
         Examples
         --------
@@ -116,11 +124,12 @@ def gradient_flow(
     Raises
     ------
     ValueError
-        Times that are not increasing, or an ``init`` of the wrong shape.
+        Times that are not increasing or not finite, or an ``init`` of the wrong shape.
     NotSeparableError
         No max-margin direction exists; the flow then converges.
     ConvergenceError
-        The integrator failed.
+        The integrator failed or took too long, the finite part was not found, or it is undecided
+        whether a max-margin direction exists.
 
     References
     ----------
@@ -182,24 +191,29 @@ def _follow(coords: Coordinates, log_times: FloatArray) -> _CoordinatePath:
     dim = len(coords.u_limit)
     u = np.empty((len(log_times), dim))
     a = np.empty((len(log_times), len(coords.gram)))
-    settling_time = LOG_SETTLING_TIMES - np.log(_slowest_rate(coords))
-    early = log_times <= settling_time
-    last_early = min(settling_time, log_times[-1])
+    log_settled = LOG_SETTLING_TIMES - np.log(_slowest_rate(coords))
+    early = log_times <= log_settled
+    log_handover = min(log_settled, log_times[-1])
 
+    # The first phase begins at t = 0 and so runs in log(1 + t), the second in log t.
     start = np.concatenate([coords.u_start, np.zeros(a.shape[1])])
-    stops = np.append(log_times[early], last_early)
+    stops = np.append(log_times[early], log_handover)
     states = _integrate(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops))
     u[early] = states[:-1, :dim]
     a[early] = states[:-1, dim:]
     if not early.all():
         late = ~early
         u[late] = coords.u_limit
-        a[late] = _integrate(_OnceSettled(coords), last_early, states[-1, dim:], log_times[late])
+        a[late] = _integrate(_OnceSettled(coords), log_handover, states[-1, dim:], log_times[late])
     return _CoordinatePath(u, a, ~early)
 
 
 def _slowest_rate(coords: Coordinates) -> float:
-    """Rate, at most one, at which the slowest tied coordinate settles at the limit."""
+    """Rate, capped at one, at which the slowest tied coordinate settles at the limit.
+
+    Without the cap it is the least eigenvalue of the Hessian along ``u`` of the loss of the tied
+    tokens alone.
+    """
     tied_logits = np.where(coords.dominated, -np.inf, coords.base_limit)
     q = np.where(coords.dominated, 0.0, np.exp(coords.log_probs(tied_logits)))
     weighted = (coords.pi * q)[:, None] * coords.slopes
@@ -270,8 +284,8 @@ class _OnceSettled:
 
 def _integrate(system: _System, start: float, state: FloatArray, times: FloatArray) -> FloatArray:
     """States at ``times``, repeated ones included, shape (len(times), size)."""
-    times, repeat = np.unique(times, return_inverse=True)
-    if not state.size or times[-1] == start:  # nothing can move
+    distinct_times, repeat = np.unique(times, return_inverse=True)
+    if not state.size or distinct_times[-1] == start:  # nothing can move
         return np.tile(state, (len(repeat), 1))
     reached = start
     why = "steps too wild for floating point"
@@ -281,10 +295,10 @@ def _integrate(system: _System, start: float, state: FloatArray, times: FloatArr
             warnings.simplefilter("ignore", sla.LinAlgWarning)
             solution = solve_ivp(
                 _with_limited_patience(system.velocity),
-                (start, times[-1]),
+                (start, distinct_times[-1]),
                 state,
                 method="BDF",
-                t_eval=times,
+                t_eval=distinct_times,
                 jac=system.jacobian,
                 rtol=RELATIVE_TOLERANCE,
                 atol=ABSOLUTE_TOLERANCE,
@@ -302,7 +316,7 @@ def _integrate(system: _System, start: float, state: FloatArray, times: FloatArr
 def _with_limited_patience(
     velocity: Callable[[float, FloatArray], FloatArray],
 ) -> Callable[[float, FloatArray], FloatArray]:
-    """Return ``velocity``, which refuses after too many evaluations."""
+    """Return ``velocity``, but raising a ConvergenceError after too many evaluations."""
     evaluations = count(1)
 
     def counted(s: float, state: FloatArray) -> FloatArray:

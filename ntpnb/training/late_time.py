@@ -1,8 +1,9 @@
 """Late in training: the term next to ``W^mm log t``, and the law by which the angle falls.
 
 A flow is ``W(t) = W^mm log t + W̃ + o(1)`` on the ties and on the tight pairs, those whose margin
-is one. Where the tight pairs' multipliers ``λ`` are unique, ``W̃`` solves linear equations that
-the margin problem's own factors solve; otherwise it minimises a sum of exponentials.
+is one. Where the tight pairs' multipliers ``λ_k`` in the margin problem are unique, ``W̃`` solves
+linear equations for which the factors of that problem serve; otherwise it minimises a sum of
+exponentials. Without an index, ``λ`` is the path's multiplier, in ``R = −log λ``.
 """
 
 from dataclasses import dataclass
@@ -23,21 +24,28 @@ from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
 from ntpnb.training.coordinates import Coordinates, unit_scale
 
-USED = 1e-9  # smallest share of a multiplier that is not rounding
+USED = 1e-9  # a multiplier with a larger share of the sum of all is more than rounding
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 REFINEMENTS = 8
-SOLVED = 1e-8  # error of the linear equations, relative to their right-hand side, that is no error
-EXACT = 1e-12  # the same, where a better method is at hand
+# Largest error of the linear equations, relative to their right-hand side, with which a solution is
+# accepted: where nothing else could be tried, and where Newton's method could.
+SOLVED = 1e-8
+EXACT = 1e-12
 NEWTON_STEPS = 200
 
 
 class LateLaw(NamedTuple):
     """The late law ``tan(angle) = constant / (log t + shift)``, exact as ``t`` grows.
 
+    With ``W(t) = W^mm (log t + shift) + C`` and ``C`` orthogonal to ``W^mm``, the tangent is
+    ``‖C‖ / ‖W^mm‖`` over ``log t + shift``.
+
     Attributes
     ----------
     constant : float
+        ``‖C‖ / ‖W^mm‖``, nonnegative.
     shift : float
+        In units of the natural logarithm of time.
 
     Examples
     --------
@@ -121,7 +129,8 @@ def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
     scale, unit = unit_scale(implicit_bias(data))
     svm = unit.require_max_margin()
     W = _term_at_unit_scale(unit)
-    # For κ times the W of unit scale, R is larger by 2 log κ.
+    # At unit scale the path is κ W_B, and its R is larger by 2 log κ: that much of W^mm, which the
+    # term at unit scale lacks, belongs to the constant here.
     W_next: FloatArray = (W + 2 * np.log(scale) * svm.W) / scale
     return W_next
 
@@ -129,9 +138,9 @@ def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
 def late_constant(bias: ImplicitBias) -> FloatArray | None:
     """Return the next-order term where the multipliers are unique, in little memory.
 
-    Pairs that are tight without a multiplier are left out. A flow ends with the same values on F
-    and on the other tight pairs, and its constant is at least as long. Memory grows with contexts
-    and tokens, and not with pairs.
+    Pairs that are tight without a multiplier are left out. The constant term of a flow has the same
+    values on F and on the pairs that remain, and is at least as long, because this is the smallest
+    matrix with these values. Memory grows with contexts and tokens, and not with pairs.
 
     Parameters
     ----------
@@ -141,11 +150,14 @@ def late_constant(bias: ImplicitBias) -> FloatArray | None:
     Returns
     -------
     ndarray, shape (p, q), or None
+        None where the multipliers are not unique, so that the equations have no solution.
 
     Raises
     ------
     NotSeparableError
         No max-margin direction exists.
+    ConvergenceError
+        It is undecided whether one exists, or the finite part was not found.
 
     Examples
     --------
@@ -155,15 +167,15 @@ def late_constant(bias: ImplicitBias) -> FloatArray | None:
     >>> late_constant(bias).ravel().round(6)
     array([ 0.346574, -0.346574])
     """
-    return _solve_by_multipliers(bias, _tight_pairs(bias), SOLVED)
+    return _solve_by_multipliers(bias, _strict_pairs(bias), SOLVED)
 
 
 def _term_at_unit_scale(bias: ImplicitBias) -> FloatArray:
     if not len(bias.order.strict):
         return bias.finite_part.W
-    tight = _tight_pairs(bias)
-    if (tight.carries == tight.margin_is_one).all():
-        W = _solve_by_multipliers(bias, tight, EXACT)
+    pairs = _strict_pairs(bias)
+    if (pairs.carries == pairs.margin_is_one).all():
+        W = _solve_by_multipliers(bias, pairs, EXACT)
         if W is not None:
             return W
     return _minimise_exponentials(Coordinates(bias))
@@ -173,23 +185,26 @@ def _term_at_unit_scale(bias: ImplicitBias) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class _TightPairs:
-    """What decides the next-order term, for each strict pair of the order, shape (n,)."""
+class _StrictPairs:
+    """What decides the next-order term, for each strict pair of the order, shape (n,).
+
+    A pair of components stands for all rows and tokens that it orders.
+    """
 
     multipliers: FloatArray
     carries: BoolArray  # its multiplier is more than rounding
     margin_is_one: BoolArray
-    log_odds: FloatArray  # of leaving the ties for this pair's tokens: log Σ_j π_j q̃_j
+    log_odds: FloatArray  # log Σ π_j q̃_jv at W*, over its rows j and their losing tokens v
 
 
-def _tight_pairs(bias: ImplicitBias) -> _TightPairs:
+def _strict_pairs(bias: ImplicitBias) -> _StrictPairs:
     data = bias.data
     order = bias.order
     svm = bias.require_max_margin()
     labels, own = row_components(data, order)
     rows, tokens = np.nonzero(dominated(data, order))
 
-    # Several candidates may belong to one pair of components, given by a number.
+    # Several candidates may belong to one pair of components, which is coded as one number here.
     num_components = int(order.components.max()) + 1
     pair_of_candidate = own[rows, 0] * num_components + labels[rows, tokens]
     position = order.positions(order.strict)
@@ -209,7 +224,7 @@ def _tight_pairs(bias: ImplicitBias) -> _TightPairs:
     margin = np.full(len(numbers), np.inf)
     np.minimum.at(margin, of_candidate, winning_score - S[rows, tokens])
 
-    return _TightPairs(
+    return _StrictPairs(
         multipliers=svm.multipliers,
         carries=svm.multipliers > USED * svm.multipliers.sum(),
         margin_is_one=margin[of_pair] < 1 + TIGHT,
@@ -218,11 +233,15 @@ def _tight_pairs(bias: ImplicitBias) -> _TightPairs:
 
 
 def _solve_by_multipliers(
-    bias: ImplicitBias, tight: _TightPairs, tolerance: float
+    bias: ImplicitBias, pairs: _StrictPairs, tolerance: float
 ) -> FloatArray | None:
-    """Solve ``⟨D_k, W̃⟩ = log(π_j q̃_k / λ_k)`` on the pairs that carry; None if nothing does."""
-    margins = tight.log_odds[tight.carries] - np.log(tight.multipliers[tight.carries])
-    found = _smallest_with_margins(bias.data, bias.order, tight.carries, margins)
+    """Solve ``⟨D_k, W̃⟩ = log(π_j q̃_k / λ_k)`` on the pairs that carry a multiplier ``λ_k``.
+
+    None where no matrix solves these equations to ``tolerance``.
+    """
+    margins = pairs.log_odds[pairs.carries] - np.log(pairs.multipliers[pairs.carries])
+    found = _smallest_with_margins(bias.data, bias.order, pairs.carries, margins)
+    # An error that is not a number is refused too.
     if found is None or not found.error <= tolerance:
         return None
     return bias.finite_part.W + found.W
@@ -241,9 +260,10 @@ def _smallest_with_margins(
 ) -> _LinearSolution | None:
     """Smallest ``W`` with given margins on some strict pairs and zero ones on all ties.
 
-    One solve with the margin problem's factors, refined. This function alone knows the engine: in
-    its normal form pair ``k`` is ``φ_k = −D_k / ‖D_k‖``, and ``φ_k(W) − c`` shall be ``goal_k``,
-    where ``c`` are the common scores of ties.
+    One solve with the margin problem's factors, refined; None where they break down. In the normal
+    form of that program, on which no other function here relies, pair ``k`` is
+    ``φ_k = −D_k / ‖D_k‖``, and ``φ_k(W) − c`` shall be ``goal_k``, where ``c`` are the common
+    scores of ties.
     """
     engine = margin_program(data, order)
     strict_entries = tuple(index[len(order.equal) :][pairs] for index in engine.entries)
@@ -277,7 +297,8 @@ def _smallest_with_margins(
 def _minimise_exponentials(coords: Coordinates) -> FloatArray:
     """Minimise ``Σ_k e^{log odds_k − ⟨D_k, W̃⟩} + ⟨W^mm, W̃⟩`` over the tight ``k`` by Newton.
 
-    The unknowns ``c`` are coordinates of the strict part of ``W̃`` in the span of the tight pairs.
+    Here ``k`` runs over dominated candidates, and not over pairs of components. The unknowns ``c``
+    are coordinates of the strict part of ``W̃`` in the orthonormal basis ``span`` of the tight ones.
     """
     direction = coords.svm.W.ravel()
     pairs = coords.strict.reshape(-1, direction.size)
@@ -312,7 +333,7 @@ def _minimise_exponentials(coords: Coordinates) -> FloatArray:
                 break
             strict_part: FloatArray = (c @ span).reshape(coords.data.shape)
             return coords.finite.W + strict_part
-        # The objective is an exponential along each row: a unit change of exponent is safe.
+        # A Newton step can be trusted while no exponent changes by more than one.
         c = c - step / max(1.0, change)
     raise ConvergenceError(
         f"the next-order term still moves exponents by {change:.1e} a step at a gradient of "
@@ -334,7 +355,7 @@ def _log_odds_of_candidates(coords: Coordinates) -> FloatArray:
 def _start_from_least_squares(D: FloatArray, goal: FloatArray, log_odds: FloatArray) -> FloatArray:
     """Where Newton begins: the solution, up to rounding, where the multipliers are unique.
 
-    From zero the odds may span more decades than there are digits.
+    It does not begin at zero, because there the odds may span more decades than there are digits.
     """
     multipliers = np.linalg.lstsq(D.T, goal)[0]
     least = max(1e-6 * multipliers.max(initial=0.0), np.finfo(float).tiny)

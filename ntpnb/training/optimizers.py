@@ -97,11 +97,11 @@ class NGD:
         def move(k: int) -> FloatArray:
             gradient = problem.gradient(W)
             square = np.einsum("npq,npq->n", gradient, gradient)
-            if square.min() < SAFE_SQUARE:
+            if square.min() < SAFE_SQUARE:  # bring the entries to size one before they are squared
                 largest = np.abs(gradient).max(axis=(1, 2), keepdims=True)
                 gradient /= np.where(largest > 0, largest, np.inf)
                 square = np.einsum("npq,npq->n", gradient, gradient)
-                square[square == 0] = np.inf
+                square[square == 0] = np.inf  # a zero gradient is a zero step
             gradient *= (self.step / np.sqrt(square))[:, None, None]
             return gradient
 
@@ -128,7 +128,8 @@ class Adam:
 
     References
     ----------
-    Kingma & Ba 2015, Algorithm 1. T24 (002) App. A uses it in experiments.
+    Kingma & Ba 2015, Algorithm 1. T24 (002) App. A uses it in experiments, with ``beta2 = 0.99``
+    in place of the default here.
 
     Examples
     --------
@@ -183,8 +184,9 @@ class SGD:
     """Stochastic gradient descent with batches drawn with replacement.
 
     ``over="sequences"`` draws (context, next token) pairs from ``π_j p_jz``, as training on the
-    raw sequences does; ``over="contexts"`` draws contexts from ``π_j`` and uses their whole
-    next-token distribution. Problem ``i`` of a batch draws from ``default_rng([seed, i])``.
+    raw sequences does (T24's Eq. (1)); ``over="contexts"`` draws contexts from ``π_j`` and uses
+    their whole next-token distribution (Eq. (2)). Problem ``i`` of a batch draws from
+    ``default_rng([seed, i])``.
 
     Parameters
     ----------
@@ -203,7 +205,7 @@ class SGD:
 
     References
     ----------
-    T24 (002) footnote 8.
+    T24 (002) Eqs (1)–(2) and footnote 8.
 
     Examples
     --------
@@ -248,12 +250,13 @@ class SGD:
         pi = problem.pi[i]
         P = problem.P[i]
         whole_distributions = self.over == "contexts"
-        law = pi if whole_distributions else pi * P
+        law = pi if whole_distributions else problem.target[i]
         probabilities = law.ravel() / law.sum()
         while True:
             counts = rng.multinomial(int(self.batch_size), probabilities, size=DRAWN_AT_ONCE)
             frequencies = counts.reshape(DRAWN_AT_ONCE, *law.shape) / self.batch_size
             for frequency in frequencies:
+                # Over the tokens; a frequency of whole distributions has one row only and stays.
                 contexts = frequency.sum(0, keepdims=True)
                 target = contexts * P if whole_distributions else frequency
                 yield Sample(contexts, target)
@@ -275,11 +278,11 @@ def _step_by_step(W: FloatArray, move: Callable[[int], FloatArray]) -> Advance:
 def _descend_on_scores(
     step: float, gram: FloatArray, problem: ProblemBatch, W: FloatArray
 ) -> Advance:
-    """Gradient descent on the scores: one product a step instead of two.
+    """Gradient descent on the scores of one-hot tokens: one product a step instead of two.
 
-    A step moves the scores by ``−η R G``, with the residuals ``R`` and the contexts' inner
-    products ``G``. ``W`` is needed only where it is recorded: the start minus η times the pulled
-    back sum of the residuals.
+    A step moves the scores by ``−η R G``, with the residuals ``R`` and the inner products ``G`` of
+    the contexts' embeddings. ``W`` is needed only where it is recorded: it is the start minus η
+    times the pulled back sum of all residuals since.
     """
     step_gram = step * gram
     start = W.copy()

@@ -16,11 +16,12 @@ from ntpnb.training.comparison import Comparison, compare_trace
 from ntpnb.training.coordinates import Coordinates, unit_scale
 from ntpnb.validation import as_floats
 
-SETTLED = 60.0  # from −log λ = 60 on, u differs from its limit by less than e^{-60}·60
+# Below, R is −log λ, and a scaled residual is the error of an equation relative to its terms.
+SETTLED = 60.0  # from R = 60 on, u differs from its limit by less than e^{-60}·60
 NEWTON_STEPS = 60
-TOLERANCE = 1e-12  # wanted of a scaled residual
-ACCEPT = 1e-10  # enough where rounding leaves no better
-SHORTEST_STEP = 1e-6  # along the path, in logarithms
+TOLERANCE = 1e-12  # scaled residual at which Newton's method stops
+ACCEPT = 1e-10  # enough where a further step leaves no better
+SHORTEST_STEP = 1e-6  # along the path, in units of log ‖W‖ or of R
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class PathTrace:
     Attributes
     ----------
     radii : ndarray, shape (r,)
+        Radii ``B`` of the balls; of :func:`ntpnb.ridge_path` the norms of the minimisers.
     W : ndarray, shape (r, p, q)
     norm : ndarray, shape (r,)
         Frobenius norm of ``W``.
@@ -41,7 +43,7 @@ class PathTrace:
         ``λ``, which underflows where its logarithm does not.
     residual : ndarray, shape (r,)
         Of the optimality conditions: the larger of the largest coordinate of ``P_F(∇CE + λ W)``
-        and the largest error of a strict candidate's ``log(a_k λ) = log(π_j q_jk)``, where
+        and the largest error of a dominated candidate's ``log(a_k λ) = log(π_j q_jk)``, where
         ``P_⊥ W = Σ_k a_k P_⊥ D_k``; each is relative to the size of its own terms. ``λ W = −∇CE``
         is these two together.
 
@@ -71,7 +73,8 @@ class PathTrace:
         ----------
         finite : FinitePart or ImplicitBias
             A bias holds both parts; ``svm`` is then left out.
-        svm : MarginSolution
+        svm : MarginSolution, optional
+            Needed beside a finite part.
 
         Returns
         -------
@@ -79,8 +82,14 @@ class PathTrace:
 
         Raises
         ------
+        TypeError
+            A finite part without a max-margin solution.
         NotSeparableError, ConvergenceError
             The refusal of a bias that has no max-margin solution.
+
+        References
+        ----------
+        T24 (002) Thm 1; L24 (004) Thms 1 and 2.
 
         Examples
         --------
@@ -96,7 +105,7 @@ def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike
     """Follow the minimisers of the cross-entropy over growing balls.
 
     The stationarity condition ``−∇CE = λ W`` is solved by Newton's method in the coordinates of
-    :mod:`ntpnb.training.coordinates`, with the strict multipliers and ``λ`` in logarithms: the loss
+    :mod:`ntpnb.training.coordinates`, with the coordinates ``a`` and ``λ`` in logarithms: the loss
     may be far below the smallest float.
 
     Parameters
@@ -115,7 +124,8 @@ def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike
     NotSeparableError
         No max-margin direction exists; the path is then bounded.
     ConvergenceError
-        The scaled residual at some radius stayed above 1e-10.
+        The scaled residual at some radius stayed above 1e-10, the finite part was not found, or it
+        is undecided whether a max-margin direction exists.
 
     References
     ----------
@@ -157,11 +167,13 @@ def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLik
     NotSeparableError
         No max-margin direction exists; the minimisers then converge.
     ConvergenceError
-        The scaled residual at some multiplier stayed above its tolerance.
+        The scaled residual at some multiplier stayed above 1e-10, the finite part was not found, or
+        it is undecided whether a max-margin direction exists.
 
     References
     ----------
-    T24 (002) Thm 1, second form.
+    T24 (000) Sec. 1 on the NTP-SVM: the direction as the ridge's weight vanishes. T24 (002) Thm 1
+    and Eq. (8) state it for balls, which have the same minimisers.
 
     Examples
     --------
@@ -183,7 +195,7 @@ def _increasing(name: str, values: npt.ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """A point of the path: its coordinates, its multiplier ``e^{−R}``, and its quality."""
+    """A point of the path: coordinates, ``R = −log λ``, scaled residual and excess loss."""
 
     u: FloatArray
     a: FloatArray
@@ -203,7 +215,7 @@ class _Unknowns:
 
 @dataclass(frozen=True, eq=False)
 class _Equations:
-    """The equations at one ``z``: their values, their Jacobian, and the size of their terms."""
+    """The equations at one ``z``: values, Jacobian, and the sizes to which values are compared."""
 
     values: FloatArray
     jacobian: FloatArray
@@ -223,8 +235,9 @@ class _Path:
     """Newton's method with a tangent predictor in the position ``s`` along the path.
 
     Unknowns are ``z = (u, y, R)`` with ``a = e^y`` and ``λ = e^{−R}``. The equations are
-    ``∂_u CE + λ u = 0``, ``y − R − log π − log q = 0`` on the strict candidates, and
-    ``log ‖W‖ = s`` or ``R = s``. Past ``R = SETTLED``, ``u`` stays at its limit.
+    ``∂_u CE + λ u = 0``, ``y − R − log π − log q = 0`` on the dominated candidates, and
+    ``log ‖W‖ = s`` or ``R = s``. Past ``R = SETTLED``, ``u`` stays at its limit. All of this is at
+    unit scale; only :meth:`trace` translates from and to the given data.
     """
 
     def __init__(self, bias: ImplicitBias, by: Literal["radius", "multiplier"]) -> None:
@@ -245,17 +258,18 @@ class _Path:
         radius = 1e-3 / float(np.sqrt(coords.data.smoothness or 1.0))
         if not len(log_mass):
             radius = min(radius, 0.1 * float(np.linalg.norm(coords.u_limit)))
-        slope_norm = self._norm(-slope, np.exp(log_mass))
-        R = 0.0  # where the radius or the slope is zero: W = 0 solves for every λ
-        if radius and slope_norm:
-            R = np.log(radius / slope_norm)
+        gradient_norm = self._norm(-slope, np.exp(log_mass))
+        R = 0.0  # where the radius or the gradient is zero: W = 0 solves for every λ
+        if radius and gradient_norm:
+            R = np.log(radius / gradient_norm)
         self.z: FloatArray = np.concatenate([-slope * np.exp(R), log_mass + R, [R]])
         self.tangent: FloatArray = np.concatenate([self.z[: self.dim], np.ones(len(log_mass) + 1)])
         self.residual = np.inf  # not solved yet
         self.position = np.log(radius) if self.by == "radius" and radius else R
 
     def trace(self, positions: FloatArray, radii: FloatArray | None = None) -> PathTrace:
-        """Visit increasing positions and record them."""
+        """Visit increasing positions of the given data and record them."""
+        # At unit scale κ the minimisers are κ W and the multipliers are λ/κ².
         log_scale = np.log(self.scale)
         shift = log_scale if self.by == "radius" else 2 * log_scale
         points = [self._advance(position + shift) for position in positions]
@@ -303,7 +317,8 @@ class _Path:
 
     def _ball_is_not_active(self, log_radius: float) -> bool:
         """Whether nothing is ordered and the finite part lies in the ball."""
-        if self.by != "radius" or len(self.log_pi):
+        some_candidate_is_dominated = len(self.log_pi) > 0
+        if self.by != "radius" or some_candidate_is_dominated:
             return False
         return bool(np.linalg.norm(self.coords.u_limit) <= np.exp(log_radius))
 
@@ -334,6 +349,7 @@ class _Path:
                 return None
             step = solved[:, 0]
             tangent = solved[:, 1]
+            # Acceptable for the second time and still not at the tolerance: rounding is reached.
             if residual < TOLERANCE or max(residual, best) < ACCEPT:
                 return _Solution(z, tangent, residual)
             best = min(best, residual)
@@ -341,7 +357,7 @@ class _Path:
         return None
 
     def _equations(self, z: FloatArray, goal: float) -> _Equations:
-        """The equations at ``z``, in three blocks: ties, strict candidates, position."""
+        """The equations at ``z``, in three blocks: ties, dominated candidates, position."""
         coords = self.coords
         losing = coords.dominated
         now = self._split(z)
@@ -356,7 +372,7 @@ class _Path:
         # Values, and the size of the terms that each of them is a difference of.
         tied_values = now.u - u if settled else coords.slope_u(q) + lam * u
         strict_values = now.y - now.R - self.log_pi - log_q[losing]
-        place = np.log(norm) if self.by == "radius" else now.R
+        position = np.log(norm) if self.by == "radius" else now.R
         tied_terms = np.abs(coords.slopes).T @ (coords.pi * (q + coords.p)) + lam * np.abs(u)
         tied_sizes = np.where(tied_terms > 0, tied_terms, 1.0)
         strict_sizes = np.maximum(1, np.abs(log_q[losing]) + abs(now.R))
@@ -385,7 +401,7 @@ class _Path:
             jacobian[strict, tied] = -log_q_along_u[losing]
 
         return _Equations(
-            values=np.concatenate([tied_values, strict_values, [place - goal]]),
+            values=np.concatenate([tied_values, strict_values, [position - goal]]),
             jacobian=jacobian,
             sizes=np.concatenate([tied_sizes, strict_sizes, np.ones(1)]),
         )

@@ -15,11 +15,15 @@ from ntpnb.training.comparison import Comparison, compare_trace
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Recorded matrices of a run; for a batch of n problems every array but ``steps`` leads with n.
+    """Recorded matrices of a run, of one problem or of a batch.
+
+    Shapes are those of one problem. Of a batch of n, every array but ``steps`` has a leading axis
+    of length n.
 
     Attributes
     ----------
     steps : ndarray of int, shape (r,)
+        Iterations that were done before each record.
     W : ndarray, shape (r, p, q)
     loss : ndarray, shape (r,)
         Cross-entropy in nats.
@@ -66,15 +70,19 @@ class Trace:
         finite : FinitePart, or a list of n for a batch
             Or an ImplicitBias (or a list of n), which holds both parts; ``svm`` is then left out.
         svm : MarginSolution, or a list of n for a batch
+            Needed beside a finite part.
 
         Returns
         -------
         Comparison
+            With arrays of shape (r,), or (n, r) for a batch.
 
         Raises
         ------
         ValueError
             A list of the wrong length, or one of the two is a list and the other is not.
+        TypeError
+            A finite part without a max-margin solution.
         NotSeparableError, ConvergenceError
             The refusal of a bias that has no max-margin solution.
 
