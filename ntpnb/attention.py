@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import iterate, record_grid, start_at
@@ -383,11 +383,10 @@ def pseudo_data(
     mass = attention_mass(weights, data)
     selected = mass > threshold
     clearly_not_selected = mass <= ignore_below
-    counts = data.candidates if data.candidate_counts is None else data.candidate_counts
     target = np.where(selected, mass, 0.0)
     return data.replace(
         target_probs=target / target.sum(1, keepdims=True),
-        candidate_counts=np.where(selected | clearly_not_selected, counts, 0.0),
+        candidate_counts=np.where(selected | clearly_not_selected, counts_or_ones(data), 0.0),
     )
 
 

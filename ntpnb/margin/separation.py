@@ -92,7 +92,7 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certifi
         return None
 
     kept = lam > 10 * error
-    if not kept.any():
+    if not kept.any():  # nothing but error
         return None
     largest = lam.max()
     mask = program.tied | kept

@@ -8,7 +8,7 @@ import pytest
 import reference
 from margins import separable, without_solution
 
-from ntpnb import max_margin
+from ntpnb import ConvergenceError, NextTokenData, NotSeparableError, max_margin
 from ntpnb import token_priority as priority
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.interior_point import interior_point
@@ -218,3 +218,18 @@ def test_a_certificate_and_a_separating_matrix_exclude_each_other():
             if iterate.direction is not None and refine_certificate(program, iterate.direction):
                 verdicts.add("not separable")
         assert len(verdicts) == 1
+
+
+def test_a_direction_without_a_clear_multiplier_is_no_certificate():
+    # Contexts that cancel each other in pairs, and two that do not: the multipliers' error is as
+    # large as the multipliers, so that none of them is kept.
+    angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 1999)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    rest = [[0.1, 0.99**0.5], [0.1, -(0.99**0.5)]]
+    embeddings = np.vstack([circle, -circle, rest])
+    labels = np.tile([1.0, 0.0], (len(embeddings), 1))
+    data = NextTokenData(embeddings, labels, token_embeddings=np.eye(2))
+    with pytest.raises(ConvergenceError, match="undecided"):
+        max_margin(data, "interior-point")
+    with pytest.raises(NotSeparableError):
+        max_margin(data)
