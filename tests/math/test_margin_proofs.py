@@ -220,6 +220,7 @@ def test_a_certificate_and_a_separating_matrix_exclude_each_other():
         assert len(verdicts) == 1
 
 
+@pytest.mark.slow
 def test_a_direction_without_a_clear_multiplier_is_no_certificate():
     # Contexts that cancel each other in pairs, and two that do not: the multipliers' error is as
     # large as the multipliers, so that none of them is kept.

@@ -245,6 +245,7 @@ def test_an_answer_whose_sum_of_pairs_lost_its_digits_is_not_returned():
     assert undecided.residual > 1e-10
 
 
+@pytest.mark.slow
 def test_small_multipliers_are_no_certificate():
     # At angles of 1e-5 three independent contexts are separable; multipliers that shrink towards
     # zero, until their sum of pairs underflows, must not pass for a proof of the contrary.
@@ -412,6 +413,7 @@ def test_ten_thousand_tokens_with_small_supports():
     assert float(printed) / PEAK_UNIT < 146
 
 
+@pytest.mark.slow
 def test_a_flow_that_rounding_stops_ends_with_an_error(monkeypatch):
     monkeypatch.setattr(flow_module, "EVALUATIONS", 5000)  # ten times what an ordinary flow takes
     data = problems.l24(28, n=12, norms=6, cyclic=True)

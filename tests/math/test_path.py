@@ -200,7 +200,7 @@ def test_the_angle_falls_as_the_next_order_term_says(name):
     kappa = np.linalg.norm(term - np.vdot(term, direction) * direction)
     found = path.compare(fin, svm)
     one_minus_cos = 2 * np.sin(found.angle / 2) ** 2
-    # the next term is smaller by a factor like log B / B: 1e-3 at B = 1e8 is what issue 4 asks
+    # the next term is smaller by a factor like log B / B, which is 2e-7 at B = 1e8
     assert abs(one_minus_cos[1] / (kappa**2 / 2 / 1e16) - 1) <= 1e-3
     assert np.log10(one_minus_cos[1] / one_minus_cos[0]) == pytest.approx(-8, abs=0.2)
 

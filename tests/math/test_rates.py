@@ -53,7 +53,7 @@ def test_the_flow_meets_the_next_order_term(name):
     W = gradient_flow(data, [1e5], start).W[0]
     off = (W - 1e5 * svm.W - term).ravel()
     Q = seen(data, svm)
-    assert np.linalg.norm(Q @ off) <= 1e-5  # what issue 6 asks
+    assert np.linalg.norm(Q @ off) <= 1e-5  # W is of size 1e5: ten of its digits
     # what neither sees is orthogonal to both, so the flow is never ahead of the path
     direction = svm.W.ravel() / svm.norm
     flow, path = (np.linalg.norm(x - x @ direction * direction) for x in (W.ravel(), term.ravel()))

@@ -167,6 +167,7 @@ CELLS = [(3, 1, 12), (4, {1: 0.5, 3: 0.5}, 16)]
 TRIALS = (5, 3)
 
 
+@pytest.mark.slow
 def test_sweep_does_not_depend_on_the_number_of_jobs():
     alone = thresholds.sweep(CELLS, TRIALS, seed=1)
     parallel = thresholds.sweep(CELLS, TRIALS, seed=1, n_jobs=2)
