@@ -169,7 +169,7 @@ def test_excess_matches_exact_arithmetic_to_1e_minus_200(name):
                 total += pi * mpmath.log(mass / c[z])
             assert (
                 abs(excess / total - 1) <= 1e-10
-            )  # nothing is subtracted, so nearly all digits stay
+            )  # nothing is subtracted
     assert flow.excess[-1] < 1e-195
 
 
