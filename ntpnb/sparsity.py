@@ -58,7 +58,7 @@ def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
     """Find the smallest ``d`` at which generic embeddings make data with these supports compatible.
 
     ``dim = max_F ⌈e(F) / (|F| − 1)⌉`` over the sets ``F`` of two or more tokens, see
-    :mod:`ntpnb.sparsity`. Exact: the maximum is found by maximum flows, at most one per token for
+    the text of ``ntpnb.sparsity``. Exact: the maximum is found by maximum flows, at most one per token for
     each of a few values of ``d``.
 
     Generic means: for all embeddings outside a set of measure zero, so with probability one for

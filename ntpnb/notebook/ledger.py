@@ -89,7 +89,7 @@ def check(id: str, value: object, *, root: Path = ROOT) -> None:
         Id of the claim in ``book/claims/``.
     value : bool, int, float or str
         What was measured; numpy scalars are welcome.
-    root : Path
+    root : path_like
         The checkout whose claims are read.
 
     Raises

@@ -18,7 +18,8 @@ class ProblemBatch:
     """Same-shaped problems as stacked arrays; the gradient of all of them at once.
 
     Tables such as the scores have the shape ``(n, V, m)``: a context is a column here, and not a
-    row as in :class:`NextTokenData`, so that both products of a gradient are plain matrix products.
+    row as in :class:`ntpnb.NextTokenData`, so that both products of a gradient are plain products
+    of matrices.
 
     Parameters
     ----------
