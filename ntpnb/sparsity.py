@@ -57,9 +57,10 @@ class CompatibleDimension:
 def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
     """Find the smallest ``d`` at which generic embeddings make data with these supports compatible.
 
-    ``dim = max_F ⌈e(F) / (|F| − 1)⌉`` over the sets ``F`` of two or more tokens, see
-    the text of ``ntpnb.sparsity``. Exact: the maximum is found by maximum flows, at most one per token for
-    each of a few values of ``d``.
+    ``dim = max_F ⌈e(F) / (|F| − 1)⌉`` over the sets ``F`` of two or more tokens, where
+    ``e(F) = Σ_j max(|S_j ∩ F| − 1, 0)`` counts the log-odds that the contexts ask of the tokens of
+    ``F``, and ``d (|F| − 1)`` the coordinates of their score differences. Exact: the maximum is
+    found by maximum flows, at most one per token for each of a few values of ``d``.
 
     Generic means: for all embeddings outside a set of measure zero, so with probability one for
     random embeddings with a density, in ``dim`` or more dimensions every choice of distributions on

@@ -167,9 +167,7 @@ def test_excess_matches_exact_arithmetic_to_1e_minus_200(name):
                 z = int(p.argmax())
                 mass = mpmath.fsum(k * mpmath.exp(s - x[z]) for s, k in zip(x, c, strict=True))
                 total += pi * mpmath.log(mass / c[z])
-            assert (
-                abs(excess / total - 1) <= 1e-10
-            )  # nothing is subtracted
+            assert abs(excess / total - 1) <= 1e-10  # nothing is subtracted
     assert flow.excess[-1] < 1e-195
 
 
