@@ -168,9 +168,14 @@ class Visitor:
         for tab in self.tabs.values():
             tab.on("console", self._console)
             tab.on("pageerror", lambda error: self.noted.append(f"exception: {error}"))
-            tab.on("requestfailed", lambda request: self.noted.append(f"failed: {request.url}"))
+            tab.on("requestfailed", self._failed)
             tab.on("response", self._response)
             tab.route(lambda url: not url.startswith((address, "data:")), self._elsewhere)
+
+    def _failed(self, request):
+        """Note what could not be loaded, but not what was still loading when the page was left."""
+        if request.failure != "net::ERR_ABORTED":
+            self.noted.append(f"failed: {request.url}")
 
     def open(self, path, mode, width):
         """Load a page with these colours on a screen of this width; return the tab."""
