@@ -131,7 +131,6 @@ def test_check_outside_a_checkout_says_what_it_is_for(clean):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not USER_PROGRAM.exists(), reason="there is no program to check")
 def test_a_user_s_program_finds_the_types(clean, tmp_path):
     program = shutil.copy(USER_PROGRAM, tmp_path)
     mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", clean.interpreter)
