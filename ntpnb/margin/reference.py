@@ -4,9 +4,7 @@
 caller asks for; they call ``scipy.optimize.nnls`` and the package ``cvxpy``.
 """
 
-import importlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -64,7 +62,8 @@ def cvxpy(program: PairProgram) -> Iterator[Iterate]:
     numpy.linalg.LinAlgError
         Clarabel gave up.
     """
-    cp: Any = importlib.import_module("cvxpy")  # only where asked for; its types are incomplete
+    import cvxpy as cp  # an extra, needed only where this method is asked for
+
     R = -program.rows()
     num_ties = np.count_nonzero(program.tied)
     W = cp.Variable(R.shape[1])

@@ -5,7 +5,6 @@ what their pictures share, and `figures` the style and saving with the data behi
 in the mathematics imports this package; what only the build of the book needs is in `publishing`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ntpnb.notebook.ledger import check, glue
@@ -63,9 +62,16 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load what draws when it is asked for: it needs matplotlib, which the ledger does not."""
-    if name in ("drawing", "figures"):
-        from ntpnb.notebook.extras import needs_book_extra
+    if name not in ("drawing", "figures"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ntpnb.notebook.extras import needs_book_extra
 
-        with needs_book_extra(f"ntpnb.notebook.{name}"):
-            return import_module(f"ntpnb.notebook.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not `from … import`, which would ask this function again.
+    with needs_book_extra(f"ntpnb.notebook.{name}"):
+        if name == "drawing":
+            import ntpnb.notebook.drawing
+
+            return ntpnb.notebook.drawing
+        import ntpnb.notebook.figures
+
+        return ntpnb.notebook.figures

@@ -102,7 +102,7 @@ def test_other_docstrings_comments_and_line_breaks_make_nothing_stale(book, edit
         ("thresholds.py", r"from ntpnb import .*\bthresholds\b"),
         ("reporting/analysis.py", r"ntpnb\.report\("),
         ("training/path.py", r"ntpnb\.(regularization|ridge)_path\("),
-        ("training/flow.py", r"ntpnb\.(gradient_flow|next_order_term|report)\("),
+        ("training/flow.py", r"ntpnb\.(gradient_flow|report)\("),
         ("attention.py", r"from ntpnb import .*\battention\b|from ntpnb\.attention import"),
     ],
 )
