@@ -88,12 +88,13 @@ class PairProgram(MarginProgram):
     ) -> "PairSystem":
         """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`; always anew."""
         tight = mask.nonzero()[0]
-        token_gram = self._token_rows[tight] @ self._token_rows[tight].T
+        token_rows = self._token_rows[tight]
+        context_rows = self._context_rows[tight]
+        matrix = token_rows @ token_rows.T
         if self._one_hot:
-            token_gram = token_gram.toarray()
-        context_gram = self._context_rows[tight] @ self._context_rows[tight].T
-        theta = np.broadcast_to(diagonal, mask.shape)[tight]
-        factor = upper_factor(token_gram * context_gram, theta)
+            matrix = matrix.toarray()
+        matrix *= context_rows @ context_rows.T
+        factor = upper_factor(matrix, np.broadcast_to(diagonal, mask.shape)[tight])
         return PairSystem(len(mask), tight, factor)
 
     def gradient_step(self, dual: AnyPrecision) -> AnyPrecision:
