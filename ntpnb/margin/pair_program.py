@@ -88,12 +88,10 @@ class PairProgram(MarginProgram):
     ) -> "PairSystem":
         """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`; always anew."""
         tight = mask.nonzero()[0]
-        token_rows = self._token_rows[tight]
-        context_rows = self._context_rows[tight]
-        matrix = token_rows @ token_rows.T
+        matrix = self._token_rows[tight] @ self._token_rows[tight].T
         if self._one_hot:
             matrix = matrix.toarray()
-        matrix *= context_rows @ context_rows.T
+        matrix *= self._context_rows[tight] @ self._context_rows[tight].T
         factor = upper_factor(matrix, np.broadcast_to(diagonal, mask.shape)[tight])
         return PairSystem(len(mask), tight, factor)
 
