@@ -279,8 +279,8 @@ class _HeadBatch(ProblemBatch):
 
         Samples, which ``pi`` and ``target`` describe, are for the log-loss only.
         """
-        if pi is not None or target is not None:
-            raise NotImplementedError("a general head trains on all rows at once, not on samples")
+        assert pi is None  # descend_head has refused SGD
+        assert target is None
         Q = self.softmax(S, out)
         _, derivatives = self.loss(self.head_scores @ Q, self.label)
         slope = np.swapaxes(self.head_scores, 1, 2) @ derivatives

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -14,12 +14,10 @@ from scipy.integrate import solve_ivp
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
-from ntpnb.tied.finite import FinitePart
-from ntpnb.training.comparison import Comparison, compare_trace
 from ntpnb.training.coordinates import Coordinates, unit_scale
+from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
 
 # The tied coordinates lag behind their limit by the dominated mass that still moves them, which
@@ -32,7 +30,7 @@ EVALUATIONS = 50_000  # ordinary flows take some hundreds, difficult ones some t
 
 
 @dataclass(frozen=True, eq=False)
-class FlowTrace:
+class FlowTrace(ExactTrace):
     """Points of a gradient flow.
 
     Attributes
@@ -56,47 +54,9 @@ class FlowTrace:
     """
 
     log_times: FloatArray
-    W: FloatArray
     loss: FloatArray
     excess: FloatArray
     norm: FloatArray
-    _inside: FloatArray = field(repr=False)  # P_F W, whose digits W itself loses as it grows
-
-    def compare(
-        self, finite: FinitePart | ImplicitBias, svm: MarginSolution | None = None
-    ) -> Comparison:
-        """Compare every point with the theory, as a run's :meth:`Trace.compare` does.
-
-        Parameters
-        ----------
-        finite : FinitePart or ImplicitBias
-            A bias holds both parts; ``svm`` is then left out.
-        svm : MarginSolution, optional
-            Needed beside a finite part.
-
-        Returns
-        -------
-        Comparison
-
-        Raises
-        ------
-        TypeError
-            A finite part without a max-margin solution.
-        NotSeparableError, ConvergenceError
-            The refusal of a bias that has no max-margin solution.
-
-        References
-        ----------
-        T24 (002) Thm 2; L24 (004) Thms 3 and 4.
-
-        Examples
-        --------
-        >>> import ntpnb
-        >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
-        >>> ntpnb.gradient_flow(bias, [10.0, 1000.0]).compare(bias).angle.round(3)
-        array([0.155, 0.001])
-        """
-        return compare_trace(self.W, self._inside, finite, svm)
 
 
 def gradient_flow(

@@ -1,6 +1,6 @@
 """The regularization path ``W_B = argmin CE(W) subject to ‖W‖ ≤ B``, far past underflow."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -9,11 +9,9 @@ import numpy.typing as npt
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
-from ntpnb.tied.finite import FinitePart
-from ntpnb.training.comparison import Comparison, compare_trace
 from ntpnb.training.coordinates import Coordinates, unit_scale
+from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
 
 # Below, R is −log λ, and a scaled residual is the error of an equation relative to its terms.
@@ -25,7 +23,7 @@ SHORTEST_STEP = 1e-6  # along the path, in units of log ‖W‖ or of R
 
 
 @dataclass(frozen=True, eq=False)
-class PathTrace:
+class PathTrace(ExactTrace):
     """Constrained minimisers, one for each radius.
 
     Attributes
@@ -56,49 +54,11 @@ class PathTrace:
     """
 
     radii: FloatArray
-    W: FloatArray
     norm: FloatArray
     excess: FloatArray
     log_multiplier: FloatArray
     multiplier: FloatArray
     residual: FloatArray
-    _inside: FloatArray = field(repr=False)  # P_F W, whose digits W itself loses as it grows
-
-    def compare(
-        self, finite: FinitePart | ImplicitBias, svm: MarginSolution | None = None
-    ) -> Comparison:
-        """Compare every point with the theory, as a run's :meth:`Trace.compare` does.
-
-        Parameters
-        ----------
-        finite : FinitePart or ImplicitBias
-            A bias holds both parts; ``svm`` is then left out.
-        svm : MarginSolution, optional
-            Needed beside a finite part.
-
-        Returns
-        -------
-        Comparison
-
-        Raises
-        ------
-        TypeError
-            A finite part without a max-margin solution.
-        NotSeparableError, ConvergenceError
-            The refusal of a bias that has no max-margin solution.
-
-        References
-        ----------
-        T24 (002) Thm 1; L24 (004) Thms 1 and 2.
-
-        Examples
-        --------
-        >>> import ntpnb
-        >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
-        >>> ntpnb.regularization_path(bias, [10.0, 1e4]).compare(bias).angle.round(2)
-        array([0.22, 0.  ])
-        """
-        return compare_trace(self.W, self._inside, finite, svm)
 
 
 def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike) -> PathTrace:

@@ -1,7 +1,7 @@
 """The record of a gradient run, of one problem or of many."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
@@ -132,3 +132,54 @@ class Trace:
             f"finite and svm have lengths {lengths} (None: not a list) for {runs}; "
             "give one of each per problem"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ExactTrace:
+    """Matrices of a curve that is known beyond what ``W`` can hold, such as a flow or a path.
+
+    Attributes
+    ----------
+    W : ndarray, shape (r, p, q)
+    """
+
+    W: FloatArray
+    _inside: FloatArray = field(repr=False)  # P_F W, whose digits W itself loses as it grows
+
+    def compare(
+        self, finite: FinitePart | ImplicitBias, svm: MarginSolution | None = None
+    ) -> Comparison:
+        """Compare every point with the theory, as a run's :meth:`Trace.compare` does.
+
+        Parameters
+        ----------
+        finite : FinitePart or ImplicitBias
+            A bias holds both parts; ``svm`` is then left out.
+        svm : MarginSolution, optional
+            Needed beside a finite part.
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        TypeError
+            A finite part without a max-margin solution.
+        NotSeparableError, ConvergenceError
+            The refusal of a bias that has no max-margin solution.
+
+        References
+        ----------
+        T24 (002) Thms 1 and 2; L24 (004) Thms 1 to 4.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
+        >>> ntpnb.gradient_flow(bias, [10.0, 1000.0]).compare(bias).angle.round(3)
+        array([0.155, 0.001])
+        >>> ntpnb.regularization_path(bias, [10.0, 1e4]).compare(bias).angle.round(2)
+        array([0.22, 0.  ])
+        """
+        return compare_trace(self.W, self._inside, finite, svm)
