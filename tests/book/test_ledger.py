@@ -9,7 +9,7 @@ import pytest
 import tiny_project
 
 from ntpnb.notebook import claims, comparisons, ledger, output
-from publishing import collect
+from publishing import accepted, collect
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
@@ -174,6 +174,10 @@ def test_every_real_claim_starts_with_the_id_of_a_statement():
     listed = claims.load()
     assert listed
     assert [id for id in listed if not any(claims.covers(prefix, id) for prefix in prefixes)] == []
+
+
+def test_claims_and_figures_promise_what_was_accepted():
+    assert list(accepted.changed()) == [], "run `python -m publishing accept` if this is meant"
 
 
 def test_a_short_exponent_is_a_number(tmp_path):
