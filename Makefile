@@ -8,7 +8,7 @@ PORT ?= 8000
 UV_VERSION := 0.13.8
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
-GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt \
+GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt book/map_*.txt \
 	.pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage build mutants *.egg-info
 # The package, and a program that uses it as a reader would.
 TYPED := ntpnb $(wildcard tests/repository/user_program.py)

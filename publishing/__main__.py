@@ -1,14 +1,15 @@
-"""Command line of the book: ``python -m publishing run | stale | collect | compare``."""
+"""Command line of the book: ``python -m publishing run | stale | collect | accept | compare``."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ntpnb.notebook import output
-from publishing import collect, compare, execute, project, runner, selection, staleness
+from publishing import accepted, collect, compare, execute, project, runner, selection, staleness
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,6 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     stale.add_argument("--why", action="store_true", help="say of each why")
     stale.add_argument("--check", action="store_true", help="fail where there are any")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
+    accept = commands.add_parser("accept", help="note what claims and figures promise now")
+    accept.add_argument("--papers", metavar="FOLDER", help="look quotations up in these texts")
     against = commands.add_parser("compare", help="compare figures with another machine's")
     against.add_argument("folder", metavar="FOLDER", help="the other machine's figures/")
     against.add_argument(
@@ -91,6 +94,14 @@ def _collect() -> int:
     return 0
 
 
+def _accept(papers: str | None) -> int:
+    """Write `book/accepted.txt`; the status says whether a quotation was not found."""
+    wanting = accepted.accept(Path(papers) if papers else None)
+    for line in wanting:
+        print(line)
+    return 1 if wanting else 0
+
+
 def _compare(folder: str, tolerance: float) -> int:
     """Print what `compare.compare` finds; the status says whether a figure differs."""
     results = []
@@ -114,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _stale(why=options.why, check=options.check)
         if options.command == "collect":
             return _collect()
+        if options.command == "accept":
+            return _accept(options.papers)
         return _compare(options.folder, options.tolerance)
     except KeyboardInterrupt:
         print("interrupted; finished notebooks are kept, the next run resumes", file=sys.stderr)

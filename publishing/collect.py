@@ -6,14 +6,15 @@ not listed, a value outside its expectation, and the rest of `problems`.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ntpnb.notebook import ledger, output
-from ntpnb.notebook.claims import Claim, covers, load, statements
+from ntpnb.notebook.claims import Claim, covers, load, statements, sweeps
 from ntpnb.notebook.comparisons import Value, comparison, describe, met
 from publishing import manifest, pages, project
+from publishing import statements as index
 
 
 class CollectError(ValueError):
@@ -49,18 +50,42 @@ def _wrong_with_claim(claim: Claim, prefixes: Iterable[str], root: Path) -> Iter
             yield f"{id}: explained at {claim['explained']}, but no ({label})= stands there"
 
 
-def _wrong_with_value(claim: Claim, value: Value) -> Iterator[str]:
-    """Yield what is wrong with a measured value."""
-    id = claim["id"]
-    expect = comparison(claim["expect"])
-    if not met(expect, value):
-        yield f"{id}: expected {describe(expect)}, measured {value}"
-        return
-    outcome = ledger.outcome(claim, value)
-    if claim["kind"] == "erratum" and outcome != "wrong as printed":
-        yield f"{id}: an erratum, but the value {value} meets what is printed"
-    elif outcome not in ("reproduced", "holds") and "explained" not in claim:
-        yield f"{id}: the outcome is '{outcome}'; `explained` must link to the reason"
+def outcomes(claims: Mapping[str, Claim], values: Mapping[str, Value]) -> dict[str, str]:
+    """Compute the outcome of every measured claim, those of a sweep together.
+
+    Parameters
+    ----------
+    claims : mapping
+        The claims by id.
+    values : mapping
+        What was measured, by id; ids that are not listed are left out.
+    """
+    others: dict[str, list[bool]] = {}
+    for members in sweeps(claims).values():
+        verdicts = [
+            met(comparison(claims[id]["printed"]), values[id]) for id in members if id in values
+        ]
+        others.update(dict.fromkeys(members, verdicts))
+    return {
+        id: ledger.outcome(claims[id], value, others.get(id, ()))
+        for id, value in values.items()
+        if id in claims
+    }
+
+
+def _wrong_with_values(
+    claims: Mapping[str, Claim], values: Mapping[str, Value], explained: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what is wrong with the measured values of listed claims."""
+    found = outcomes(claims, values)
+    for id, outcome in found.items():
+        expect = comparison(claims[id]["expect"])
+        if not met(expect, values[id]):
+            yield f"{id}: expected {describe(expect)}, measured {values[id]}"
+        elif covers("erratum", id) and outcome != "wrong as printed":
+            yield f"{id}: an erratum, but the value {values[id]} meets what is printed"
+        elif outcome not in ("reproduced", "holds") and id not in explained:
+            yield f"{id}: the outcome is '{outcome}'; `explained` must link to the reason"
 
 
 def _wrong_with_files(root: Path) -> Iterator[str]:
@@ -76,7 +101,7 @@ def _wrong_with_files(root: Path) -> Iterator[str]:
 
 def _wrong_with_measuring(claims: dict[str, Claim], found: Iterable[Measured]) -> Iterator[str]:
     """Yield where what was measured and what is listed do not match, or a value does not fit."""
-    seen = set()
+    seen: dict[str, Value] = {}
     for name, id, value in found:
         if id not in claims:
             yield f"{id}: measured by {name}, but not listed in book/claims"
@@ -85,16 +110,26 @@ def _wrong_with_measuring(claims: dict[str, Claim], found: Iterable[Measured]) -
         elif id in seen:
             yield f"{id}: measured twice by {name}"
         else:
-            seen.add(id)
-            yield from _wrong_with_value(claims[id], value)
+            seen[id] = value
+    yield from _wrong_with_values(claims, seen, _explained(claims))
     for id, claim in claims.items():
         if id not in seen:
             yield f"{id}: listed in {claim['notebook']}.yml, but no notebook measures it"
 
 
+def _explained(claims: Mapping[str, Claim]) -> dict[str, str]:
+    """Find where each claim is explained: by itself, or by the claim whose sweep it belongs to."""
+    places = {}
+    for members in sweeps(claims).values():
+        found = [claims[id]["explained"] for id in members if "explained" in claims[id]]
+        places.update(dict.fromkeys(members, found[0]) if found else {})
+    own = {id: claim["explained"] for id, claim in claims.items() if "explained" in claim}
+    return places | own
+
+
 def _wrong_with_errata(claims: dict[str, Claim]) -> Iterator[str]:
     """Yield the errata of which nobody says what is meant."""
-    errata = [claim for claim in claims.values() if claim["kind"] == "erratum"]
+    errata = [claim for id, claim in claims.items() if covers("erratum", id)]
     told = {claim.get("explained") for claim in errata if "meant" in claim}
     for claim in errata:
         if claim.get("explained") not in told:
@@ -112,13 +147,15 @@ def _wrong_with_figures(root: Path) -> Iterator[str]:
 def problems(root: Path = output.ROOT) -> Iterator[str]:
     """Yield, as one line each, everything that keeps the ledger from closing."""
     claims = load(root)
-    prefixes = ("beyond", "erratum", *statements(root))
+    listed = statements(root)
+    prefixes = ("beyond", "erratum", *listed)
     yield from _wrong_with_files(root)
     yield from _wrong_with_measuring(claims, measured(root))
     for claim in claims.values():
         yield from _wrong_with_claim(claim, prefixes, root)
     yield from _wrong_with_errata(claims)
     yield from _wrong_with_figures(root)
+    yield from index.problems(listed, claims, root)
 
 
 def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
@@ -127,9 +164,9 @@ def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        One entry a claim: ``id``, ``kind``, ``where``, ``statement``, ``printed``, ``expect``,
-        ``value``, ``outcome`` and ``notebook``, with ``show``, ``change`` and ``explained`` where
-        they are given.
+        One entry a claim: ``id``, ``evidence``, ``where``, ``statement``, ``printed``, ``expect``,
+        ``value``, ``outcome`` and ``notebook``, with ``show``, ``change``, ``unprinted`` and
+        ``explained`` where they are given.
 
     Raises
     ------
@@ -140,10 +177,14 @@ def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
     if found:
         raise CollectError("\n".join(found))
     claims = load(root)
+    values = {id: value for _, id, value in measured(root)}
+    explained = _explained(claims)
     entries = []
-    for _, id, value in measured(root):
-        entry = {"where": None, "printed": None} | claims[id]
-        entries.append(entry | {"value": value, "outcome": ledger.outcome(claims[id], value)})
+    for id, outcome in outcomes(claims, values).items():
+        entry: dict[str, Any] = {"where": None, "printed": None} | claims[id]
+        if id in explained:
+            entry["explained"] = explained[id]
+        entries.append(entry | {"value": values[id], "outcome": outcome})
     text = json.dumps(entries, indent=1, ensure_ascii=False)
     output.write(Path(root) / "_build/claims.json", text + "\n")
     generated = pages.generate(entries, statements(root), manifest.figures(root), root)

@@ -6,7 +6,7 @@
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +18,15 @@ from ntpnb.notebook.output import ROOT
 
 Claim: TypeAlias = dict[str, Any]
 """A claim as its file lists it; the schema below says what stands in it."""
+
+EVIDENCE = {
+    "printed": "a number or comparison that a paper prints",
+    "proof-step": "a step of a proof, an identity or a bound of a paper, recomputed",
+    "property": "a statement tested over many random problems",
+    "illustration": "shown on data built for it",
+    "prediction": "this book's own expectation or result",
+}
+"""The kinds of evidence that a claim gives, with their meaning."""
 
 _NUMBER: dict[str, Any] = {"type": "number"}
 _TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
@@ -33,11 +42,12 @@ _COMPARISONS: dict[str, Any] = {
 }
 _SCHEMA = {
     "type": "object",
-    "required": ["id", "kind", "statement", "expect"],
+    "required": ["id", "statement", "expect"],
     "additionalProperties": False,
     "properties": {
         "id": {"type": "string", "pattern": r"^[a-z0-9]+(\.[A-Za-z0-9_-]+)+$"},
-        "kind": {"enum": ["theorem", "figure", "number", "erratum", "beyond"]},
+        "kind": _TEXT,  # read by nothing: the id tells statements, errata and results beyond apart
+        "evidence": {"enum": list(EVIDENCE)},
         "where": _TEXT,
         "statement": _TEXT,
         "printed": {
@@ -53,6 +63,15 @@ _SCHEMA = {
         },
         "show": _TEXT,
         "change": _TEXT,
+        "unprinted": {
+            "type": "object",
+            "required": ["settings", "sweep"],
+            "additionalProperties": False,
+            "properties": {
+                "settings": _TEXT,
+                "sweep": {"type": "array", "items": _TEXT, "minItems": 1, "uniqueItems": True},
+            },
+        },
         "meant": _TEXT,
         "affects": {"enum": ["statement", "proof", "text"]},
         "explained": {"type": "string", "pattern": r"^nb/[0-9]{2}_\w+\.ipynb#[\w.-]+$"},
@@ -65,7 +84,18 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times quicker,
 
 
 class _Loader(_Base):  # type: ignore[misc]  # which of the two is known only here
-    """YAML where ``1e-6`` is a number, as in YAML 1.2 (PyYAML wants ``1.0e-6``)."""
+    """YAML 1.2 where PyYAML is not: ``1e-6`` is a number, and a key that comes twice an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Read a mapping, whose last entry of two under one key would otherwise count."""
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} comes twice", node.start_mark
+                )
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
 _Loader.add_implicit_resolver(
@@ -86,14 +116,30 @@ def _complaints(claim: Claim) -> Iterator[str]:
         yield "expect needs a comparison"
     if "equals" not in expect and "because" not in claim["expect"]:
         yield "expect needs `because`, the reason for its tolerance or bound"
-    if claim["kind"] == "erratum" and not printed:
+    if covers("erratum", claim["id"]) and not printed:
         yield "an erratum needs a comparison in printed"
     if ("meant" in claim) != ("affects" in claim):
         yield "`meant` and `affects` belong together"
     if "change" in claim and not printed:
         yield "a stated change needs a comparison in printed"
-    if "where" not in claim and claim["kind"] != "beyond":
+    if claim.get("evidence") == "printed" and not printed:
+        yield "the evidence `printed` needs a comparison in printed"
+    if "unprinted" in claim and not printed:
+        yield "`unprinted` needs a comparison in printed"
+    if "where" not in claim and not covers("beyond", claim["id"]):
         yield "`where` is missing"
+
+
+def _wrong_with_sweeps(claims: dict[str, Claim]) -> Iterator[str]:
+    """Yield where a sweep over an unprinted setting names a claim that cannot be a part of it."""
+    for id, claim in claims.items():
+        for other in claim.get("unprinted", {}).get("sweep", ()):
+            if other == id:
+                yield f"{id}: its sweep names the claim itself"
+            elif other not in claims:
+                yield f"{id}: its sweep names {other}, which is not listed in book/claims"
+            elif comparison(claims[other].get("printed")) != comparison(claim["printed"]):
+                yield f"{id}: its sweep names {other}, which compares with another print, or none"
 
 
 def _validate(claim: Any, where: str) -> None:
@@ -140,7 +186,8 @@ def load(root: Path = ROOT) -> dict[str, Claim]:
     Raises
     ------
     ValueError
-        Naming file and claim, for bad YAML, a malformed claim or an id listed twice.
+        Naming file and claim, for bad YAML, a malformed claim, an id listed twice, or a sweep that
+        names what cannot be a part of it.
 
     Examples
     --------
@@ -155,7 +202,35 @@ def load(root: Path = ROOT) -> dict[str, Claim]:
             if claim["id"] in claims:
                 raise ValueError(f"{path.name}: {claim['id']}: listed twice")
             claims[claim["id"]] = claim | {"notebook": path.stem}
+    for complaint in _wrong_with_sweeps(claims):
+        raise ValueError(f"book/claims: {complaint}")
     return claims
+
+
+def sweeps(claims: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Group the claims that measure one printed comparison under several unprinted settings.
+
+    Returns
+    -------
+    dict
+        For each claim with `unprinted`, the first of its group only: its own id and those of its
+        sweep, and of the sweeps of claims in it.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook.claims import sweeps
+    >>> sweeps({"a": {"unprinted": {"settings": "scale", "sweep": ["b"]}}, "b": {}, "c": {}})
+    {'a': ['a', 'b']}
+    """
+    groups: dict[str, list[str]] = {}
+    for id, claim in claims.items():
+        if "unprinted" in claim:
+            members = [id, *claim["unprinted"]["sweep"]]
+            for first in [first for first, of in groups.items() if not set(of).isdisjoint(members)]:
+                members = groups.pop(first) + members
+            members = list(dict.fromkeys(members))
+            groups[members[0]] = members
+    return groups
 
 
 def statements(root: Path = ROOT) -> dict[str, dict[str, Any]]:
@@ -166,7 +241,7 @@ def statements(root: Path = ROOT) -> dict[str, dict[str, Any]]:
     dict
         Id (such as ``t24.thm2``) to its ``where``, ``what`` and, optionally, ``also``.
     """
-    papers = yaml.safe_load((Path(root) / "book/statements.yml").read_text(encoding="utf-8"))
+    papers = yaml.load((Path(root) / "book/statements.yml").read_text(encoding="utf-8"), _Loader)
     return {
         f"{paper}.{name}": entry
         for paper, entries in papers.items()

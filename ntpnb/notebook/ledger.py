@@ -1,7 +1,7 @@
 """The claims ledger: what a notebook measures, against what the papers print and we expect."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,37 @@ def shown(claim: Mapping[str, Any], value: Value) -> str:
     return format(value, template)
 
 
-def outcome(claim: Mapping[str, Any], value: Value) -> str:
+def outcome(claim: Mapping[str, Any], value: Value, sweep: Iterable[bool] = ()) -> str:
     """Compute a claim's outcome from a value that meets its expectation; it is never typed.
+
+    Parameters
+    ----------
+    claim : mapping
+        The claim.
+    value : bool, int, float or str
+        What was measured.
+    sweep : iterable of bool
+        Whether the print is met under other choices of a setting that the paper does not print.
+        Where they do not all agree with this claim's own choice, the text decides nothing.
 
     Examples
     --------
     >>> from ntpnb.notebook.ledger import outcome
-    >>> outcome({"kind": "number", "printed": {"near": 2, "within": 0.5}}, 2.1)
+    >>> claim = {"id": "t24.fig1.loss", "printed": {"near": 2, "within": 0.5}}
+    >>> outcome(claim, 2.1)
     'reproduced'
+    >>> outcome(claim, 2.1, sweep=[True, False])
+    'undecided by the text'
     """
     printed = comparison(claim.get("printed"))
     if not printed:
         return "holds"
-    if met(printed, value):
+    verdict = met(printed, value)
+    if any(other != verdict for other in sweep):
+        return "undecided by the text"
+    if verdict:
         return "reproduced with a stated change" if "change" in claim else "reproduced"
-    return "wrong as printed" if claim["kind"] == "erratum" else "does not reproduce"
+    return "wrong as printed" if claim["id"].startswith("erratum.") else "does not reproduce"
 
 
 def _plain(value: object, name: str) -> Value:

@@ -65,6 +65,52 @@ def _csv(data: Mapping[str, Any]) -> bytes:
     return text.getvalue().encode()
 
 
+def curves(fig: Figure, data: Mapping[str, Any]) -> tuple[int, int]:
+    """Count a figure's curves, and those of them whose heights are not all in the saved data.
+
+    A curve is a line through five or more different heights. Bars, points and images are not
+    looked at.
+
+    Parameters
+    ----------
+    fig : matplotlib Figure
+        A figure.
+    data : mapping
+        What `save` is to write beside it.
+
+    Returns
+    -------
+    drawn, elsewhere : int
+        A curve drawn to guide the eye, or from transformed numbers, is elsewhere as well.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import figures
+    >>> from ntpnb.notebook.saving import curves
+    >>> fig, ax = figures.plt.subplots()
+    >>> lines = ax.plot([1, 2, 3, 4, 5]), ax.plot([1, 2, 3, 4, 6])
+    >>> curves(fig, {"x": [1, 2, 3, 4, 5]})
+    (2, 1)
+    >>> figures.plt.close(fig)
+    """
+    saved: set[str] = set()
+    for _, array in _columns(data):
+        if array.dtype.kind != "U":
+            saved.update(f"{value:.10g}" for value in array.ravel().astype(float))
+    drawn = elsewhere = 0
+    for axes in fig.axes:
+        for line in axes.lines:
+            try:
+                heights = np.asarray(line.get_ydata(orig=True), dtype=float).ravel()
+            except (TypeError, ValueError):  # names or dates
+                continue
+            different = {f"{value:.10g}" for value in heights[np.isfinite(heights)]}
+            if len(different) >= 5:
+                drawn += 1
+                elsewhere += not different <= saved
+    return drawn, elsewhere
+
+
 def render(fig: Figure, suffix: str) -> bytes:
     """Return a figure as a file of one kind (``png``, ``svg``, ``pdf``), the same on every run."""
     buffer = io.BytesIO()
@@ -97,7 +143,8 @@ def save(
     Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv``, with the same bytes on every run.
     In a checkout of the book ``figures`` is the one beside the package, elsewhere it is in the
     working directory; the environment variable ``NTPNB_FIGURES`` names another folder. The notebook
-    shows the very PNG that was saved; the output's metadata records seed and data.
+    shows the very PNG that was saved; the output's metadata records seed and data, and how many
+    `curves` there are and how many of them the data do not hold.
 
     Parameters
     ----------
@@ -134,6 +181,7 @@ def save(
             f"data: a mapping from names to the plotted arrays is needed, found {data!r:.60}"
         )
     files = {"csv": _csv(data)}
+    drawn = curves(fig, data)
     for suffix in _METADATA:
         files[suffix] = render(fig, suffix)
         fig.set_layout_engine("none")  # the first file's layout serves all, at half the time
@@ -144,6 +192,7 @@ def save(
         "figure": name,
         "seed": np.array(seed).tolist(),
         "data": hashlib.sha256(files["csv"]).hexdigest(),
+        "curves": list(drawn),
     }
     output.show(
         {"text/plain": f"Figure {name}", "image/png": b64encode(files["png"]).decode()},

@@ -3,12 +3,14 @@
 import ast
 import importlib
 import inspect
+import json
 
 import jupytext
 import pytest
+import tiny_project
 
 import ntpnb
-from publishing import project
+from publishing import lint, project
 
 NAMES = project.names()
 
@@ -78,6 +80,61 @@ def test_a_chapter_assigns_nothing_to_an_underscore(name):
         and any(isinstance(target, ast.Name) and target.id == "_" for target in node.targets)
     ]
     assert thrown_away == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chapter_types_no_value_that_it_measures(name):
+    assert [*lint.constants(name), *lint.typed_numbers(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ('check("t24.x", 0.5)', ["01_tiny, cell [1]: a typed value in check('t24.x', 0.5)"]),
+        ('check("t24.x", -1 / 2)', ["01_tiny, cell [1]: a typed value in check('t24.x', -1 / 2)"]),
+        ('glue("x", "0.5")', ["01_tiny, cell [1]: a typed value in glue('x', '0.5')"]),
+        ('check("t24.x", x)\nglue("x", f"{x:.2f}")\nprint("check", 0.5)', []),
+    ],
+)
+def test_a_typed_value_is_told_apart(tmp_path, code, found):
+    tiny_project.only(tiny_project.make(tmp_path), code)
+    assert list(lint.constants("01_tiny", tmp_path)) == found
+
+
+@pytest.mark.parametrize(
+    ("prose", "found"),
+    [
+        ("It is 0.881.", True),
+        ("It is $0.881$.", True),
+        ("It is {glue:text}`total`, `0.881`.", False),
+        ("It is 0.8811 or 10.881 or 0.88.", False),
+        ("```{code-cell} ipython3\nx = 0.881\n```", False),
+    ],
+)
+def test_a_number_typed_into_the_prose_is_told_apart(tmp_path, prose, found):
+    root = tiny_project.make(tmp_path)
+    shown = {"metadata": {"scrapbook": {"name": "total"}}, "data": {"text/plain": "'0.881 nats'"}}
+    cells = [{"cell_type": "code", "outputs": [shown]}]
+    notebook = json.dumps({"metadata": {}, "cells": cells})
+    tiny_project.write(project.executed("01_tiny", root), notebook)
+    tiny_project.write(project.source("01_tiny", root), f"# Tiny\n\n{prose}\n")
+    assert (list(lint.typed_numbers("01_tiny", root)) != []) is found
+
+
+@pytest.mark.parametrize(
+    ("expect", "found"),
+    [
+        ({"near": 2, "within": 1, "because": "measured 2.1; a standard error is 0.3"}, True),
+        ({"between": [1, 3], "because": "99 % interval from this book's own runs"}, True),
+        ({"near": 2, "within": 1, "because": "the run of 2000 others"}, True),
+        ({"near": 0.881086899, "within": 1, "because": "a sum"}, True),
+        ({"near": 0.8810869, "within": 1, "because": "a sum; four measures of it"}, False),
+        ({"near": -1e-12, "within": 1, "because": "rounding in runs of 100 steps"}, False),
+        ({"equals": True}, False),
+    ],
+)
+def test_a_reason_that_is_the_run_is_told_apart(expect, found):
+    assert (list(lint.reasons({"t24.x": {"expect": expect}})) != []) is found
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_save_closes_the_figure_and_records_seed_and_data(folder, monkeypatch):
     assert not figures.plt.fignum_exists(fig.number)
     [(data, record)] = shown
     digest = hashlib.sha256((folder / "one.csv").read_bytes()).hexdigest()
-    assert record == {"figure": "one", "seed": 3, "data": digest}
+    assert record == {"figure": "one", "seed": 3, "data": digest, "curves": [0, 0]}
     assert data["text/plain"] == "Figure one"
 
 

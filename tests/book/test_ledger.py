@@ -9,12 +9,12 @@ import pytest
 import tiny_project
 
 from ntpnb.notebook import claims, comparisons, ledger, output
-from publishing import collect
+from publishing import accepted, collect
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
     "id": "t24.fig1.sum",
-    "kind": "number",
+    "evidence": "prediction",
     "where": "Fig. 1",
     "statement": "A sum.",
     "expect": {"at_most": 3, "because": "ours"},
@@ -47,30 +47,48 @@ def test_only_finite_numbers_meet_a_numerical_comparison(compare, value):
 
 
 @pytest.mark.parametrize(
-    ("kind", "extra", "value", "expected"),
+    ("extra", "value", "expected"),
     [
-        ("theorem", {}, 1, "holds"),
-        ("number", {"printed": {"text": "two"}}, 1, "holds"),
-        ("number", {"printed": {"text": "2", **NEAR}}, 2, "reproduced"),
-        ("number", {"printed": {"text": "2", **NEAR}}, 3, "does not reproduce"),
+        ({}, 1, "holds"),
+        ({"printed": {"text": "two"}}, 1, "holds"),
+        ({"printed": {"text": "2", **NEAR}}, 2, "reproduced"),
+        ({"printed": {"text": "2", **NEAR}}, 3, "does not reproduce"),
         (
-            "figure",
             {"printed": {"text": "2", **NEAR}, "change": "a smaller step"},
             2,
             "reproduced with a stated change",
         ),
-        ("erratum", {"printed": {"text": "2", **NEAR}}, 3, "wrong as printed"),
+        ({"id": "erratum.t24-x", "printed": {"text": "2", **NEAR}}, 3, "wrong as printed"),
     ],
 )
-def test_outcome(kind, extra, value, expected):
-    assert ledger.outcome(GOOD | {"kind": kind} | extra, value) == expected
+def test_outcome(extra, value, expected):
+    assert ledger.outcome(GOOD | extra, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "sweep", "expected"),
+    [
+        (2, [], "reproduced"),
+        (2, [True, True], "reproduced"),
+        (2, [True, False], "undecided by the text"),
+        (3, [False], "does not reproduce"),
+        (3, [True], "undecided by the text"),
+    ],
+)
+def test_a_setting_that_is_not_printed_may_leave_the_text_undecided(value, sweep, expected):
+    assert ledger.outcome(GOOD | {"printed": {"text": "2", **NEAR}}, value, sweep) == expected
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"id": "Fig 1"}, "id"),
-        ({"kind": "lemma"}, "lemma"),
+        ({"evidence": "lemma"}, "lemma"),
+        ({"evidence": "printed"}, "evidence `printed` needs a comparison in printed"),
+        ({"evidence": "printed", "printed": {"text": "three"}}, "needs a comparison in printed"),
+        ({"unprinted": {"settings": "scale", "sweep": ["t24.x"]}}, "`unprinted` needs"),
+        ({"unprinted": {"settings": "scale", "sweep": []}}, "sweep"),
+        ({"unprinted": {"sweep": ["t24.x"]}}, "settings"),
         ({"statment": "x"}, "statment"),
         ({"where": ""}, "where"),
         ({"where": None}, "where"),
@@ -81,7 +99,7 @@ def test_outcome(kind, extra, value, expected):
         ({"expect": {"at_most": 3, "at_least": 1, "because": "x"}}, "one comparison"),
         ({"expect": {"near": 3, "within": -1, "because": "x"}}, "within"),
         ({"printed": {"near": 3, "within": 1}}, "text"),
-        ({"kind": "erratum"}, "erratum"),
+        ({"id": "erratum.t24-sum"}, "erratum"),
         ({"meant": "the sum"}, "belong together"),
         ({"meant": "the sum", "affects": "everything"}, "affects"),
         ({"change": "a smaller step"}, "change"),
@@ -98,7 +116,13 @@ def test_a_malformed_claim_is_named_with_its_file(tmp_path, change, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("- id: [", "not YAML"), ("id: x", "a list"), ("- x", "an entry"), ("", "a list")],
+    [
+        ("- {id: a, id: b}", "not YAML: the key 'id' comes twice"),
+        ("- id: [", "not YAML"),
+        ("id: x", "a list"),
+        ("- x", "an entry"),
+        ("", "a list"),
+    ],
 )
 def test_a_malformed_file_is_named(tmp_path, text, message):
     tiny_project.write(tmp_path / "book/claims/01_bad.yml", text)
@@ -113,11 +137,47 @@ def test_an_id_listed_twice_is_refused(tmp_path):
         claims.load(tmp_path)
 
 
+SWEPT = [
+    GOOD | {"id": "t24.fig1.a", "printed": {"text": "2", **NEAR}},
+    GOOD | {"id": "t24.fig1.b", "printed": {"text": "3", "near": 3.0, "within": 0.5}},
+    GOOD | {"id": "t24.fig1.c"},
+]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ("t24.fig1.a", "the claim itself"),
+        ("t24.fig1.b", "t24.fig1.b, which compares with another print"),
+        ("t24.fig1.c", "t24.fig1.c, which compares with another print, or none"),
+        ("t24.fig1.d", "t24.fig1.d, which is not listed"),
+    ],
+)
+def test_a_sweep_names_claims_about_the_same_print(tmp_path, other, message):
+    unprinted = {"settings": "the scale", "sweep": [other]}
+    entries = [SWEPT[0] | {"unprinted": unprinted}, *SWEPT[1:]]
+    tiny_project.write(tmp_path / "book/claims/01_tiny.yml", json.dumps(entries))
+    with pytest.raises(ValueError, match=f"t24.fig1.a: its sweep names {message}"):
+        claims.load(tmp_path)
+
+
+def test_sweeps_that_share_a_claim_are_one():
+    def swept(*others):
+        return {"unprinted": {"settings": "scale", "sweep": list(others)}}
+
+    found = claims.sweeps({"a": swept("b"), "b": {}, "c": swept("d"), "d": swept("c", "e")})
+    assert found == {"a": ["a", "b"], "c": ["c", "d", "e"]}
+
+
 def test_every_real_claim_starts_with_the_id_of_a_statement():
     prefixes = ("beyond", "erratum", *claims.statements())
     listed = claims.load()
     assert listed
     assert [id for id in listed if not any(claims.covers(prefix, id) for prefix in prefixes)] == []
+
+
+def test_claims_and_figures_promise_what_was_accepted():
+    assert list(accepted.changed()) == [], "run `python -m publishing accept` if this is meant"
 
 
 def test_a_short_exponent_is_a_number(tmp_path):
@@ -196,7 +256,7 @@ def test_glue_refuses_numbers():
             ("near: 12, ", "near: 11, "),
             "'does not reproduce'; `explained`",
         ),
-        ([("t24.fig1.sum", 12.0)], ("kind: number", "kind: erratum"), "an erratum, but the value"),
+        ([("erratum.t24-a", 12.0)], ("t24.fig1.sum", "erratum.t24-a"), "an erratum, but the value"),
         ([("t24.fig1.sum", 12.0)], ("fig1.sum", "fig12"), "t24.fig12: starts with no id"),
         (
             [("t24.fig1.sum", 12.0)],
@@ -252,12 +312,14 @@ def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     pages = {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
     assert pages.keys() == {"scoreboard", "statements", "reproducibility"}
     assert (root / "book/errata_l24.txt").exists()
+    assert (root / "book/map_l24.txt").exists()
+    assert entry["evidence"] == "printed"
     assert "12.0000" in pages["scoreboard"]
     assert r"$2 \cdot 6$" in pages["scoreboard"]
     assert r"a sum \| W\* and W\*" in pages["statements"]
-    assert "1 of 2 numbered statements" in pages["statements"]
+    assert "Of 2 numbered statements" in pages["statements"]
+    assert "1 are executed, 0 in part, 0 quoted and 1 not in the book" in pages["statements"]
     assert "{doc}`nb/01_tiny` (1 check)" in pages["statements"]
-    assert "not yet" in pages["statements"]
     assert "`0123456789abcdef`" in pages["reproducibility"]
     assert "{download}`CSV <../figures/tiny.csv>`" in pages["reproducibility"]
     assert "::::{dropdown} 1 claims (reproduced: 1)" in pages["scoreboard"]
@@ -276,7 +338,7 @@ def test_the_statement_index_leads_to_where_a_statement_is_quoted(tmp_path):
     index = (root / "book/statements.md").read_text(encoding="utf-8")
     row = "- (index-t24-fig1)=\n    {prf:ref}`Fig. 1 <t24-fig1>` (also 000 Fig. 1) `t24.fig1`\n"
     assert row in index
-    assert "- Fig. 2 `t24.fig2`\n" in index
+    assert "- (index-t24-fig2)=\n    Fig. 2 `t24.fig2`\n" in index
 
 
 def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):

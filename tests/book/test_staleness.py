@@ -30,8 +30,8 @@ def book(tmp_path_factory):
     for name in NAMES:
         tiny_project.write(project.executed(name, root), '{"metadata": {}, "cells": [{}]}')
     sources = staleness.Sources(root)
-    lines = [f"{name} {sources.key(name)}\n" for name in NAMES]
-    tiny_project.write(root / "book/nb/keys.txt", "".join(lines))
+    for name in NAMES:
+        keys.record(name, sources.key(name), root)
     assert stale(root) == []
     return root
 
@@ -136,7 +136,7 @@ def test_its_own_text_makes_a_notebook_stale(book, edited):
     [
         (r'statement: "', 'statement: "Really, ', []),
         (r"because: \"", 'because: "surely ', []),
-        (r"kind: theorem", "kind: number", []),
+        (r'where: "', 'where: "Near ', []),
         (r"^  show: .*$", "  show: .1f", ["01_toy"]),
         (r"expect: \{near: [0-9.]+", "expect: {near: 4711", ["01_toy"]),
         (r"^- id: t24\.", "- id: l24.", ["01_toy"]),
@@ -336,13 +336,24 @@ def test_the_file_of_keys_is_sorted_and_read_line_by_line(tmp_path):
         keys.record(name, 64 * digit, tmp_path)
     keys.forget("03_c", tmp_path)
     path = tmp_path / "book/nb/keys.txt"
-    assert path.read_text() == f"01_a {64 * 'a'}\n02_b {64 * 'b'}\n"
+    none = 64 * "0"  # there are no executed notebooks here
+    assert path.read_text() == f"01_a {64 * 'a'} {none}\n02_b {64 * 'b'} {none}\n"
     assert keys.recorded(tmp_path) == {"01_a": 64 * "a", "02_b": 64 * "b"}
 
 
 def test_a_key_in_a_conflict_of_two_branches_counts_for_nothing(tmp_path):
-    ours, theirs, same = (f"{name} {64 * digit}\n" for name, digit in
+    ours, theirs, same = (f"{name} {64 * digit} {64 * '0'}\n" for name, digit in
                           (("01_a", "a"), ("01_a", "b"), ("02_b", "c")))  # fmt: skip
     conflict = f"<<<<<<< HEAD\n{ours}=======\n{theirs}>>>>>>> other\n{same}"
     tiny_project.write(tmp_path / "book/nb/keys.txt", conflict)
     assert keys.recorded(tmp_path) == {"02_b": 64 * "c"}
+
+
+def test_nothing_vouches_for_a_notebook_that_was_edited_by_hand(tmp_path):
+    root = tiny_project.make(tmp_path)
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    assert stale(root) == []
+    tiny_project.edit(project.executed("01_tiny", root), "12.0", "12.4")
+    assert stale(root) == ["01_tiny"]
+    keys.record("02_other", 64 * "a", root)  # what is written beside it does not vouch for it
+    assert stale(root) == ["01_tiny"]

@@ -68,7 +68,7 @@ figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)
 
 CLAIMS = """
 - id: t24.fig1.sum
-  kind: number
+  evidence: printed
   where: "Fig. 1"
   statement: "The numbers add up to $2 \\\\cdot 6$."
   printed: {text: "12", near: 12, within: 0.5}

@@ -1,0 +1,172 @@
+"""What claims and figures promise, as last accepted: one committed file, `book/accepted.txt`.
+
+One line a claim, with tabs between its fields: id, what is expected, what the print is compared
+with, the words of the print, and where these were found in the papers. One line a figure: how many
+curves it has, and how many of them its data do not hold. A claim that is removed, an expectation
+that is widened, a quotation that is changed or a curve drawn from other numbers shows there, in a
+file that changes for no other reason; `python -m publishing accept` writes it anew.
+
+The papers' texts are not part of the repository. Whoever has them looks the quotations up, with
+``accept --papers FOLDER``, where FOLDER holds ``000*.txt``, ``001*.txt``, ``002*.txt`` and
+``004*.txt``. Only words can be compared, in runs of three or more, since every version writes
+formulas in another way. `unread` notes a quotation that nobody has looked up since it changed,
+`absent` one that was not found, and `formula` one without such a run.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ntpnb.notebook import output
+from ntpnb.notebook.claims import load
+from ntpnb.notebook.comparisons import comparison, describe
+from publishing import manifest
+
+VERSIONS = {"000": "t24", "001": "t24", "002": "t24", "004": "l24"}
+"""Which paper is in which text, by the first three letters of the file's name."""
+
+_RUN = 3
+_BREAK = re.compile(r"[^A-Za-z\s,'’-]|\b(?!a\b)[A-Za-z]\b")
+
+
+def _file(root: Path) -> Path:
+    return Path(root) / "book" / "accepted.txt"
+
+
+def _words(text: str) -> list[str]:
+    """Read the words of a text, those that a line's end divides put together."""
+    plain = unicodedata.normalize("NFKC", text)
+    return re.findall(r"[a-z]+", re.sub(r"-\s*\n\s*", "", plain).lower())
+
+
+def runs(quotation: str) -> list[str]:
+    """List the runs of words in a quotation that can be looked up.
+
+    Symbols, formulas and dots that leave words out divide it.
+
+    Examples
+    --------
+    >>> from publishing.accepted import runs
+    >>> runs("for any finite $W$ … the CE loss is bounded")
+    ['for any finite', 'the ce loss is bounded']
+    """
+    without = re.sub(r"\$[^$]*\$", "|", quotation)
+    pieces = (_words(piece) for piece in _BREAK.split(without))
+    return [" ".join(words) for words in pieces if len(words) >= _RUN]
+
+
+def look_up(quotation: str, papers: Mapping[str, str]) -> str:
+    """Say where all runs of a quotation stand: names of papers, or ``absent`` or ``formula``.
+
+    Parameters
+    ----------
+    quotation : str
+        The words of the print.
+    papers : mapping
+        For each name the words of a paper, with one blank between two.
+    """
+    wanted = runs(quotation)
+    if not wanted:
+        return "formula"
+    found = [
+        name for name, words in papers.items() if all(f" {run} " in f" {words} " for run in wanted)
+    ]
+    return ",".join(found) or "absent"
+
+
+def read_papers(folder: Path) -> dict[str, str]:
+    """Read the papers' words, by the first three letters of the names of their files."""
+    texts = {path.name[:3]: path for path in sorted(Path(folder).glob("*.txt"))}
+    missing = [version for version in VERSIONS if version not in texts]
+    if missing:
+        raise ValueError(f"accept: the folder {str(folder)!r} has no {missing[0]}*.txt")
+    return {
+        version: " ".join(_words(texts[version].read_text(encoding="utf-8")))
+        for version in VERSIONS
+    }
+
+
+def _promise(claim: Mapping[str, Any]) -> str:
+    """Write what a claim promises: the fields of its line but the last."""
+    printed = comparison(claim.get("printed"))
+    text = " ".join(claim.get("printed", {}).get("text", "—").split())
+    compared = describe(printed) if printed else "—"
+    return "\t".join([claim["id"], describe(comparison(claim["expect"])), compared, text])
+
+
+def _promises(root: Path) -> dict[str, str]:
+    """Write what all claims and figures promise, by the first field."""
+    lines = [_promise(claim) for claim in load(root).values()]
+    for row in manifest.figures(root):
+        drawn, elsewhere = row.get("curves", (0, 0))
+        lines.append(f"figure {row['figure']}\t{drawn} curves, {elsewhere} not in its data")
+    return {line.partition("\t")[0]: line for line in lines}
+
+
+def _accepted(root: Path) -> dict[str, str]:
+    """Read where each promise's quotation was found, by the promise."""
+    path = _file(root)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {promise: place for promise, _, place in (line.rpartition("\t") for line in lines)}
+
+
+def accept(papers: Path | None = None, root: Path = output.ROOT) -> list[str]:
+    """Write `book/accepted.txt` for the claims as they are.
+
+    Parameters
+    ----------
+    papers : Path, optional
+        A folder with the papers' texts, to look all quotations up in; without it those that did not
+        change keep their note.
+    root : Path
+        The checkout.
+
+    Returns
+    -------
+    list of str
+        Quotations that are `unread` or `absent`, one line each.
+
+    Raises
+    ------
+    ValueError
+        Where the folder holds no text.
+    """
+    before = _accepted(root)
+    texts = read_papers(papers) if papers else None
+    claims = load(root)
+    lines = []
+    for id, promise in _promises(root).items():
+        place = "—"
+        if "printed" in claims.get(id, {}):
+            place = before.get(promise, "unread")
+            if texts is not None:
+                paper = id.removeprefix("erratum.")[:3]
+                versions = {name: texts[name] for name in texts if VERSIONS[name] == paper}
+                place = look_up(claims[id]["printed"]["text"], versions)
+        lines.append(f"{promise}\t{place}")
+    output.write(_file(root), "".join(f"{line}\n" for line in lines))
+    return list(unfounded(root))
+
+
+def unfounded(root: Path = output.ROOT) -> Iterator[str]:
+    """Yield the quotations that were not found in a paper, or not looked up."""
+    for promise, place in _accepted(root).items():
+        if place in ("absent", "unread"):
+            id, *_, text = promise.split("\t")
+            yield f"{id}: {place} in the papers: {text}"
+
+
+def changed(root: Path = output.ROOT) -> Iterator[str]:
+    """Yield where claims or figures promise other things than what was accepted."""
+    now = _promises(root)
+    before = {promise.partition("\t")[0]: promise for promise in _accepted(root)}
+    for id in [*before, *(id for id in now if id not in before)]:
+        if id not in now:
+            yield f"{id}: was accepted, and is no longer there"
+        elif id not in before:
+            yield f"{id}: was never accepted"
+        elif now[id] != before[id]:
+            old, new = (" | ".join(line[id].split("\t")[1:]) for line in (before, now))
+            yield f"{id}: promises {new!r}, accepted was {old!r}"

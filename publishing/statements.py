@@ -1,0 +1,209 @@
+"""The papers' statements: which claims execute each, how far, and which errata concern it.
+
+What stands in `book/statements.yml` is explained at its head. A status is computed, never typed:
+
+- "executed": claims measure it;
+- "in part": claims measure a part, and the entry says what is missing;
+- "quoted": no claim, but a place of the book quotes it, which is checked to exist;
+- "not in the book": none of these.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ntpnb.notebook.claims import covers
+from ntpnb.notebook.output import ROOT
+from publishing.project import names, source
+
+Statement: TypeAlias = Mapping[str, Any]
+"""An entry of `book/statements.yml`."""
+
+Statements: TypeAlias = Mapping[str, Statement]
+"""The papers' statements by id."""
+
+STATUSES = {
+    "executed": "claims measure it",
+    "in part": "claims measure a part; what is missing is named",
+    "quoted": "this book quotes or uses it and measures nothing of it",
+    "not in the book": "neither measured nor quoted",
+}
+"""The status that a statement can have, with its meaning."""
+
+FIELDS = frozenset(
+    (
+        "where",
+        "name",
+        "what",
+        "also",
+        "by",
+        "part",
+        "quoted",
+        "uses",
+        "errata",
+        "conjecture",
+        "drawn",
+    )
+)
+"""What may stand in an entry."""
+
+_NAME = re.compile(r"\b(Thm|Lemma|Prop\.|Def\.|Remark|Fig\.|footnote) ?(\d+)")
+_LABEL = r"^(?:\({0}\)=|:label: {0}|:name: {0})$"
+
+
+def is_equation(id: str) -> bool:
+    """Say whether a statement is no more than a numbered equation.
+
+    Examples
+    --------
+    >>> from publishing.statements import is_equation
+    >>> is_equation("t24.eq7"), is_equation("t24.thm1")
+    (True, False)
+    """
+    return re.fullmatch(r"\w+\.eq\d+", id) is not None
+
+
+def called(statement: Statement) -> str:
+    """Give a statement's short name: its `name`, or the first words of its `where`.
+
+    Examples
+    --------
+    >>> from publishing.statements import called
+    >>> called({"where": "Thm 1, Eq. (8)"})
+    'Thm 1'
+    """
+    return str(statement.get("name", statement["where"].split(", ")[0]))
+
+
+def executing(id: str, statement: Statement, claims: Iterable[str]) -> list[str]:
+    """List the claims that execute a statement: by their id's beginning, or named in its `by`."""
+    beginnings = (id, *statement.get("by", ()))
+    return [claim for claim in claims if any(covers(start, claim) for start in beginnings)]
+
+
+def status(id: str, statement: Statement, claims: Iterable[str]) -> str:
+    """Compute the status of a statement from the ids of all claims; one of `STATUSES`.
+
+    Examples
+    --------
+    >>> from publishing.statements import status
+    >>> status("t24.eq9", {"part": "one case"}, ["t24.eq9.bound"])
+    'in part'
+    >>> status("t24.eq9", {}, ["t24.eq99.bound"])
+    'not in the book'
+    """
+    if executing(id, statement, claims):
+        return "in part" if "part" in statement else "executed"
+    return "quoted" if "quoted" in statement else "not in the book"
+
+
+def errata_of(statements: Statements, errata: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Find the errata that concern each statement.
+
+    They are those that its entry names, in `errata` or `by`, and those that name it first in a
+    clause of their own `where`, such as "proof of Thm 1, case (i)".
+
+    Parameters
+    ----------
+    statements : mapping
+        The statements by id.
+    errata : iterable of mapping
+        The claims whose ids begin with ``erratum.``.
+
+    Returns
+    -------
+    dict
+        Ids of errata by the id of a statement; those without any are left out.
+    """
+    named = {}
+    for id, statement in statements.items():
+        match = _NAME.match(statement["where"])
+        if match:
+            named[id.partition(".")[0], *match.groups()] = id
+    found: dict[str, list[str]] = {}
+    for claim in errata:
+        paper = claim["id"].removeprefix("erratum.").partition("-")[0]
+        concerned = [
+            id
+            for id, statement in statements.items()
+            if claim["id"] in (*statement.get("errata", ()), *statement.get("by", ()))
+        ]
+        for clause in claim["where"].split(";"):
+            name = _NAME.search(clause)
+            if name and (paper, *name.groups()) in named:
+                concerned.append(named[paper, *name.groups()])
+        for id in dict.fromkeys(concerned):
+            found.setdefault(id, []).append(claim["id"])
+    return found
+
+
+def below(statements: Statements, start: Iterable[str]) -> set[str]:
+    """Find what rests, directly or through others, on some of the statements.
+
+    Parameters
+    ----------
+    statements : mapping
+        The statements by id.
+    start : iterable of str
+        Ids; they themselves are left out, unless they rest on one another.
+    """
+    found: set[str] = set()
+    waiting = set(start)
+    while waiting:
+        resting = {
+            id
+            for id, statement in statements.items()
+            if not waiting.isdisjoint(rests_on(id, statement))
+        }
+        waiting = resting - found
+        found |= resting
+    return found
+
+
+def rests_on(id: str, statement: Statement) -> list[str]:
+    """List the ids of the statements that one uses directly."""
+    paper = id.partition(".")[0]
+    return [f"{paper}.{name}" for name in statement.get("uses", ())]
+
+
+def problems(statements: Statements, claims: Iterable[str], root: Path = ROOT) -> Iterator[str]:
+    """Yield, as one line each, what is wrong with the entries of `book/statements.yml`.
+
+    Parameters
+    ----------
+    statements : mapping
+        The statements by id.
+    claims : iterable of str
+        Ids of all claims.
+    root : Path
+        The checkout.
+    """
+    claims = list(claims)
+    for id, statement in statements.items():
+        where = f"statements.yml: {id}"
+        for field in sorted(statement.keys() - FIELDS):
+            yield f"{where}: the field `{field}` means nothing"
+        for field in sorted({"where", "what"} - statement.keys()):
+            yield f"{where}: `{field}` is missing"
+        for named in (*statement.get("by", ()), *statement.get("errata", ())):
+            if not any(covers(named, claim) for claim in claims):
+                yield f"{where}: no claim begins with {named}"
+        if "part" in statement and not executing(id, statement, claims):
+            yield f"{where}: `part` says what is missing, but no claim executes any of it"
+        if "quoted" in statement and not _exists(statement["quoted"], root):
+            yield f"{where}: quoted at {statement['quoted']}, but no such label stands there"
+        for other in rests_on(id, statement):
+            if "uses" not in statements.get(other, {}):
+                yield f"{where}: uses {other}, which is not on the map"
+        if id in below(statements, [id]):
+            yield f"{where}: uses itself, through what it uses"
+
+
+def _exists(place: str, root: Path) -> bool:
+    """Say whether a place, chapter#label, exists in the chapters' texts."""
+    chapter, _, label = place.partition("#")
+    if chapter not in names(root):
+        return False
+    text = source(chapter, root).read_text(encoding="utf-8")
+    return re.search(_LABEL.format(re.escape(label)), text, re.MULTILINE) is not None

@@ -1,0 +1,364 @@
+"""A dozen false edits of a copy of the book, each with the check that notices it.
+
+A check that notices nothing proves nothing. Every edit here is small, deliberate and plausible; the
+named check must say something of the edited copy that it does not say of the honest one. What
+`test_notebooks` and `test_faults` break on purpose is not repeated: printed digits, tags that hide
+cells, damaged files.
+
+What no check of this repository can notice: a sentence whose falsehood involves no measured number;
+a formula quoted wrongly, for want of a form that all versions share; and any lie that is also
+written to `book/accepted.txt`, which is why that file is read in every review.
+"""
+
+import ast
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from ntpnb.notebook import claims, figures, output, saving
+from publishing import accepted, collect, keys, lint, project, staleness
+
+pytestmark = pytest.mark.slow
+
+TOY = "01_toy"
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """Copy what the checks read; every executed notebook is vouched for, as after an honest run."""
+    root = tmp_path_factory.mktemp("book")
+    ignore = shutil.ignore_patterns("__pycache__")
+    for place in ("ntpnb", "notebooks", "book/claims", "book/nb"):
+        shutil.copytree(output.ROOT / place, root / place, ignore=ignore)
+    for place in ("book/statements.yml", "requirements.lock"):
+        shutil.copy(output.ROOT / place, root / place)
+    for name in project.names(root):
+        keys.record(name, 64 * "0", root)
+    accepted.accept(root=root)
+    return root
+
+
+@pytest.fixture
+def edited(book):
+    """Edit files of the copy, and put them back afterwards."""
+    before = {}
+
+    def edit(path, change):
+        """Replace a file's text by what `change` makes of it."""
+        path = book / path
+        text = path.read_text(encoding="utf-8")
+        before.setdefault(path, text)
+        changed = change(text)
+        assert changed != text
+        path.write_text(changed, encoding="utf-8")
+        claims.load.cache_clear()
+
+    yield edit
+    for path, text in before.items():
+        path.write_text(text, encoding="utf-8")
+    claims.load.cache_clear()
+
+
+def ledger(root):
+    """What keeps the ledger from closing."""
+    try:
+        return list(collect.problems(root))
+    except ValueError as error:  # a claim or a file that is malformed
+        return [str(error)]
+
+
+def acceptance(root):
+    """What differs from `book/accepted.txt`, and quotations that were not looked up."""
+    return [*accepted.changed(root), *accepted.unfounded(root)]
+
+
+def typed(root):
+    """Values and numbers that were typed."""
+    return [
+        line
+        for name in project.names(root)
+        for check in (lint.constants, lint.typed_numbers)
+        for line in check(name, root)
+    ]
+
+
+def reasons(root):
+    """Expectations that are what the run gave."""
+    return list(lint.reasons(claims.load(root)))
+
+
+def not_vouched(root):
+    """Executed notebooks that are not as a run wrote them."""
+    return [f"{name}: edited" for name in project.names(root) if name not in keys.recorded(root)]
+
+
+@functools.cache
+def honest(check, root):
+    """What a check says of the honest copy."""
+    return frozenset(check(root))
+
+
+def claim(id, **changes):
+    """Change the fields of a claim in a claims file; written ``a__b``, field b of field a."""
+
+    def of_file(text):
+        entries = yaml.load(text, claims._Loader)
+        [entry] = [entry for entry in entries if entry["id"] == id]
+        for field, value in changes.items():
+            outer, _, inner = field.rpartition("__")
+            (entry[outer] if outer else entry)[inner] = value
+        return json.dumps(entries)
+
+    return of_file
+
+
+def without(id):
+    """Remove a claim from a claims file."""
+
+    def of_file(text):
+        entries = yaml.load(text, claims._Loader)
+        return json.dumps([entry for entry in entries if entry["id"] != id])
+
+    return of_file
+
+
+def instead(old, new):
+    """Replace the first match of a pattern."""
+    return lambda text: re.sub(old, lambda _: new, text, count=1, flags=re.MULTILINE)
+
+
+def records(change):
+    """Change the records that the outputs of an executed notebook keep."""
+
+    def of_file(text):
+        notebook = json.loads(text)
+        for cell in notebook["cells"]:
+            cell["outputs"] = [
+                shown
+                for shown in cell.get("outputs", [])
+                if change(shown.get("metadata", {}).get("ntpnb", {})) is not False
+            ]
+        return json.dumps(notebook)
+
+    return of_file
+
+
+def remeasured(id, value):
+    """Change a measured value where the ledger reads it."""
+    return records(lambda record: record.update(value=value) if record.get("id") == id else None)
+
+
+CLAIMS = f"book/claims/{TOY}.yml"
+CHAPTER = f"notebooks/{TOY}.md"
+EXECUTED = f"book/nb/{TOY}.ipynb"
+ERRATUM = "erratum.t24-strictly-convex"
+PATH = "book/claims/04_regularization_path.yml"
+ENTROPY = "t24.fig1.entropy"
+
+EDITS = {
+    "an expectation is widened": (
+        {CLAIMS: claim(ENTROPY, expect__within=0.1)},
+        acceptance,
+        f"{ENTROPY}: promises",
+    ),
+    "an expectation is the run's own output, and says so": (
+        {CLAIMS: claim(ENTROPY, expect__because="measured on two machines")},
+        reasons,
+        f"{ENTROPY}: 'measured' is no reason",
+    ),
+    "an expectation is the run's own output, to all digits": (
+        {CLAIMS: claim(ENTROPY, expect__near=0.88108689913)},
+        reasons,
+        f"{ENTROPY}: 0.88108689913 has 11 digits",
+    ),
+    "the print is bent until the value meets it": (
+        {CLAIMS: claim(ENTROPY, printed__within=0.05)},
+        acceptance,
+        f"{ENTROPY}: promises",
+    ),
+    "a claim counts as printed that compares with no print": (
+        {CLAIMS: claim("t24.def1.toy", evidence="printed")},
+        ledger,
+        "t24.def1.toy: the evidence `printed` needs a comparison in printed",
+    ),
+    "a second expectation hides the first": (
+        {CLAIMS: instead(r"^  expect: ", "  expect: {equals: true}\n  expect: ")},
+        ledger,
+        "the key 'expect' comes twice",
+    ),
+    "a sweep blames an unprinted setting with another print": (
+        {CLAIMS: claim(ENTROPY, unprinted={"settings": "scale", "sweep": ["t24.fig2.equal"]})},
+        ledger,
+        "t24.fig2.equal, which compares with another print",
+    ),
+    "a claim is removed that a chapter measures": (
+        {CLAIMS: without("t24.def1.toy")},
+        ledger,
+        "t24.def1.toy: measured by 01_toy, but not listed",
+    ),
+    "a claim is removed with its check and its value": (
+        {
+            CLAIMS: without("t24.fig2.orthogonal"),
+            EXECUTED: records(lambda record: record.get("id") != "t24.fig2.orthogonal"),
+        },
+        acceptance,
+        "t24.fig2.orthogonal: was accepted, and is no longer there",
+    ),
+    "a claim is removed that the statement index names": (
+        {PATH: without("t24.thm1.downhill")},
+        ledger,
+        "t24.eq24: no claim begins with t24.thm1.downhill",
+    ),
+    "an erratum's explanation is removed": (
+        {"notebooks/04_regularization_path.md": instead(r"^\(erratum-t24-strictly-convex\)=$", "")},
+        ledger,
+        "no (erratum-t24-strictly-convex)= stands there",
+    ),
+    "an erratum's quotation is invented": (
+        {PATH: claim(ERRATUM, printed__text="maximizing a concave function")},
+        acceptance,
+        f"{ERRATUM}: promises",
+    ),
+    "a statement counts as quoted where it is not": (
+        {"book/statements.yml": instead(r'quoted: "[^"]*"', 'quoted: "05#x"')},
+        ledger,
+        "quoted at 05#x, but no such label",
+    ),
+    "a constant is checked instead of a value": (
+        {
+            CHAPTER: instead(
+                r'check\("t24.fig1.entropy", .*\)$', 'check("t24.fig1.entropy", 0.8811)'
+            )
+        },
+        typed,
+        "01_toy, cell",
+    ),
+    "a measured value is edited by hand in an executed notebook": (
+        {EXECUTED: remeasured("t24.fig2.orthogonal", 1e-13)},
+        not_vouched,
+        "01_toy: edited",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_false_edit_is_noticed(book, edited, what):
+    edits, check, message = EDITS[what]
+    before = honest(check, book)
+    for path, change in edits.items():
+        edited(path, change)
+    said = [line for line in check(book) if line not in before]
+    assert any(message in line for line in said), said
+
+
+def test_an_invented_quotation_stays_unfounded_until_it_is_looked_up(book, edited):
+    edited(PATH, claim(ERRATUM, printed__text="maximizing a concave function"))
+    edited("book/accepted.txt", lambda text: text + "\n")  # so that it is put back
+    said = accepted.accept(root=book)
+    assert any(line.startswith(f"{ERRATUM}: unread in the papers: maximizing") for line in said)
+    paper = {"002": "we are minimizing a strictly convex function over a ball"}
+    assert accepted.look_up("minimizing a strictly convex function", paper) == "002"
+    assert accepted.look_up("maximizing a concave function", paper) == "absent"
+    assert accepted.look_up("≈ 0.987", paper) == "formula"
+
+
+def test_papers_are_looked_up_across_lines_and_formulas(tmp_path):
+    for version in accepted.VERSIONS:
+        text = "All the pa-\nrameter\nnorm $W$ “increases” ﬁnally with the number."
+        (tmp_path / f"{version}_x.txt").write_text(text, encoding="utf-8")
+    papers = accepted.read_papers(tmp_path)
+    assert accepted.look_up("the parameter norm … finally with the", papers) == "000,001,002,004"
+    assert accepted.look_up("the parameter norm … with the letter", papers) == "absent"
+    (tmp_path / "001_x.txt").unlink()
+    with pytest.raises(ValueError, match=r"has no 001\*.txt"):
+        accepted.read_papers(tmp_path)
+
+
+def test_a_measured_digit_typed_into_the_prose_is_noticed(book, edited):
+    glued = re.compile(r'^glue\("(\w+)", f"\{[^}]*:\.3f\}"\)$', re.MULTILINE)
+    for name in project.names(book):
+        match = glued.search(project.source(name, book).read_text(encoding="utf-8"))
+        if match:
+            break
+    outputs = [
+        shown
+        for cell in project.read_executed(name, book)["cells"]
+        for shown in cell.get("outputs", [])
+        if shown.get("metadata", {}).get("scrapbook", {}).get("name") == match[1]
+    ]
+    [[text]] = [list(shown["data"].values()) for shown in outputs]
+    number = ast.literal_eval("".join(text)).lstrip("-−")
+    assert len(number.replace(".", "").lstrip("0")) > 2, (name, match[1], number)
+    before = honest(typed, book)
+    edited(f"notebooks/{name}.md", lambda text: f"{text}\nIt is {number}.\n")
+    [line] = [line for line in typed(book) if line not in before]
+    assert line.startswith(f"{name}: {number} stands in the prose")
+
+
+def test_a_figure_drawn_from_other_data_than_its_csv_is_noticed(
+    book, edited, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("NTPNB_FIGURES", str(tmp_path))
+    kept = []
+    monkeypatch.setattr("ntpnb.notebook.output.show", lambda _, record: kept.append(record))
+    saved = [1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125]
+    for drawn in (saved, [0.9 * height for height in saved]):
+        fig, ax = figures.plt.subplots()
+        ax.plot(range(len(drawn)), drawn)
+        saving.save(fig, "toy_time", {"loss": saved}, 0)
+    assert [record["curves"] for record in kept] == [[1, 0], [1, 1]]
+    assert kept[0]["data"] == kept[1]["data"]  # the CSV is the same, and so is its hash
+
+    def shows(record):
+        return records(lambda old: old.update(record) if old.get("figure") == "toy_time" else None)
+
+    edited(EXECUTED, shows(kept[0]))
+    edited("book/accepted.txt", lambda text: text + "\n")  # so that it is put back
+    accepted.accept(root=book)
+    assert not any("figure toy_time" in line for line in acceptance(book))
+    edited(EXECUTED, shows(kept[1]))
+    assert (
+        "figure toy_time: promises '1 curves, 1 not in its data', "
+        "accepted was '1 curves, 0 not in its data'"
+    ) in acceptance(book)
+
+
+def test_a_seed_changed_after_the_run_is_noticed(book, edited):
+    keys.record(TOY, staleness.key(TOY, book), book)
+    assert staleness.outdated([TOY], book) == {}
+    edited(CHAPTER, instead(r"\bseed = \d+", "seed = 424242"))
+    assert list(staleness.outdated([TOY], book)) == [TOY]
+
+
+def test_a_flipped_sign_in_the_gradient_is_noticed(tmp_path):
+    """`test_notebooks` shows that the chapters notice, too, which takes longer."""
+    ignore = shutil.ignore_patterns("__pycache__", "book", "repository")
+    for place in ("ntpnb", "tests"):
+        shutil.copytree(output.ROOT / place, tmp_path / place, ignore=ignore)
+    shutil.copy(output.ROOT / "pyproject.toml", tmp_path)
+    test = "tests/math/test_descent.py::test_adam_s_first_step_is_the_sign"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+
+    def run():
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout
+
+    assert run()[0] == 0
+    batch = tmp_path / "ntpnb/training/batch.py"
+    text = batch.read_text(encoding="utf-8")
+    flipped = text.replace("self.pull_back(self.residuals(", "-self.pull_back(self.residuals(")
+    assert flipped != text
+    batch.write_text(flipped, encoding="utf-8")
+    status, said = run()
+    assert status == 1
+    assert "test_adam_s_first_step_is_the_sign" in said
