@@ -30,7 +30,7 @@ def describe(found: Findings) -> str:
     W has shape 2 × 1
     entropy 0.6931 nats: no training loss is lower
     compatible: some finite W has the log-odds of all tied tokens right
-        1 dimensions are enough for embeddings in general position
+        1 dimension is enough for embeddings in general position
     separable, for nothing is ordered: training ends at finite weights
     """
     lines = _sizes(found) + _compatibility(found) + _separability(found) + _pairs(found)
@@ -100,18 +100,24 @@ def _room(found: Findings) -> list[str]:
     if need is None or need.dim == 0:
         return []
     dim = found.data.shape[1]
-    if need.dim <= dim:
-        verb = "are enough" if found.compatible else "would do"
-        return [f"    {need.dim} dimensions {verb} for embeddings in general position"]
-    # So many log-odds fit into so few dimensions by coincidence only, whatever the embeddings.
-    asked = f"{need.equations} log-odds are asked of {len(need.tokens)} tokens"
-    free = dim * (len(need.tokens) - 1)
     names = ", ".join(found.token_name(token) for token in need.tokens[:NAMED])
-    more = ", …" if len(need.tokens) > NAMED else ""
-    but = "by coincidence: " if found.compatible else ""
+    if len(need.tokens) > NAMED:
+        names += ", …"
+    asked = f"{need.equations} log-odds are asked of {len(need.tokens)} tokens"
+    if need.dim > dim:  # whatever the embeddings, so many fit by coincidence only
+        free = dim * (len(need.tokens) - 1)
+        but = "by coincidence: " if found.compatible else ""
+        return [
+            f"    {but}{asked}, whose rows have {free} numbers:",
+            f"    {names}; {need.dim} dimensions would do in general position",
+        ]
+    if not found.compatible:
+        return [f"    {need.dim} dimensions would do for embeddings in general position"]
+    if need.dim == 1:
+        return ["    1 dimension is enough for embeddings in general position"]
     return [
-        f"    {but}{asked}, whose rows have {free} numbers:",
-        f"    {names}{more}; in general position {need.dim} dimensions would do",
+        f"    {need.dim} dimensions are enough for embeddings in general position;",
+        f"    fewer are not, for {asked}: {names}",
     ]
 
 
