@@ -83,8 +83,8 @@ def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
     References
     ----------
     T24 (002) Def. 1. W. Whiteley, *A matroid on hypergraphs, with applications in scene analysis
-    and geometry*, Discrete & Computational Geometry 4 (1989). I. Streinu and L. Theran, *Sparse
-    hypergraphs and pebble game algorithms*, European Journal of Combinatorics 30 (2009).
+    and geometry*, Discrete & Computational Geometry 4 (1989); a proof is in the chapter on
+    thresholds.
 
     Examples
     --------

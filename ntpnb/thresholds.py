@@ -139,7 +139,9 @@ def separability_threshold(vocab_size: int, support_size: SupportSize) -> float:
 def compatibility_threshold(vocab_size: int, support_size: SupportSize) -> float:
     """Limit of ``d/m`` from which random distributions are compatible: ``E (S − 1) / (V − 1)``.
 
-    Compatibility asks for ``Σ_j (S_j − 1)`` equations in ``d (V − 1)`` unknowns.
+    Compatibility asks for ``Σ_j (S_j − 1)`` equations in ``d (V − 1)`` unknowns. That their count
+    decides, as ``m`` grows, holds for supports that are drawn independently and treat all tokens
+    alike; for given supports :func:`compatible_dimension` is exact.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
+from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.flow import FlowTrace
 from ntpnb.training.late_time import USED, LateLaw
@@ -110,6 +111,23 @@ class Findings:
     def compatible(self) -> bool:
         """Whether some finite ``W`` has all log-odds right (T24 Def. 1)."""
         return self.finite.compatible
+
+    @cached_property
+    def generic_dimension(self) -> CompatibleDimension | None:
+        """How many dimensions these supports need if embeddings are in general position.
+
+        Then every choice of laws on the supports is compatible; in fewer dimensions almost no
+        choice is, whatever the embeddings, because of its ``tokens``. The data's own embeddings
+        need not be in general position: :attr:`compatible` is decided for them as they are. None
+        unless the data are a linear decoder's: one-hot tokens, all of them candidates, and each
+        context its own group.
+        """
+        data = self.data
+        every_row_its_own = len(np.unique(data.context_groups)) == len(data.context_groups)
+        is_decoder = data.token_embeddings is None and data.candidate_counts is None
+        if not (is_decoder and every_row_its_own):
+            return None
+        return compatible_dimension(data.support)
 
     @property
     def separable(self) -> bool | None:

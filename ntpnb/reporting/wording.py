@@ -30,6 +30,7 @@ def describe(found: Findings) -> str:
     W has shape 2 × 1
     entropy 0.6931 nats: no training loss is lower
     compatible: some finite W has the log-odds of all tied tokens right
+        1 dimension is enough for embeddings in general position
     separable, for nothing is ordered: training ends at finite weights
     """
     lines = _sizes(found) + _compatibility(found) + _separability(found) + _pairs(found)
@@ -84,10 +85,39 @@ def _sizes(found: Findings) -> list[str]:
 
 def _compatibility(found: Findings) -> list[str]:
     if found.compatible:
-        return ["compatible: some finite W has the log-odds of all tied tokens right"]
+        lines = ["compatible: some finite W has the log-odds of all tied tokens right"]
+    else:
+        lines = [
+            "not compatible: no W has the log-odds of all tied tokens right,",
+            "    so the loss stays above the entropy",
+        ]
+    return lines + _room(found)
+
+
+def _room(found: Findings) -> list[str]:
+    """Say how many dimensions the supports need, and which tokens are to blame."""
+    need = found.generic_dimension
+    if need is None or need.dim == 0:
+        return []
+    dim = found.data.shape[1]
+    names = ", ".join(found.token_name(token) for token in need.tokens[:NAMED])
+    if len(need.tokens) > NAMED:
+        names += ", …"
+    asked = f"{need.equations} log-odds are asked of {len(need.tokens)} tokens"
+    if need.dim > dim:  # whatever the embeddings, so many fit by coincidence only
+        free = dim * (len(need.tokens) - 1)
+        but = "by coincidence: " if found.compatible else ""
+        return [
+            f"    {but}{asked}, whose rows have {free} numbers:",
+            f"    {names}; {need.dim} dimensions would do in general position",
+        ]
+    if not found.compatible:
+        return [f"    {need.dim} dimensions would do for embeddings in general position"]
+    if need.dim == 1:
+        return ["    1 dimension is enough for embeddings in general position"]
     return [
-        "not compatible: no W has the log-odds of all tied tokens right,",
-        "    so the loss stays above the entropy",
+        f"    {need.dim} dimensions are enough for embeddings in general position;",
+        f"    fewer are not, for {asked}: {names}",
     ]
 
 

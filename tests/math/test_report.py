@@ -157,6 +157,59 @@ def test_incompatible_data_are_said_to_be():
     assert "not compatible" in str(found)
 
 
+def test_tokens_that_ask_too_much_are_named():
+    """Three contexts ask for the difference of the same two tokens in two dimensions."""
+    embeddings = np.random.default_rng(0).standard_normal((4, 2))
+    laws = np.array([[0.5, 0.5, 0], [0.2, 0.8, 0], [0.7, 0.3, 0], [0, 0.4, 0.6]])
+    found = ntpnb.report(ntpnb.NextTokenData(embeddings, laws), words=["up", "down", "away"])
+    assert not found.compatible
+    need = found.generic_dimension
+    assert (need.dim, need.tokens.tolist(), need.equations) == (3, [0, 1], 3)
+    text = str(found)
+    assert "3 log-odds are asked of 2 tokens, whose rows have 2 numbers" in text
+    assert "up, down; 3 dimensions would do in general position" in text
+    assert "coincidence" not in text
+    wide = np.column_stack([embeddings, [1.0, 2.0, 4.0, 3.0]])
+    roomy = ntpnb.report(ntpnb.NextTokenData(wide, laws))
+    assert roomy.compatible
+    assert "3 dimensions are enough for embeddings in general position" in str(roomy)
+    assert "fewer are not, for 3 log-odds are asked of 2 tokens: 0, 1" in str(roomy)
+
+
+def test_embeddings_in_special_position_are_not_blamed_on_tokens():
+    data = ntpnb.NextTokenData([[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]])
+    found = ntpnb.report(data)
+    assert not found.compatible
+    assert found.generic_dimension.dim == 2
+    assert "2 dimensions would do for embeddings in general position" in str(found)
+
+
+def test_compatible_by_coincidence_is_said():
+    data = ntpnb.NextTokenData([[1.0], [1.0]], [[0.3, 0.7], [0.3, 0.7]])
+    found = ntpnb.report(data)
+    assert found.compatible
+    assert "by coincidence: 2 log-odds are asked of 2 tokens, whose rows have 1 n" in str(found)
+
+
+@pytest.mark.parametrize("name", ["figure 2", "acyclic"])
+def test_room_is_counted_for_linear_decoders_only(name):
+    assert report_on(name).generic_dimension is None
+    assert "general position" not in str(report_on(name))
+
+
+def test_room_agrees_with_compatibility_in_general_position():
+    """Random laws: compatible exactly if there are as many dimensions as the supports need."""
+    verdicts = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        data = ntpnb.thresholds.random_data(rng, 5, {2: 0.5, 3: 0.5}, num_contexts=7)
+        narrow = data.context_embeddings[:, : rng.integers(1, 8)]
+        found = Findings(ntpnb.implicit_bias(ntpnb.NextTokenData(narrow, data.target_probs)))
+        verdicts.append(found.compatible)
+        assert found.compatible == (narrow.shape[1] >= found.generic_dimension.dim)
+    assert 5 < sum(verdicts) < 25
+
+
 def test_nothing_ordered():
     found = ntpnb.report(ntpnb.NextTokenData([[1.0]], [[0.3, 0.7]]))
     assert found.separable

@@ -106,6 +106,23 @@ def test_few_tokens_that_ask_most_are_found_among_many():
     assert found.dim >= 30
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 20])
+def test_ten_thousand_contexts_and_a_thousand_tokens(size):
+    rng = np.random.default_rng(size)
+    support = np.zeros((10_000, 1000), dtype=bool)
+    for row in support:
+        row[rng.choice(1000, size, replace=False)] = True
+    found = compatible_dimension(support)
+    assert found.equations > (found.dim - 1) * (len(found.tokens) - 1)
+    assert found.dim >= -(-10_000 * (size - 1) // 999)  # what all tokens need
+    # No set that is easily found needs more: tokens in order of their number of contexts.
+    by_degree = np.argsort(-support.sum(axis=0))
+    for tokens in range(2, 1001, 50):
+        equations = np.maximum(support[:, by_degree[:tokens]].sum(axis=1) - 1, 0).sum()
+        assert equations <= found.dim * (tokens - 1)
+
+
 @pytest.mark.parametrize("support", [[[1, 0]], [True, False], np.zeros((2, 2, 2), bool)])
 def test_what_is_no_table_of_truth_values_is_refused(support):
     with pytest.raises(ValueError, match=r"support has dtype .* it must be a table of truth"):
