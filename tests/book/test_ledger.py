@@ -278,6 +278,17 @@ def test_a_ledger_that_does_not_close_is_reported(tmp_path, records, edit, messa
     assert not (root / "_build").exists()
 
 
+def test_a_print_that_is_missed_cannot_be_filed_under_other_evidence(tmp_path):
+    root = tiny_project.make(tmp_path)
+    text = tiny_project.CLAIMS.replace("near: 12, ", "near: 11, ")
+    text = text.replace("evidence: printed", "evidence: illustration")
+    text += "  explained: 'nb/01_tiny.ipynb#why'\n"
+    tiny_project.write(root / "book/claims/01_tiny.yml", text)
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    [problem] = collect.problems(root)
+    assert problem.startswith("t24.fig1.sum: the outcome is 'does not reproduce', so the evidence")
+
+
 def test_a_claim_measured_by_another_notebook_is_reported(tmp_path):
     root = tiny_project.make(tmp_path)
     tiny_project.write(root / "notebooks/02_other.md", tiny_project.NOTEBOOK)
