@@ -9,7 +9,7 @@ import pytest
 import tiny_project
 
 from ntpnb.notebook import claims, comparisons, ledger, output
-from publishing import accepted, collect
+from publishing import accepted, collect, lint
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
@@ -178,6 +178,14 @@ def test_every_real_claim_starts_with_the_id_of_a_statement():
 
 def test_claims_and_figures_promise_what_was_accepted():
     assert list(accepted.changed()) == [], "run `python -m publishing accept` if this is meant"
+
+
+def test_every_quotation_was_found_in_the_papers():
+    assert list(accepted.unfounded()) == []
+
+
+def test_no_expectation_is_the_run_s_own_output():
+    assert list(lint.reasons(claims.load())) == []
 
 
 def test_a_short_exponent_is_a_number(tmp_path):
