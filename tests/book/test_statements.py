@@ -204,7 +204,8 @@ def test_the_scoreboard_s_first_line_is_the_sum():
     first = pages._in_sum(entries)
     assert first.startswith(
         "**Of 5 numbers and comparisons that the papers print and we measure, 2 are met as "
-        "printed, 1 after a stated change, 1 are not met, and 1 are undecided by the text.** Besides these, 1 places"
+        "printed, 1 after a stated change, 1 are not met, and 1 are undecided by the text.** "
+        "Besides these, 1 places"
     )
     assert "; 2 steps of proofs, identities and bounds are recomputed; 1 properties" in first
     assert [pages.group(entry) for entry in entries[5:8]] == ["printed", "erratum", "proof-step"]
