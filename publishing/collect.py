@@ -16,6 +16,8 @@ from ntpnb.notebook.comparisons import Value, comparison, describe, met
 from publishing import manifest, pages, project
 from publishing import statements as index
 
+_MISSED = ("does not reproduce", "undecided by the text")
+
 
 class CollectError(ValueError):
     """The ledger does not close; the message has one line for each problem."""
@@ -86,6 +88,8 @@ def _wrong_with_values(
             yield f"{id}: an erratum, but the value {values[id]} meets what is printed"
         elif outcome not in ("reproduced", "holds") and id not in explained:
             yield f"{id}: the outcome is '{outcome}'; `explained` must link to the reason"
+        elif outcome in _MISSED and claims[id].get("evidence", "printed") != "printed":
+            yield f"{id}: the outcome is '{outcome}', so the evidence is `printed`, and counts"
 
 
 def _wrong_with_files(root: Path) -> Iterator[str]:

@@ -120,7 +120,7 @@ def _in_sum(entries: Sequence[Entry]) -> str:
     of = Counter(map(group, entries))
     places = {entry["explained"] for entry in entries if group(entry) == _ERRATUM}
     return (
-        f"**Of {printed.total()} numbers and comparisons that the papers print, "
+        f"**Of {printed.total()} numbers and comparisons that the papers print and we measure, "
         f"{printed['reproduced']} are met as printed, "
         f"{printed['reproduced with a stated change']} after a stated change, "
         f"{printed['does not reproduce']} are not met, and {printed['undecided by the text']} "

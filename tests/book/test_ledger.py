@@ -9,7 +9,7 @@ import pytest
 import tiny_project
 
 from ntpnb.notebook import claims, comparisons, ledger, output
-from publishing import accepted, collect
+from publishing import accepted, collect, lint
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
@@ -180,6 +180,14 @@ def test_claims_and_figures_promise_what_was_accepted():
     assert list(accepted.changed()) == [], "run `python -m publishing accept` if this is meant"
 
 
+def test_every_quotation_was_found_in_the_papers():
+    assert list(accepted.unfounded()) == []
+
+
+def test_no_expectation_is_the_run_s_own_output():
+    assert list(lint.reasons(claims.load())) == []
+
+
 def test_a_short_exponent_is_a_number(tmp_path):
     tiny_project.write(tmp_path / "book/claims/01_tiny.yml", tiny_project.CLAIMS)
     assert claims.load(tmp_path)["t24.fig1.sum"]["expect"]["within"] == 1e-9
@@ -276,6 +284,17 @@ def test_a_ledger_that_does_not_close_is_reported(tmp_path, records, edit, messa
         collect.collect(root)
     assert message in str(error.value)
     assert not (root / "_build").exists()
+
+
+def test_a_print_that_is_missed_cannot_be_filed_under_other_evidence(tmp_path):
+    root = tiny_project.make(tmp_path)
+    text = tiny_project.CLAIMS.replace("near: 12, ", "near: 11, ")
+    text = text.replace("evidence: printed", "evidence: illustration")
+    text += "  explained: 'nb/01_tiny.ipynb#why'\n"
+    tiny_project.write(root / "book/claims/01_tiny.yml", text)
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    [problem] = collect.problems(root)
+    assert problem.startswith("t24.fig1.sum: the outcome is 'does not reproduce', so the evidence")
 
 
 def test_a_claim_measured_by_another_notebook_is_reported(tmp_path):

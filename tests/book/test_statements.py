@@ -203,8 +203,9 @@ def test_the_scoreboard_s_first_line_is_the_sum():
     ]
     first = pages._in_sum(entries)
     assert first.startswith(
-        "**Of 5 numbers and comparisons that the papers print, 2 are met as printed, 1 after a "
-        "stated change, 1 are not met, and 1 are undecided by the text.** Besides these, 1 places"
+        "**Of 5 numbers and comparisons that the papers print and we measure, 2 are met as "
+        "printed, 1 after a stated change, 1 are not met, and 1 are undecided by the text.** "
+        "Besides these, 1 places"
     )
     assert "; 2 steps of proofs, identities and bounds are recomputed; 1 properties" in first
     assert [pages.group(entry) for entry in entries[5:8]] == ["printed", "erratum", "proof-step"]
@@ -231,7 +232,10 @@ def test_where_a_setting_decides_the_text_is_undecided(tmp_path):
     entries = swept(root, 20.0)
     assert [entry["outcome"] for entry in entries] == ["undecided by the text"] * 2
     board = (root / "book/scoreboard.md").read_text(encoding="utf-8")
-    assert "Of 1 numbers and comparisons that the papers print, 0 are met as printed" in board
+    assert (
+        "Of 1 numbers and comparisons that the papers print and we measure, 0 are met as printed"
+        in board
+    )
     assert "and 1 are undecided by the text" in board
     assert board.count("{ref}`undecided by the text <why>`") == 4  # twice above, twice in chapters
     assert "Not printed: the scale; varied in `t24.fig1.other`." in board
