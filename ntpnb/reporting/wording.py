@@ -116,8 +116,8 @@ def _room(found: Findings) -> list[str]:
     if need.dim == 1:
         return ["    1 dimension is enough for embeddings in general position"]
     return [
-        f"    {need.dim} dimensions are enough for embeddings in general position;",
-        f"    fewer are not, for {asked}: {names}",
+        f"    {need.dim} dimensions are enough for embeddings in general position, fewer only",
+        f"    by coincidence, for {asked}: {names}",
     ]
 
 

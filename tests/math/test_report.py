@@ -168,12 +168,12 @@ def test_tokens_that_ask_too_much_are_named():
     text = str(found)
     assert "3 log-odds are asked of 2 tokens, whose rows have 2 numbers" in text
     assert "up, down; 3 dimensions would do in general position" in text
-    assert "coincidence" not in text
+    assert "by coincidence" not in text
     wide = np.column_stack([embeddings, [1.0, 2.0, 4.0, 3.0]])
     roomy = ntpnb.report(ntpnb.NextTokenData(wide, laws))
     assert roomy.compatible
     assert "3 dimensions are enough for embeddings in general position" in str(roomy)
-    assert "fewer are not, for 3 log-odds are asked of 2 tokens: 0, 1" in str(roomy)
+    assert "by coincidence, for 3 log-odds are asked of 2 tokens: 0, 1" in str(roomy)
 
 
 def test_embeddings_in_special_position_are_not_blamed_on_tokens():
