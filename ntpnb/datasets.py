@@ -78,8 +78,8 @@ def overparameterized(
     normal embeddings, equally frequent contexts. The paper says "random" for the first three and
     nothing of the fourth, nor of the embeddings' scale: these are the plainest choices, among
     others that its one printed number, an entropy of 1.445 nats, allows as well. The default seed
-    is one whose entropy rounds to that number. Probabilities are not rounded to multiples of
-    1/5000, as the paper's 5000 sequences would give.
+    is one whose entropy rounds to that number. Probabilities are not rounded to ratios of counts,
+    which they are in the paper's 5000 sequences.
 
     Parameters
     ----------
