@@ -75,9 +75,11 @@ def overparameterized(
     """T24's synthetic dataset with more dimensions than contexts.
 
     Random supports of ``support_size`` tokens, probabilities uniform on their simplex, standard
-    normal embeddings, equally frequent contexts (n = 5000 sequences, 100 per context). The paper
-    says "random" for the first three; these distributions reproduce its entropy and curves, other
-    common ones do not. The default seed's entropy rounds to the paper's 1.445 nats.
+    normal embeddings, equally frequent contexts. The paper says "random" for the first three and
+    nothing of the fourth, nor of the embeddings' scale: these are the plainest choices, among
+    others that its one printed number, an entropy of 1.445 nats, allows as well. The default seed
+    is one whose entropy rounds to that number. Probabilities are not rounded to ratios of counts,
+    which they are in the paper's 5000 sequences.
 
     Parameters
     ----------
