@@ -28,6 +28,7 @@ VERSIONS = {"000": "t24", "001": "t24", "002": "t24", "004": "l24"}
 """Which paper is in which text, by the first three letters of the file's name."""
 
 _RUN = 3
+_FOOTNOTE = re.compile(r"^<sup>.*$", re.MULTILINE)
 _BREAK = re.compile(r"[^A-Za-z\s,'’-]|\b(?!a\b)[A-Za-z]\b")
 
 
@@ -52,7 +53,7 @@ def runs(quotation: str) -> list[str]:
     >>> runs("for any finite $W$ … the CE loss is bounded")
     ['for any finite', 'the ce loss is bounded']
     """
-    without = re.sub(r"\$[^$]*\$", "|", quotation)
+    without = re.sub(r"\$[^$]*\$|\S*[_^]\S*", "|", quotation)
     pieces = (_words(piece) for piece in _BREAK.split(without))
     return [" ".join(words) for words in pieces if len(words) >= _RUN]
 
@@ -77,15 +78,20 @@ def look_up(quotation: str, papers: Mapping[str, str]) -> str:
 
 
 def read_papers(folder: Path) -> dict[str, str]:
-    """Read the papers' words, by the first three letters of the names of their files."""
+    """Read the papers' words, by the first three letters of the names of their files.
+
+    Footnotes come last: where a page ends, one may stand within a sentence.
+    """
     texts = {path.name[:3]: path for path in sorted(Path(folder).glob("*.txt"))}
     missing = [version for version in VERSIONS if version not in texts]
     if missing:
         raise ValueError(f"accept: the folder {str(folder)!r} has no {missing[0]}*.txt")
-    return {
-        version: " ".join(_words(texts[version].read_text(encoding="utf-8")))
-        for version in VERSIONS
-    }
+    papers = {}
+    for version in VERSIONS:
+        text = texts[version].read_text(encoding="utf-8")
+        footnotes = _FOOTNOTE.findall(text)
+        papers[version] = " ".join(_words("\n".join([_FOOTNOTE.sub("", text), *footnotes])))
+    return papers
 
 
 def _promise(claim: Mapping[str, Any]) -> str:
