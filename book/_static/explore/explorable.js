@@ -16,7 +16,12 @@ globalThis.explorable = (() => {
   }
 
   /** A time or a number of steps, from its power of ten. */
-  const when = (exponent) => (exponent < 4 ? minus(String(Number((10 ** exponent).toPrecision(3)))) : power(Number(exponent.toFixed(1))));
+  function when(exponent) {
+    if (exponent < 4) return minus(String(Number((10 ** exponent).toPrecision(3))));
+    const whole = Math.floor(exponent + 1e-9);
+    const digits = (10 ** (exponent - whole)).toFixed(1);
+    return digits === "1.0" ? power(whole) : `${digits}·${power(whole)}`;
+  }
 
   // -- drawing, as text of SVG in pixels ----------------------------------------------------------
 

@@ -20,7 +20,7 @@ document.addEventListener("DOMContentLoaded", () => {
     both: { name: "normalized GD and Adam", last: 4 },
   };
   const TOY = { h: [[0, 100], [-100, -50], [100, -75]], p: [[0, 35, 55, 10, 0], [60, 0, 0, 10, 30], [15, 15, 0, 0, 70]] };
-  const ONE_EACH = { h: [[20, 110], [-120, -20], [70, -90]], p: [[100, 0, 0], [0, 100, 0], [0, 0, 100]] };
+  const ONE_EACH = { h: [[20, 130], [-130, -30], [80, -110]], p: [[100, 0, 0], [0, 100, 0], [0, 0, 100]] };
   const PRESETS = {
     toy: { name: "The toy of the first chapter", ...TOY },
     single: { name: "One token per context", ...ONE_EACH },
@@ -144,7 +144,7 @@ document.addEventListener("DOMContentLoaded", () => {
   function drawnLength({ svm }) {
     if (!(svm.separable && svm.norm > 0)) return LENGTH;
     const longest = Math.max(...rowsOf(svm.W).map((w) => Math.hypot(...w)));
-    return Math.min(LENGTH, (1.4 * svm.norm) / longest);
+    return Math.min(LENGTH, (1.2 * svm.norm) / longest);
   }
 
   function drawPlane(state, solved, path, layers) {
@@ -225,8 +225,8 @@ document.addEventListener("DOMContentLoaded", () => {
       rows.forEach((j, i) => {
         parts.push(`<circle class="${look} ring" cx="${places[i][0]}" cy="${places[i][1]}" r="17"/>`);
         const words = pairs.filter((pair) => pair.row === j).slice(0, 3).map((pair) => `${pair.i + 1} ${sign} ${pair.j + 1}`).join(", ");
-        const above = state.h[j][1] < 0 ? -24 : 34;
-        parts.push(text([places[i][0], places[i][1] + above], words, `${look} middle`));
+        const beside = places[i][0] > 90;
+        parts.push(text(beside ? [places[i][0] - 24, places[i][1] + 5] : [places[i][0] + 14, places[i][1] - 24], words, `${look} ${beside ? "end" : "middle"}`));
       });
     };
     draw(strictClash(solved), "&gt;", "clash");
@@ -302,6 +302,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
     // Handles are kept from frame to frame, so that they keep the focus.
     function placeHandles() {
+      const ringed = new Set([...strictClash(solved), ...solved.clash.ties].map((pair) => pair.row));
       const wanted = state.h.map((_, j) => `h${j}`).concat("w");
       const group = find(".handles");
       if (group.children.length !== wanted.length)
@@ -332,7 +333,8 @@ document.addEventListener("DOMContentLoaded", () => {
         const words = tokens.map((v) => `<tspan class="${kind(v)}">${v + 1}</tspan>`).join(", ");
         if (label.innerHTML !== words) label.innerHTML = words;
         const toLeft = x > SIZE - 30 - 17 * tokens.length;
-        label.setAttribute("x", toLeft ? -16 : 16);
+        const apart = ringed.has(j) ? 23 : 16;
+        label.setAttribute("x", toLeft ? -apart : apart);
         label.classList.toggle("end", toLeft);
       }
     }
@@ -384,9 +386,12 @@ document.addEventListener("DOMContentLoaded", () => {
       let separable;
       if (!coords.order.strict.length) separable = yes("every token follows every context, so nothing has to be silenced");
       else if (svm.separable) separable = yes(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`);
-      else {
+      else if (strictClash(solved).length === 1) {
+        const [k] = strictClash(solved);
+        separable = no(`any W that meets the ties scores ${k.i + 1} and ${k.j + 1} alike at ${NAMES[k.row]}`);
+      } else {
         const pairs = strictClash(solved).map((k) => `${NAMES[k.row]}: ${k.i + 1} &gt; ${k.j + 1} (${short(k.weight)})`);
-        separable = no(`with these weights the leads of any W that keeps the ties sum to zero: ${pairs.join(", ")}; checked to ${short(svm.residual)}`);
+        separable = no(`weighted as here, the leads of any W that meets the ties sum to zero, ${svm.residual < 1e-15 ? "to the last digit" : `to ${short(svm.residual)}`}: ${pairs.join(", ")}`);
       }
       let compatible;
       if (finite.compatible) compatible = yes(coords.F.length ? `W<sup>⋆</sup> meets all odds, to ${short(finite.residual)} nats` : "each context is followed by one token, so there are no odds to meet");
@@ -405,8 +410,8 @@ document.addEventListener("DOMContentLoaded", () => {
       const [first] = paths;
       const logs = paths.map(({ points }) => points.map((point) => [point.exponent, Math.log10(point.excess)]));
       const least = Math.min(-4, ...logs.flat().map((p) => p[1]).filter(Number.isFinite));
-      const low = Math.max(-40, -4 * Math.ceil(-least / 4 - 1e-9));
-      const every = low < -16 ? 8 : 4;
+      const low = Math.max(-300, -4 * Math.ceil(-least / 4 - 1e-9));
+      const every = 4 * Math.ceil(-low / 16);
       const ticks = [];
       for (let k = 0; k >= low; k -= every) ticks.push([k, power(k)]);
       chart(find(".loss"), {
@@ -447,6 +452,7 @@ document.addEventListener("DOMContentLoaded", () => {
       find(".drawn").innerHTML = drawPlane(state, solved, first.points, state.layers);
       const second = find(".second").parentElement;
       second.hidden = paths.length < 2;
+      root.classList.toggle("twin", !second.hidden);
       find(".plane .caption").hidden = second.hidden;
       if (!second.hidden) {
         find(".plane .caption").textContent = "normalized GD";
