@@ -95,6 +95,9 @@ globalThis.explorable = (() => {
       handle.focus({ preventScroll: true });
       event.preventDefault();
     });
+    // A finger on a handle moves it, and beside all handles it scrolls the page; `touch-action` is
+    // not heeded inside a drawing.
+    svg.addEventListener("touchstart", (event) => event.target.closest("[data-handle]") && event.preventDefault(), { passive: false });
     svg.addEventListener("pointermove", (event) => {
       if (!held) return;
       const [x, y] = where(event);

@@ -482,7 +482,7 @@ document.addEventListener("DOMContentLoaded", () => {
       afterwards();
     }
 
-    const afterwards = settled(300, () => {
+    const afterwards = settled(200, () => {
       writeAddress(toFragment(state));
       const { svm, finite } = solved;
       find(".spoken").textContent = `${svm.separable ? "Separable" : "Not separable"}, ${finite.compatible ? "compatible" : "not compatible"}. ${find(".reading").textContent}`;

@@ -13,7 +13,7 @@ import ntpnb
 PAGE = "explore_words.html"
 CASES = 300
 LATE = 12 * np.log(10)  # natural logarithm of t = 1e12
-SETTLED = 450  # milliseconds after which the page has written its state into the address
+SETTLED = 900  # milliseconds after which the state is in the address, on a busy machine too
 
 # What the page computes of a state, as numbers.
 SOLVE = """cases => cases.map(({ h, p, late }) => {
