@@ -150,8 +150,12 @@ document.addEventListener("DOMContentLoaded", () => {
   function drawPlane(state, solved, path, layers) {
     const { svm, finite } = solved;
     const parts = [];
+    const names = []; // on top of everything else
     const size = drawnLength(solved);
     const origin = toPixels([0, 0]);
+    const drawn = (W, length) => rowsOf(W, size / Math.max(size, length));
+    const now = pointAt(path, state.time);
+    const here = drawn(now.W, now.size);
     if (svm.separable && svm.norm > 0) {
       const rows = rowsOf(svm.W, size / svm.norm);
       const same = rows.map((w) => rows.findIndex((other) => Math.hypot(w[0] - other[0], w[1] - other[1]) < 1e-6));
@@ -170,22 +174,28 @@ document.addEventListener("DOMContentLoaded", () => {
       rows.forEach((w, v) => {
         parts.push(arrow(origin, toPixels(w), `${kind(v)} row${same[v] === v ? "" : " again"}`));
       });
-      const taken = state.h.map((h) => [...toPixels(h.map((one) => one / 100)), 12]);
+      const taken = state.h.flatMap((h, j) => {
+        const [x, y] = toPixels(h.map((one) => one / 100));
+        const half = 8.5 * supportOf(state.p[j]).length;
+        return [[x, y, 12], [x + 16 + half, y, half]];
+      });
+      if (layers.includes("p")) taken.push(...here.map((w) => [...toPixels(w), 6]));
       rows.forEach((w, v) => {
         if (same[v] !== v) return;
         const length = Math.hypot(...w) || 1;
-        const names = rows.flatMap((_, u) => (same[u] === v ? [`w<tspan class="sub">${u + 1}</tspan>`] : []));
-        const wide = 16 + 20 * (names.length - 1); // half a label
-        const [x, y] = toPixels(w.map((one) => one * (1 + (0.13 + 0.05 * (names.length - 1)) / length)));
+        const shared = rows.flatMap((_, u) => (same[u] === v ? [`w<tspan class="sub">${u + 1}</tspan>`] : []));
+        const wide = 16 + 20 * (shared.length - 1); // half a label
+        const [x, y] = toPixels(w.map((one) => one * (1 + (0.13 + 0.05 * (shared.length - 1)) / length)));
         const inside = (p) => [Math.max(wide, Math.min(SIZE - wide, p[0])), Math.max(14, Math.min(SIZE - 10, p[1] + 5))];
         // Ahead of the tip, or beside it where a context or another name is in the way.
-        const free = (p) => taken.every((other) => Math.abs(p[0] - other[0]) > wide + other[2] || Math.abs(p[1] - other[1] - 4) > 24);
+        const free = (p) => taken.every((other) => Math.abs(p[0] - other[0]) > wide + other[2] || Math.abs(p[1] - other[1] - 5) > 20);
         const [a, b] = [w[0] / length, -w[1] / length];
         const [tx, ty] = toPixels(w);
-        const choices = [[x, y], [tx - 24 * b - 12 * a, ty + 24 * a - 12 * b], [tx + 24 * b - 12 * a, ty - 24 * a - 12 * b], [x + 26 * a, y + 26 * b]];
+        const aside = (side) => [tx - side * (wide + 10) * b - 8 * a, ty + side * (wide + 10) * a - 8 * b];
+        const choices = [[x, y], [x + 22 * a, y + 22 * b], aside(1), aside(-1)];
         const spot = inside(choices.find((p) => free(inside(p))) ?? choices[0]);
         taken.push([...spot, wide]);
-        parts.push(text(spot, names.join(" = "), `${kind(v)} name middle`));
+        names.push(text(spot, shared.join(" = "), `${kind(v)} name middle`));
       });
     }
     if (layers.includes("f")) {
@@ -196,10 +206,8 @@ document.addEventListener("DOMContentLoaded", () => {
         parts.push(`<rect class="${kind(v)} diamond" x="${x - 5}" y="${y - 5}" width="10" height="10" transform="rotate(45 ${x} ${y})"/>`);
       });
     }
-    if (layers.includes("p") && path.length) {
-      const scaled = path.map((point) => rowsOf(point.W, size / Math.max(size, point.size)));
-      const now = pointAt(path, state.time);
-      const here = rowsOf(now.W, size / Math.max(size, now.size));
+    if (layers.includes("p")) {
+      const scaled = path.map((point) => drawn(point.W, point.size));
       const passed = path.findLastIndex((point) => point.exponent <= state.time) + 1;
       here.forEach((w, v) => {
         parts.push(polyline(scaled.map((rows) => toPixels(rows[v])), `${kind(v)} path ahead`));
@@ -213,7 +221,7 @@ document.addEventListener("DOMContentLoaded", () => {
     parts.push(line([origin[0] - 5, origin[1]], [origin[0] + 5, origin[1]], "origin"));
     parts.push(line([origin[0], origin[1] - 5], [origin[0], origin[1] + 5], "origin"));
     drawContradictions(state, solved, parts);
-    return parts.join("");
+    return parts.concat(names).join("");
   }
 
   /** Contexts that contradict each other, joined, each with the pairs of tokens in question. */
@@ -288,11 +296,12 @@ document.addEventListener("DOMContentLoaded", () => {
     const root = document.createElement("div");
     root.className = "explore";
     root.innerHTML = LAYOUT;
-    host.append(root);
+    host.prepend(root);
     host.classList.add("live");
     const find = (selector) => root.querySelector(selector);
     let state = fromPreset("toy");
     let home = "toy"; // where "Reset" leads
+    let written = "";
     let solved = null;
     let paths = [];
     let stop = () => {};
@@ -483,7 +492,9 @@ document.addEventListener("DOMContentLoaded", () => {
     }
 
     const afterwards = settled(200, () => {
-      writeAddress(toFragment(state));
+      const fragment = toFragment(state);
+      if (fragment !== written) writeAddress(fragment); // not before something has been moved
+      written = fragment;
       const { svm, finite } = solved;
       find(".spoken").textContent = `${svm.separable ? "Separable" : "Not separable"}, ${finite.compatible ? "compatible" : "not compatible"}. ${find(".reading").textContent}`;
     });
@@ -658,6 +669,7 @@ document.addEventListener("DOMContentLoaded", () => {
       const same = (key) => toFragment({ ...fromPreset(key), time: state.time, layers: state.layers }) === toFragment(state);
       find(".preset").value = Object.keys(PRESETS).find(same) ?? "";
       home = find(".preset").value || "toy";
+      written = toFragment(state);
       update();
     }
     addEventListener("hashchange", () => location.hash.includes("=") && location.hash.slice(1) !== toFragment(state) && open());
