@@ -354,7 +354,7 @@ document.addEventListener("DOMContentLoaded", () => {
       const V = state.p[0].length;
       const head = Array.from({ length: V }, (_, v) => `<th scope="col"><button type="button" class="${kind(v)}" data-token="${v}" aria-pressed="${v === state.token}" aria-label="Choose token ${v + 1}">${v + 1}</button></th>`).join("");
       const rows = state.p.map((row, j) => {
-        const cells = row.map((x, v) => `<td><button type="button" class="${kind(v)}" data-cell="${j},${v}" aria-pressed="${x > 0}" aria-label="Token ${v + 1} follows ${NAMES[j]}">${x ? `${x}%` : "·"}</button></td>`).join("");
+        const cells = row.map((x, v) => `<td><button type="button" class="${kind(v)}" data-cell="${j},${v}" aria-pressed="${x > 0}" aria-label="${x ? `${x}%: ` : ""}token ${v + 1} follows ${NAMES[j]}">${x ? `${x}%` : "·"}</button></td>`).join("");
         return `<tr><th scope="row"><button type="button" data-context="${j}" aria-pressed="${j === state.context}" aria-label="Choose context ${NAMES[j]}">${NAMES[j]}</button></th>${cells}</tr>`;
       });
       keepFocus(find(".laws"), `<thead><tr><td></td>${head}</tr></thead><tbody>${rows.join("")}</tbody>`);

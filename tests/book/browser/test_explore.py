@@ -430,6 +430,38 @@ def test_without_a_script_and_on_paper_there_is_a_still_picture(browser, opened,
     assert not tab.locator(".explore").is_visible()
 
 
+def test_the_landing_page_opens_with_the_toy_to_play_with(browser, errors, site):
+    tab = browser.new_page(viewport={"width": 1280, "height": 1000})
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(site + "index.html")
+    assert tab.locator(".preset").input_value() == "toy"
+    assert "#" not in tab.url  # the address stays plain until something is moved
+    assert not tab.locator(".laws").is_visible()
+    tab.locator("[data-handle=h0]").focus()
+    tab.keyboard.press("ArrowDown")
+    assert contexts(tab)[0] == (0, 95)
+    tab.close()
+    assert errors == []
+
+
+DEGENERATE = [
+    "h=0,0&p=100,0",
+    "h=0,0;0,0&p=50,50;40,60",
+    "h=10,10&p=50,50",
+    "h=1,0;-1,0&p=100,0;0,100",
+]
+
+
+@pytest.mark.parametrize("state", DEGENERATE)
+def test_nothing_is_not_a_number(state, opened, address):
+    for method in ("flow", "gd", "both"):
+        tab = opened(address, f"#{state}&m={method}&l=hpf")
+        assert tab.locator(".verdicts b").count() == 2
+        for part in (".panes", ".handles", ".reading"):
+            assert "NaN" not in tab.locator(part).inner_html()
+            assert "Infinity" not in tab.locator(part).inner_html()
+
+
 def test_the_scripts_are_loaded_where_they_are_used():
     asked = {
         page: "explore/words.js" in (SITE / page).read_text("utf-8")
