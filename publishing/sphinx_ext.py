@@ -224,6 +224,17 @@ def _repair(context: dict[str, Any]) -> None:
             context["body"] = context["body"].replace(written, meant)
 
 
+def _only_where_explored(context: dict[str, Any]) -> None:
+    """Load the scripts of the pages that can be explored on those pages alone.
+
+    Jupyter Book asks every page for every script and style sheet below ``_static``.
+    """
+    if 'class="explore-' not in context.get("body", ""):
+        for kind in ("script_files", "css_files"):
+            files = context.get(kind, [])
+            context[kind] = [file for file in files if "explore/" not in str(file.filename)]
+
+
 def on_paper(body: str) -> str:
     """Make the page that is printed to a PDF sharp and small.
 
@@ -268,6 +279,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
     def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
         _repair(context)
+        _only_where_explored(context)
         if app.builder.name == "singlehtml" and "body" in context:
             context["body"] = on_paper(context["body"])
         foot(repository, context)

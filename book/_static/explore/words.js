@@ -1,0 +1,681 @@
+/* "Words in the plane": a linear decoder in two dimensions. Contexts are dragged, supports toggled,
+   probabilities set; the order, W*, W^mm, their proofs and training answer at once. */
+"use strict";
+// All scripts are there by then, in whatever order the page names them.
+document.addEventListener("DOMContentLoaded", () => {
+  const { power, fixed, short, when, line, polyline, text, arrow, chart, handles, settled, writeAddress, play } =
+    globalThis.explorable;
+  const M = globalThis.ntpnb;
+  const NAMES = "ABCDEF";
+  const MOST_TOKENS = 7;
+  const LIMIT = 150; // of coordinates, in hundredths
+  const [SIZE, UNIT] = [440, 130]; // of the drawing, and of one unit in it, in pixels
+  const LENGTH = 2.26; // of W as drawn: that of the toy's W^mm
+  const STEPS = 10_000; // of gradient methods
+  const METHODS = {
+    flow: { name: "gradient flow", last: 12 },
+    gd: { name: "gradient descent", last: 12, settings: { method: "GD", step: 0.5 } },
+    ngd: { name: "normalized GD", last: 4, settings: { method: "NGD", step: 0.02 } },
+    adam: { name: "Adam", last: 4, settings: { method: "Adam", step: 0.01 } },
+    both: { name: "normalized GD and Adam", last: 4 },
+  };
+  const TOY = { h: [[0, 100], [-100, -50], [100, -75]], p: [[0, 35, 55, 10, 0], [60, 0, 0, 10, 30], [15, 15, 0, 0, 70]] };
+  const ONE_EACH = { h: [[20, 130], [-130, -30], [80, -110]], p: [[100, 0, 0], [0, 100, 0], [0, 0, 100]] };
+  const PRESETS = {
+    toy: { name: "The toy of the first chapter", ...TOY },
+    single: { name: "One token per context", ...ONE_EACH },
+    tie: { name: "A tie", h: [[60, 90], [-90, -60]], p: [[90, 10, 0], [0, 0, 100]] },
+    barely: { name: "Barely separable", h: [TOY.h[0], TOY.h[1], [12, -124]], p: TOY.p },
+    inseparable: { name: "Not separable", h: [[0, -100], TOY.h[1], TOY.h[2]], p: TOY.p },
+    incompatible: { name: "Not compatible", h: [[0, 70], TOY.h[1], TOY.h[2], [0, 140]], p: [...TOY.p, [0, 10, 30, 60, 0]] },
+    optimizers: { name: "Adam and normalized GD, side by side", ...ONE_EACH, method: "both", time: 4 },
+  };
+
+  // -- the state and its address ------------------------------------------------------------------
+
+  const copy = (rows) => rows.map((row) => [...row]);
+
+  function fromPreset(key) {
+    const { h, p, method = "flow", time = 4 } = PRESETS[key];
+    return { h: copy(h), p: copy(p), start: p[0].map(() => [0, 0]), method, time, token: 0, context: 0, layers: "hp" };
+  }
+
+  const table = (rows) => rows.map((row) => row.join(",")).join(";");
+
+  function toFragment(state) {
+    const parts = [`h=${table(state.h)}`, `p=${table(state.p)}`, `m=${state.method}`, `t=${state.time}`, `l=${state.layers}`];
+    if (state.start.some((row) => row[0] || row[1])) parts.push(`w=${table(state.start)}`);
+    return parts.join("&");
+  }
+
+  /** The state of an address, null where it names none; throws an Error that says what is wrong. */
+  function fromFragment(fragment) {
+    if (!fragment.includes("=")) return null; // nothing, or a heading of this page
+    const fields = new URLSearchParams(fragment);
+    const read = (name) => {
+      const rows = (fields.get(name) ?? "").split(";").map((row) => row.split(",").map((x) => (/^-?\d{1,3}$/.test(x) ? Number(x) : NaN)));
+      if (rows.flat().some(Number.isNaN)) throw new Error(`${name} needs whole numbers`);
+      return rows;
+    };
+    const inPlane = (rows) => rows.every((row) => row.length === 2 && row.every((x) => Math.abs(x) <= LIMIT));
+    const [h, p] = [read("h"), read("p")];
+    if (h.length > NAMES.length || !inPlane(h)) throw new Error(`h needs up to ${NAMES.length} places within ±${LIMIT}`);
+    const V = p[0].length;
+    const laws = p.every((row) => row.length === V && row.every((x) => x >= 0) && row.reduce((a, b) => a + b) === 100);
+    if (p.length !== h.length || V < 2 || V > MOST_TOKENS || !laws)
+      throw new Error(`p needs one row of 2 to ${MOST_TOKENS} percentages for each place, each row with sum 100`);
+    const start = fields.has("w") ? read("w") : p[0].map(() => [0, 0]);
+    if (start.length !== V || !inPlane(start)) throw new Error("w needs one place for each token");
+    const method = fields.get("m") ?? "flow";
+    if (!Object.hasOwn(METHODS, method)) throw new Error(`m is one of ${Object.keys(METHODS).join(", ")}`);
+    const time = Number(fields.get("t") ?? 4);
+    if (!(time >= 0 && time <= METHODS[method].last)) throw new Error(`t lies between 0 and ${METHODS[method].last}`);
+    const layers = fields.get("l") ?? "hp";
+    if (!/^h?p?f?$/.test(layers)) throw new Error("l is made of h, p and f");
+    return { h, p, start, method, time, token: 0, context: 0, layers };
+  }
+
+  // -- what the theory says, and training ---------------------------------------------------------
+
+  function solve({ h, p }) {
+    const data = M.nextTokenData({
+      contextEmbeddings: h.map((row) => row.map((x) => x / 100)),
+      targetProbs: p.map((row) => row.map((x) => x / 100)),
+    });
+    const coords = M.coordinates(data);
+    const svm = M.maxMargin(coords);
+    const finite = M.finitePart(coords);
+    return { data, coords, svm, finite, clash: finite.compatible ? { gap: 0, ties: [] } : M.contradictingTies(coords) };
+  }
+
+  /** Points of one method's path as {exponent of time, W, excess, angle, corrected}. */
+  function train({ coords, svm, finite, data }, method, start, rough) {
+    const W0 = start.flat().map((x) => x / 100);
+    const { settings } = METHODS[method];
+    let points;
+    if (!settings) points = M.gradientFlow(coords, [-8, -4, -2, -1, ...logTimes(0, 12, rough ? 2 : 8)], W0, rough ? 1e-4 : 1e-6);
+    else {
+      const most = rough ? 100 : STEPS;
+      points = M.descend(coords, settings, M.logarithmicGrid(most, rough ? 4 : 12), W0);
+      if (method === "gd") {
+        const [{ W }, { step }] = [points.at(-1), settings];
+        const powers = logTimes(Math.log10(most), 12, rough ? 2 : 8).slice(1);
+        const later = M.gradientFlow(coords, powers.map((s) => s + Math.log(step) + Math.log1p(-most * Math.exp(-s))), W, 1e-6);
+        points.push(...later.map((point, i) => ({ ...point, time: Math.exp(powers[i]) })));
+      }
+    }
+    const shows = svm.separable && svm.norm > 0;
+    return points.map(({ time, y, W }) => ({
+      exponent: Math.log10(time),
+      W,
+      size: M.norm(W),
+      excess: M.excessLoss(coords, y),
+      angle: shows ? M.angle(W, svm.W) : NaN,
+      corrected: shows ? M.angle(W.map((x, i) => x - finite.W[i]), svm.W) : NaN,
+      entropy: data.entropy,
+    }));
+  }
+
+  const logTimes = (first, last, each) =>
+    Array.from({ length: Math.round((last - first) * each) + 1 }, (_, i) => (first + i / each) * Math.LN10);
+
+  /** The point of a path at a power of ten, between its neighbours. */
+  function pointAt(path, exponent) {
+    const i = path.findIndex((point) => point.exponent >= exponent - 1e-9);
+    if (i <= 0) return path.at(i);
+    const [a, b] = [path[i - 1], path[i]];
+    const share = Number.isFinite(a.exponent) ? (exponent - a.exponent) / (b.exponent - a.exponent) : 1;
+    const mix = (x, y) => x + share * (y - x);
+    const logMix = (x, y) => (x > 0 && y > 0 ? Math.exp(mix(Math.log(x), Math.log(y))) : y);
+    return { ...b, W: a.W.map((x, k) => mix(x, b.W[k])), size: mix(a.size, b.size), excess: logMix(a.excess, b.excess),
+      angle: mix(a.angle, b.angle), corrected: mix(a.corrected, b.corrected) };
+  }
+
+  // -- drawing ------------------------------------------------------------------------------------
+
+  const toPixels = ([x, y]) => [SIZE / 2 + UNIT * x, SIZE / 2 - UNIT * y];
+  const toPlane = ([x, y]) => [(x - SIZE / 2) / UNIT, (SIZE / 2 - y) / UNIT];
+  const rowsOf = (W, scale = 1) => Array.from({ length: W.length / 2 }, (_, v) => [scale * W[2 * v], scale * W[2 * v + 1]]);
+  const kind = (v) => `token-${v + 1}`;
+  const lists = (words) => (words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words.at(-1)}` : words.join(""));
+  const supportOf = (row) => row.flatMap((x, v) => (x ? [v] : []));
+
+  /** Length of W in the drawing: the longest arrow stays inside. */
+  function drawnLength({ svm }) {
+    if (!(svm.separable && svm.norm > 0)) return LENGTH;
+    const longest = Math.max(...rowsOf(svm.W).map((w) => Math.hypot(...w)));
+    return Math.min(LENGTH, (1.2 * svm.norm) / longest);
+  }
+
+  function drawPlane(state, solved, path, layers) {
+    const { svm, finite } = solved;
+    const parts = [];
+    const names = []; // on top of everything else
+    const size = drawnLength(solved);
+    const origin = toPixels([0, 0]);
+    const drawn = (W, length) => rowsOf(W, size / Math.max(size, length));
+    const now = pointAt(path, state.time);
+    const here = drawn(now.W, now.size);
+    if (svm.separable && svm.norm > 0) {
+      const rows = rowsOf(svm.W, size / svm.norm);
+      const same = rows.map((w) => rows.findIndex((other) => Math.hypot(w[0] - other[0], w[1] - other[1]) < 1e-6));
+      if (layers.includes("h"))
+        rows.forEach((w, v) => {
+          const length = Math.hypot(...w);
+          if (length < 1e-6 || same[v] !== v) return;
+          const far = (along, across) => toPixels([(along * w[0] - across * w[1]) / length, (along * w[1] + across * w[0]) / length]);
+          const chosen = same[state.token] === v;
+          if (chosen) {
+            const corners = [far(0, 4), far(0, -4), far(4, -4), far(4, 4)].map((p) => p.join(",")).join(" ");
+            parts.unshift(`<polygon class="half ${kind(state.token)}" points="${corners}"/>`);
+          }
+          parts.push(line(far(0, 4), far(0, -4), `${kind(v)} border${chosen ? " chosen" : ""}`));
+        });
+      rows.forEach((w, v) => {
+        parts.push(arrow(origin, toPixels(w), `${kind(v)} row${same[v] === v ? "" : " again"}`));
+      });
+      const taken = state.h.flatMap((h, j) => {
+        const [x, y] = toPixels(h.map((one) => one / 100));
+        const half = 8.5 * supportOf(state.p[j]).length;
+        return [[x, y, 12], [x + 16 + half, y, half]];
+      });
+      if (layers.includes("p")) taken.push(...here.map((w) => [...toPixels(w), 6]));
+      rows.forEach((w, v) => {
+        if (same[v] !== v) return;
+        const length = Math.hypot(...w) || 1;
+        const shared = rows.flatMap((_, u) => (same[u] === v ? [`w<tspan class="sub">${u + 1}</tspan>`] : []));
+        const wide = 16 + 20 * (shared.length - 1); // half a label
+        const [x, y] = toPixels(w.map((one) => one * (1 + (0.13 + 0.05 * (shared.length - 1)) / length)));
+        const inside = (p) => [Math.max(wide, Math.min(SIZE - wide, p[0])), Math.max(14, Math.min(SIZE - 10, p[1] + 5))];
+        // Ahead of the tip, or beside it where a context or another name is in the way.
+        const free = (p) => taken.every((other) => Math.abs(p[0] - other[0]) > wide + other[2] || Math.abs(p[1] - other[1] - 5) > 20);
+        const [a, b] = [w[0] / length, -w[1] / length];
+        const [tx, ty] = toPixels(w);
+        const aside = (side) => [tx - side * (wide + 10) * b - 8 * a, ty + side * (wide + 10) * a - 8 * b];
+        const choices = [[x, y], [x + 22 * a, y + 22 * b], aside(1), aside(-1)];
+        const spot = inside(choices.find((p) => free(inside(p))) ?? choices[0]);
+        taken.push([...spot, wide]);
+        names.push(text(spot, shared.join(" = "), `${kind(v)} name middle`));
+      });
+    }
+    if (layers.includes("f")) {
+      const shrink = Math.min(1, size / (M.norm(finite.W) || 1));
+      rowsOf(finite.W, shrink).forEach((w, v) => {
+        const [x, y] = toPixels(w);
+        parts.push(line(origin, [x, y], `${kind(v)} finite`));
+        parts.push(`<rect class="${kind(v)} diamond" x="${x - 5}" y="${y - 5}" width="10" height="10" transform="rotate(45 ${x} ${y})"/>`);
+      });
+    }
+    if (layers.includes("p")) {
+      const scaled = path.map((point) => drawn(point.W, point.size));
+      const passed = path.findLastIndex((point) => point.exponent <= state.time) + 1;
+      here.forEach((w, v) => {
+        parts.push(polyline(scaled.map((rows) => toPixels(rows[v])), `${kind(v)} path ahead`));
+        parts.push(polyline([...scaled.slice(0, passed).map((rows) => toPixels(rows[v])), toPixels(w)], `${kind(v)} path`));
+      });
+      here.forEach((w, v) => {
+        const [x, y] = toPixels(w);
+        parts.push(`<circle class="${kind(v)} here" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="5.5"/>`);
+      });
+    }
+    parts.push(line([origin[0] - 5, origin[1]], [origin[0] + 5, origin[1]], "origin"));
+    parts.push(line([origin[0], origin[1] - 5], [origin[0], origin[1] + 5], "origin"));
+    drawContradictions(state, solved, parts);
+    return parts.concat(names).join("");
+  }
+
+  /** Contexts that contradict each other, joined, each with the pairs of tokens in question. */
+  function drawContradictions(state, solved, parts) {
+    const draw = (pairs, sign, look) => {
+      const rows = [...new Set(pairs.map((pair) => pair.row))].sort((a, b) => a - b);
+      const places = rows.map((j) => toPixels(state.h[j].map((x) => x / 100)));
+      if (rows.length > 1) parts.push(polyline(rows.length > 2 ? [...places, places[0]] : places, `${look} link`));
+      rows.forEach((j, i) => {
+        parts.push(`<circle class="${look} ring" cx="${places[i][0]}" cy="${places[i][1]}" r="17"/>`);
+        const words = pairs.filter((pair) => pair.row === j).slice(0, 3).map((pair) => `${pair.i + 1} ${sign} ${pair.j + 1}`).join(", ");
+        const beside = places[i][0] > 90;
+        parts.push(text(beside ? [places[i][0] - 24, places[i][1] + 5] : [places[i][0] + 14, places[i][1] - 24], words, `${look} ${beside ? "end" : "middle"}`));
+      });
+    };
+    draw(strictClash(solved), "&gt;", "clash");
+    draw(solved.clash.ties, ":", "odds");
+  }
+
+  /** Strict pairs of the certificate, heaviest first. */
+  function strictClash({ svm, coords }) {
+    if (svm.separable) return [];
+    const pairs = coords.order.strict.map((pair, k) => ({ ...pair, row: pair.group, weight: svm.certificate[k] }));
+    return pairs.filter((pair) => pair.weight > 1e-9).sort((a, b) => b.weight - a.weight);
+  }
+
+  // -- the page -----------------------------------------------------------------------------------
+
+  const LAYOUT = `
+    <div class="bar">
+      <label>Example <select class="preset"><option value="">(your own)</option></select></label>
+      <button type="button" class="reset">Reset</button>
+    </div>
+    <p class="note" role="status" hidden></p>
+    <div class="panes">
+      <div class="planes">
+        <div class="plane"><p class="caption" hidden></p><svg class="main" viewBox="0 0 ${SIZE} ${SIZE}" role="group"
+          aria-label="The plane. Contexts can be moved with the mouse, a finger or the arrow keys.">
+          <g class="drawn" aria-hidden="true"></g><g class="handles"></g></svg></div>
+        <div class="plane" hidden><p class="caption"></p><svg class="second" viewBox="0 0 ${SIZE} ${SIZE}" role="img"
+          aria-label="The same contexts, trained with Adam."></svg></div>
+        <div class="layers">
+          <label><input type="checkbox" value="h"> half-planes</label>
+          <label><input type="checkbox" value="p"> training</label>
+          <label><input type="checkbox" value="f"> finite part W<sup>⋆</sup></label>
+        </div>
+      </div>
+      <div class="time">
+        <button type="button" class="play">Train</button>
+        <label>by <select class="method"></select></label>
+        <label class="clock"><span></span><input type="range" class="when" min="0" step="0.05"></label>
+        <output class="reading"></output>
+      </div>
+      <div class="side">
+        <dl class="verdicts"></dl>
+        <svg class="chart loss" viewBox="0 0 300 150" role="img"></svg>
+        <svg class="chart angle" viewBox="0 0 300 150" role="img"></svg>
+        <p class="key"></p>
+      </div>
+    </div>
+    <p class="hint">Which tokens follow which contexts. Press a cell to let a token follow, or never follow. Choose a
+      context for its sliders, a token for its half-plane and its start.</p>
+    <div class="scroller"><table class="laws" aria-label="Which tokens follow which contexts"></table></div>
+    <div class="bar"><button type="button" data-size="context,1">Add a context</button>
+      <button type="button" data-size="context,-1">Remove a context</button>
+      <button type="button" data-size="token,1">Add a token</button>
+      <button type="button" data-size="token,-1">Remove a token</button></div>
+    <fieldset class="sliders"></fieldset>
+    <p class="spoken" role="status"></p>`;
+
+  function build(host) {
+    const root = document.createElement("div");
+    root.className = "explore";
+    root.innerHTML = LAYOUT;
+    host.prepend(root);
+    host.classList.add("live");
+    const find = (selector) => root.querySelector(selector);
+    let state = fromPreset("toy");
+    let home = "toy"; // where "Reset" leads
+    let written = "";
+    let solved = null;
+    let paths = [];
+    let stop = () => {};
+
+    find(".preset").insertAdjacentHTML("beforeend", Object.entries(PRESETS).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join(""));
+    find(".method").innerHTML = Object.entries(METHODS).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join("");
+
+    // Handles are kept from frame to frame, so that they keep the focus.
+    function placeHandles() {
+      const ringed = new Set([...strictClash(solved), ...solved.clash.ties].map((pair) => pair.row));
+      const wanted = state.h.map((_, j) => `h${j}`).concat("w");
+      const group = find(".handles");
+      if (group.children.length !== wanted.length)
+        group.innerHTML = wanted
+          .map((name) => {
+            const look = name === "w" ? `<circle class="start" r="7"/>` : `<circle class="dot" r="11"/><text class="letter middle" y="5">${NAMES[name[1]]}</text><text class="support" y="5"></text>`;
+            return `<g data-handle="${name}" tabindex="0" role="slider" aria-roledescription="movable point" aria-valuemin="-1.5" aria-valuemax="1.5"><circle class="touch" r="${name === "w" ? 13 : 22}"/>${look}</g>`;
+          })
+          .reverse() // contexts above the start
+          .join("");
+      for (const handle of group.children) {
+        const name = handle.dataset.handle;
+        const place = placeOf(name).map((x) => x / 100);
+        const [x, y] = toPixels(place);
+        handle.setAttribute("transform", `translate(${x} ${y})`);
+        handle.setAttribute("aria-valuenow", place[0]);
+        handle.setAttribute("aria-valuetext", `${fixed(place[0])} to the right, ${fixed(place[1])} up`);
+        if (name === "w") {
+          handle.setAttribute("aria-label", `Start of token ${state.token + 1}`);
+          handle.querySelector(".start").setAttribute("class", `start ${kind(state.token)}`);
+          continue;
+        }
+        const j = Number(name[1]);
+        const tokens = supportOf(state.p[j]);
+        handle.classList.toggle("chosen", j === state.context);
+        handle.setAttribute("aria-label", `Context ${NAMES[j]}, followed by ${lists(tokens.map((v) => v + 1))}`);
+        const label = handle.querySelector(".support");
+        const words = tokens.map((v) => `<tspan class="${kind(v)}">${v + 1}</tspan>`).join(", ");
+        if (label.innerHTML !== words) label.innerHTML = words;
+        const toLeft = x > SIZE - 30 - 17 * tokens.length;
+        const apart = ringed.has(j) ? 23 : 16;
+        label.setAttribute("x", toLeft ? -apart : apart);
+        label.classList.toggle("end", toLeft);
+      }
+    }
+
+    const placeOf = (name) => (name === "w" ? state.start[state.token] : state.h[name[1]]);
+
+    function drawTable() {
+      const V = state.p[0].length;
+      const head = Array.from({ length: V }, (_, v) => `<th scope="col"><button type="button" class="${kind(v)}" data-token="${v}" aria-pressed="${v === state.token}" aria-label="Choose token ${v + 1}">${v + 1}</button></th>`).join("");
+      const rows = state.p.map((row, j) => {
+        const cells = row.map((x, v) => `<td><button type="button" class="${kind(v)}" data-cell="${j},${v}" aria-pressed="${x > 0}" aria-label="${x ? `${x}%: ` : ""}token ${v + 1} follows ${NAMES[j]}">${x ? `${x}%` : "·"}</button></td>`).join("");
+        return `<tr><th scope="row"><button type="button" data-context="${j}" aria-pressed="${j === state.context}" aria-label="Choose context ${NAMES[j]}">${NAMES[j]}</button></th>${cells}</tr>`;
+      });
+      keepFocus(find(".laws"), `<thead><tr><td></td>${head}</tr></thead><tbody>${rows.join("")}</tbody>`);
+      for (const button of root.querySelectorAll("[data-size]")) {
+        const [what, by] = button.dataset.size.split(",");
+        const [now, least, most] = what === "context" ? [state.h.length, 1, NAMES.length] : [V, 2, MOST_TOKENS];
+        button.disabled = now + Number(by) < least || now + Number(by) > most;
+      }
+      const row = state.p[state.context];
+      const tokens = supportOf(row);
+      const sliders = tokens
+        .map((v) => `<label class="${kind(v)}"><span>token ${v + 1}</span><input type="range" data-share="${v}" min="1" max="${101 - tokens.length}" value="${row[v]}" ${tokens.length < 2 ? "disabled" : ""} aria-valuetext="${row[v]} percent"><output>${row[v]} %</output></label>`)
+        .join("");
+      const box = find(".sliders");
+      const key = `${state.context}:${tokens}`;
+      if (box.dataset.key !== key) box.innerHTML = `<legend>After ${NAMES[state.context]}</legend><div>${sliders}</div>`;
+      else
+        for (const input of box.querySelectorAll("input")) {
+          const x = row[input.dataset.share];
+          if (Number(input.value) !== x) input.value = x;
+          input.setAttribute("aria-valuetext", `${x} percent`);
+          input.nextElementSibling.textContent = `${x} %`;
+        }
+      box.dataset.key = key;
+    }
+
+    /** Replace what stands in an element and give the focus back to the control that had it. */
+    function keepFocus(element, html) {
+      const had = element.contains(document.activeElement) ? { ...document.activeElement.dataset } : null;
+      element.innerHTML = html;
+      if (had) [...element.querySelectorAll("button")].find((one) => JSON.stringify({ ...one.dataset }) === JSON.stringify(had))?.focus();
+    }
+
+    function verdicts() {
+      const { svm, finite, coords, clash } = solved;
+      const yes = (words) => `<b class="yes">yes</b> ${words}`;
+      const no = (words) => `<b class="no">no</b> ${words}`;
+      let separable;
+      if (!coords.order.strict.length) separable = yes("every token follows every context, so nothing has to be silenced");
+      else if (svm.separable) separable = yes(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`);
+      else if (strictClash(solved).length === 1) {
+        const [k] = strictClash(solved);
+        separable = no(`any W that meets the ties scores ${k.i + 1} and ${k.j + 1} alike at ${NAMES[k.row]}`);
+      } else {
+        const pairs = strictClash(solved).map((k) => `${NAMES[k.row]}: ${k.i + 1} &gt; ${k.j + 1} (${short(k.weight)})`);
+        separable = no(`weighted as here, the leads of any W that meets the ties sum to zero, ${svm.residual < 1e-15 ? "to the last digit" : `to ${short(svm.residual)}`}: ${pairs.join(", ")}`);
+      }
+      let compatible;
+      if (finite.compatible) compatible = yes(coords.F.length ? `W<sup>⋆</sup> meets all odds, to ${short(finite.residual)} nats` : "each context is followed by one token, so there are no odds to meet");
+      else {
+        const rows = [...new Set(clash.ties.map((tie) => NAMES[tie.row]))].sort();
+        const odds = [...new Set(clash.ties.map((tie) => [tie.i + 1, tie.j + 1].sort().join(" : ")))];
+        compatible = no(`${lists(rows)} contradict ${rows.length > 1 ? "each other" : "linearity"} about the odds of ${lists(odds)}; the best W misses some odds by ${short(finite.residual)} nats`);
+      }
+      return `<dt>Separable?</dt><dd>${separable}</dd><dt>Compatible?</dt><dd>${compatible}</dd>`;
+    }
+
+    function drawTime() {
+      const { last } = METHODS[state.method];
+      const { data, svm, finite, coords } = solved;
+      const now = paths.map((path) => pointAt(path.points, state.time));
+      const [first] = paths;
+      const logs = paths.map(({ points }) => points.map((point) => [point.exponent, Math.log10(point.excess)]));
+      const least = Math.min(-4, ...logs.flat().map((p) => p[1]).filter(Number.isFinite));
+      const low = Math.max(-300, -4 * Math.ceil(-least / 4 - 1e-9));
+      const every = 4 * Math.ceil(-low / 16);
+      const ticks = [];
+      for (let k = 0; k >= low; k -= every) ticks.push([k, power(k)]);
+      chart(find(".loss"), {
+        title: "loss − entropy (nats)", last, low, high: 1, ticks, now: state.time,
+        curves: logs.map((points, i) => ({ points, kind: paths[i].look })),
+      });
+      const shows = svm.separable && svm.norm > 0;
+      const degrees = 180 / Math.PI;
+      if (shows) {
+        const curve = (name) => (path) => path.points.map((point) => [point.exponent, point[name] * degrees]);
+        const curves = paths.map((path) => ({ points: curve("angle")(path), kind: path.look }));
+        if (finite.compatible && coords.F.length && paths.length === 1) curves.unshift({ points: curve("corrected")(first), kind: "corrected" });
+        const high = Math.max(...curves.flatMap(({ points }) => points.filter((p) => p[0] >= 0).map((p) => p[1]))) > 90 ? 180 : 90;
+        chart(find(".angle"), { title: "angle to Wᵐᵐ (degrees)", last, low: 0, high, ticks: [[0, "0"], [high / 2, high / 2], [high, high]], curves, now: state.time });
+      } else {
+        const points = first.points.map((point) => [point.exponent, point.size]);
+        const high = Math.max(1, Math.ceil(1.05 * Math.max(...points.map((p) => p[1]))));
+        chart(find(".angle"), { title: "norm of W (there is no Wᵐᵐ)", last, low: 0, high, ticks: [[0, "0"], [high, high]], curves: [{ points, kind: first.look }], now: state.time });
+      }
+      find(".loss").setAttribute("aria-label", `Loss above the entropy against time: ${now.map((p) => short(p.excess)).join(" and ")} nats now.`);
+      find(".angle").setAttribute("aria-label", shows ? `Angle to the max-margin direction against time: ${now.map((p) => fixed(p.angle * degrees, 1)).join(" and ")} degrees now.` : `Norm of W against time: ${short(now[0].size)} now.`);
+      const names = { both0: "normalized GD", both1: "Adam", corrected: "W − W<sup>⋆</sup>" };
+      const keys = paths.length > 1 ? ["both0", "both1"] : shows && finite.compatible && coords.F.length ? ["corrected"] : [];
+      const keyed = keys.map((key) => `<span class="swatch ${key}"></span> ${names[key]}`).join(" ");
+      if (find(".key").innerHTML !== keyed) find(".key").innerHTML = keyed;
+      const isFlow = state.method === "flow";
+      const reading = now.map((point, i) => {
+        const who = paths.length > 1 ? `${["normalized GD", "Adam"][i]}: ` : `${isFlow ? "t" : "step"} = ${when(state.time)}: `;
+        const angles = shows ? `, ${fixed(point.angle * degrees, 1)}° from W<sup>mm</sup>` : `, norm ${short(point.size)}`;
+        return `${who}loss ${fixed(data.entropy + point.excess, 4)} = entropy ${fixed(data.entropy, 4)} + ${short(point.excess)}${angles}`;
+      });
+      find(".reading").innerHTML = reading.join("<br>");
+      find(".clock span").textContent = `${isFlow ? "time" : "step"} ${when(state.time)}`;
+      const slider = find(".when");
+      slider.max = last;
+      slider.value = state.time;
+      slider.setAttribute("aria-valuetext", `${isFlow ? "time" : "step"} ${when(state.time)}`);
+      find(".drawn").innerHTML = drawPlane(state, solved, first.points, state.layers);
+      const second = find(".second").parentElement;
+      second.hidden = paths.length < 2;
+      root.classList.toggle("twin", !second.hidden);
+      find(".plane .caption").hidden = second.hidden;
+      if (!second.hidden) {
+        find(".plane .caption").textContent = "normalized GD";
+        second.querySelector(".caption").textContent = "Adam";
+        const dots = state.h.map((h, j) => {
+          const [x, y] = toPixels(h.map((one) => one / 100));
+          return `<g transform="translate(${x} ${y})"><circle class="dot" r="11"/><text class="letter middle" y="5">${NAMES[j]}</text></g>`;
+        });
+        find(".second").innerHTML = drawPlane(state, solved, paths[1].points, state.layers) + dots.join("");
+      }
+    }
+
+    /** Everything anew; `rough` while something is dragged: fewer points of the path. */
+    function update(rough = false) {
+      const begin = performance.now();
+      solved = solve(state);
+      const methods = state.method === "both" ? ["ngd", "adam"] : [state.method];
+      paths = methods.map((method, i) => ({ look: methods.length > 1 ? `both${i}` : "only", points: train(solved, method, state.start, rough) }));
+      placeHandles();
+      drawTable();
+      const words = verdicts();
+      if (find(".verdicts").innerHTML !== words) find(".verdicts").innerHTML = words;
+      find(".method").value = state.method;
+      for (const box of root.querySelectorAll(".layers input")) box.checked = state.layers.includes(box.value);
+      drawTime();
+      root.dataset.milliseconds = (performance.now() - begin).toFixed(2);
+      afterwards();
+    }
+
+    const afterwards = settled(200, () => {
+      const fragment = toFragment(state);
+      if (fragment !== written) writeAddress(fragment); // not before something has been moved
+      written = fragment;
+      const { svm, finite } = solved;
+      find(".spoken").textContent = `${svm.separable ? "Separable" : "Not separable"}, ${finite.compatible ? "compatible" : "not compatible"}. ${find(".reading").textContent}`;
+    });
+
+    // One drawing a frame, however often a pointer reports.
+    let waiting = false;
+    function soon() {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        update(true);
+      });
+    }
+    const refine = settled(120, () => update());
+
+    function changed() {
+      find(".preset").value = "";
+      update();
+    }
+
+    function train_() {
+      stop();
+      const { last } = METHODS[state.method];
+      stop = play(5, (share) => {
+        state.time = Math.round(20 * last * share) / 20;
+        drawTime();
+      }, afterwards);
+    }
+
+    handles(find(".main"), {
+      limit: LIMIT,
+      toPlane,
+      place: placeOf,
+      move(name, x, y) {
+        stop();
+        if (name === "w") state.start[state.token] = [x, y];
+        else {
+          state.h[name[1]] = [x, y];
+          state.context = Number(name[1]);
+        }
+        find(".preset").value = "";
+        soon();
+        refine();
+      },
+      release: refine,
+      click(x, y) {
+        state.start[state.token] = [x, y];
+        changed();
+        train_();
+      },
+    });
+
+    function load(key) {
+      stop();
+      home = key;
+      state = fromPreset(key);
+      find(".preset").value = key;
+      find(".note").hidden = true;
+      update();
+    }
+
+    /** Give one token of the chosen context x percent; the others share the rest as before. */
+    function share(v, x) {
+      const row = state.p[state.context];
+      const others = supportOf(row).filter((u) => u !== v);
+      const rest = 100 - x;
+      const total = others.reduce((sum, u) => sum + row[u], 0);
+      row[v] = x;
+      const exact = others.map((u) => 1 + ((rest - others.length) * (row[u] - 0.999)) / (total - 0.999 * others.length));
+      others.forEach((u, i) => (row[u] = Math.floor(exact[i])));
+      const order = others.map((u, i) => [exact[i] - Math.floor(exact[i]), u]).sort((a, b) => b[0] - a[0]);
+      const missing = 100 - row.reduce((sum, one) => sum + one, 0);
+      for (let i = 0; i < missing; i++) row[order[i % order.length][1]] += 1;
+    }
+
+    function toggle(j, v) {
+      const row = state.p[j];
+      const tokens = supportOf(row);
+      state.context = j;
+      if (row[v] && tokens.length === 1) return; // something has to follow
+      if (row[v]) {
+        const freed = row[v];
+        row[v] = 0;
+        const others = supportOf(row);
+        const largest = others.reduce((a, b) => (row[b] > row[a] ? b : a));
+        others.forEach((u) => (row[u] += Math.floor((freed * row[u]) / (100 - freed))));
+        row[largest] += 100 - row.reduce((sum, one) => sum + one, 0);
+      } else {
+        row[v] = 1;
+        const largest = tokens.reduce((a, b) => (row[b] > row[a] ? b : a));
+        row[largest] -= 1;
+        share(v, Math.floor(100 / (tokens.length + 1)));
+      }
+    }
+
+    function resize(what, by) {
+      if (what === "token") {
+        for (const row of state.p) {
+          if (by > 0) row.push(0);
+          else {
+            const lost = row.pop();
+            row[supportOf(row)[0] ?? 0] += lost;
+          }
+        }
+        if (by > 0) state.start.push([0, 0]);
+        else state.start.pop();
+        state.token = Math.min(state.token, state.p[0].length - 1);
+      } else if (by > 0) {
+        const turn = state.h.length * 2.4;
+        state.h.push([Math.round(110 * Math.cos(turn)), Math.round(110 * Math.sin(turn))]);
+        state.p.push(state.p[0].map((_, v) => (v === state.h.length % state.p[0].length ? 100 : 0)));
+        state.context = state.h.length - 1;
+      } else {
+        state.h.pop();
+        state.p.pop();
+        state.context = Math.min(state.context, state.h.length - 1);
+      }
+    }
+
+    root.addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (!button || button.disabled) return;
+      const { token, cell, context, size } = button.dataset;
+      if (button.matches(".reset")) return load(home);
+      if (button.matches(".play")) return train_();
+      if (token) state.token = Number(token);
+      else if (context) state.context = Number(context);
+      else if (cell) toggle(...cell.split(",").map(Number));
+      else if (size) resize(...size.split(",").map((x, i) => (i ? Number(x) : x)));
+      if (cell || size) changed();
+      else update();
+    });
+    root.addEventListener("input", ({ target }) => {
+      if (target.matches(".when")) {
+        stop();
+        state.time = Number(target.value);
+        drawTime();
+        afterwards();
+      } else if (target.matches("[data-share]")) {
+        share(Number(target.dataset.share), Number(target.value));
+        find(".preset").value = "";
+        soon();
+        refine();
+      }
+    });
+    root.addEventListener("change", ({ target }) => {
+      if (target.matches(".preset") && target.value) load(target.value);
+      else if (target.matches(".method")) {
+        stop();
+        state.method = target.value;
+        state.time = Math.min(state.time, METHODS[state.method].last);
+        update();
+      } else if (target.matches(".layers input")) {
+        state.layers = [...root.querySelectorAll(".layers input")].map((box) => (box.checked ? box.value : "")).join("");
+        update();
+      }
+    });
+
+    /** Show what the address asks for, or say that it asks for nothing that can be shown. */
+    function open() {
+      let asked = null;
+      let wrong = "";
+      try {
+        asked = fromFragment(location.hash.slice(1));
+      } catch (error) {
+        wrong = error.message;
+      }
+      find(".note").hidden = !wrong;
+      find(".note").textContent = wrong && `The address names no state that can be shown (${wrong}); this is the toy.`;
+      if (asked) state = asked;
+      const same = (key) => toFragment({ ...fromPreset(key), time: state.time, layers: state.layers }) === toFragment(state);
+      find(".preset").value = Object.keys(PRESETS).find(same) ?? "";
+      home = find(".preset").value || "toy";
+      written = toFragment(state);
+      update();
+    }
+    addEventListener("hashchange", () => location.hash.includes("=") && location.hash.slice(1) !== toFragment(state) && open());
+    open();
+  }
+
+  globalThis.exploreWords = { solve, train, fromFragment, toFragment, fromPreset, PRESETS, NAMES };
+  document.querySelectorAll(".explore-words").forEach(build);
+});
