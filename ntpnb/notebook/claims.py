@@ -46,7 +46,6 @@ _SCHEMA = {
     "additionalProperties": False,
     "properties": {
         "id": {"type": "string", "pattern": r"^[a-z0-9]+(\.[A-Za-z0-9_-]+)+$"},
-        "kind": _TEXT,  # read by nothing: the id tells statements, errata and results beyond apart
         "evidence": {"enum": list(EVIDENCE)},
         "where": _TEXT,
         "statement": _TEXT,
