@@ -42,7 +42,7 @@ _COMPARISONS: dict[str, Any] = {
 }
 _SCHEMA = {
     "type": "object",
-    "required": ["id", "statement", "expect"],
+    "required": ["id", "evidence", "statement", "expect"],
     "additionalProperties": False,
     "properties": {
         "id": {"type": "string", "pattern": r"^[a-z0-9]+(\.[A-Za-z0-9_-]+)+$"},
