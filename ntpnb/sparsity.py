@@ -1,9 +1,9 @@
 """How many dimensions given supports need: the generic rank of the log-odds equations.
 
 A context with support ``S_j`` asks for ``|S_j| − 1`` log-odds, linear equations for the ``V × d``
-matrix ``W``. With embeddings in general position these are independent, and so every choice of
-distributions on the supports is compatible (T24 Def. 1), if and only if for every set ``F`` of
-tokens
+matrix ``W``. With generic embeddings (all outside a set of measure zero) these are independent,
+and so every choice of distributions on the supports is compatible (T24 Def. 1), if and only if for
+every nonempty set ``F`` of tokens
 
     ``e(F) ≤ d (|F| − 1)``,   where ``e(F) = Σ_j max(|S_j ∩ F| − 1, 0)``
 

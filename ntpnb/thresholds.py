@@ -102,7 +102,8 @@ def separability_threshold(vocab_size: int, support_size: SupportSize) -> float:
     ``E min_c [Σ_{z∈S} (g_z − c)² + Σ_{v∉S} max(g_v − c, 0)²] / (V − 1)`` with ``g ~ N(0, I_V)``:
     the share of all dimensions that the cone of separated scores lacks. Equal to
     ``(S − 1 + E k) / (V − 1)`` with ``k`` from :func:`pooled_law`; ``1/2`` for two tokens and
-    one-hot labels (Cover).
+    one-hot labels (Cover). Where every support holds all tokens, ``W = 0`` separates in any
+    dimension, and the value, one, says nothing.
 
     Parameters
     ----------
