@@ -20,6 +20,7 @@ import subprocess
 import sys
 
 import pytest
+import tiny_project
 import yaml
 
 from ntpnb.notebook import claims, figures, output, saving
@@ -48,22 +49,8 @@ def book(tmp_path_factory):
 @pytest.fixture
 def edited(book):
     """Edit files of the copy, and put them back afterwards."""
-    before = {}
-
-    def edit(path, change):
-        """Replace a file's text by what `change` makes of it."""
-        path = book / path
-        text = path.read_text(encoding="utf-8")
-        before.setdefault(path, text)
-        changed = change(text)
-        assert changed != text
-        path.write_text(changed, encoding="utf-8")
-        claims.load.cache_clear()
-
-    yield edit
-    for path, text in before.items():
-        path.write_text(text, encoding="utf-8")
-    claims.load.cache_clear()
+    with tiny_project.edits(book) as edit:
+        yield edit
 
 
 def ledger(root):

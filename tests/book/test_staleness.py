@@ -39,19 +39,8 @@ def book(tmp_path_factory):
 @pytest.fixture
 def edited(book):
     """Edit files of the book, and put them back afterwards."""
-    before = {}
-
-    def write(path, change):
-        path = book / path
-        text = path.read_text(encoding="utf-8")
-        before.setdefault(path, text)
-        changed = change(text)
-        assert changed != text
-        path.write_text(changed, encoding="utf-8")
-
-    yield write
-    for path, text in before.items():
-        path.write_text(text, encoding="utf-8")
+    with tiny_project.edits(book) as edit:
+        yield edit
 
 
 def stale(root):

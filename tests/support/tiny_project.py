@@ -5,10 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ntpnb.notebook import output
+from ntpnb.notebook import claims, output
 from publishing import keys, project, staleness
 
 NOTEBOOK = """---
@@ -87,6 +89,27 @@ def write(path: Path, text: str) -> None:
     """Write a file, making the folders on the way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def edits(root: Path) -> Iterator[Callable[[str, Callable[[str], str]], None]]:
+    """Edit files of a copy for as long as a test runs, and put them back afterwards."""
+    before: dict[Path, str] = {}
+
+    def change_file(path: str, change: Callable[[str], str]) -> None:
+        """Replace a file's text by what ``change`` makes of it."""
+        file = root / path
+        text = file.read_text(encoding="utf-8")
+        before.setdefault(file, text)
+        changed = change(text)
+        assert changed != text
+        file.write_text(changed, encoding="utf-8")
+        claims.load.cache_clear()
+
+    yield change_file
+    for file, text in before.items():
+        file.write_text(text, encoding="utf-8")
+    claims.load.cache_clear()
 
 
 def edit(path: Path, old: str, new: str) -> None:
