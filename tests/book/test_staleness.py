@@ -88,7 +88,7 @@ def test_other_docstrings_comments_and_line_breaks_make_nothing_stale(book, edit
 @pytest.mark.parametrize(
     ("module", "use"),
     [
-        ("thresholds.py", r"from ntpnb import .*\bthresholds\b"),
+        ("thresholds.py", r"from ntpnb import .*\bthresholds\b|ntpnb\.thresholds\b"),
         ("reporting/analysis.py", r"ntpnb\.report\("),
         ("training/path.py", r"ntpnb\.(regularization|ridge)_path\("),
         ("training/flow.py", r"ntpnb\.(gradient_flow|report)\("),
