@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from ntpnb.notebook.claims import covers
 from ntpnb.notebook.output import ROOT
-from publishing.project import names, source
+from publishing.project import names, page, plain_pages, source
 
 Statement: TypeAlias = Mapping[str, Any]
 """An entry of `book/statements.yml`."""
@@ -201,9 +201,13 @@ def problems(statements: Statements, claims: Iterable[str], root: Path = ROOT) -
 
 
 def _exists(place: str, root: Path) -> bool:
-    """Say whether a place, chapter#label, exists in the chapters' texts."""
-    chapter, _, label = place.partition("#")
-    if chapter not in names(root):
+    """Say whether a place, chapter#label or page#label, exists in what is written by hand."""
+    name, _, label = place.partition("#")
+    if name in names(root):
+        path = source(name, root)
+    elif name in plain_pages(root):
+        path = page(name, root)
+    else:
         return False
-    text = source(chapter, root).read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
     return re.search(_LABEL.format(re.escape(label)), text, re.MULTILINE) is not None

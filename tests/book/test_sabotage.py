@@ -38,7 +38,8 @@ def book(tmp_path_factory):
     ignore = shutil.ignore_patterns("__pycache__")
     for place in ("ntpnb", "notebooks", "book/claims", "book/nb"):
         shutil.copytree(output.ROOT / place, root / place, ignore=ignore)
-    for place in ("book/statements.yml", "requirements.lock"):
+    pages = ("book/_toc.yml", "book/equations.md")
+    for place in ("book/statements.yml", "requirements.lock", *pages):
         shutil.copy(output.ROOT / place, root / place)
     for name in project.names(root):
         keys.record(name, 64 * "0", root)
@@ -217,6 +218,11 @@ EDITS = {
         {"book/statements.yml": instead(r'quoted: "[^"]*"', 'quoted: "05#x"')},
         ledger,
         "quoted at 05#x, but no such label",
+    ),
+    "a quotation on a plain page is removed": (
+        {"book/equations.md": instead(r"^\(equations-l24-14\)=$", "")},
+        ledger,
+        "quoted at equations#equations-l24-14, but no such label",
     ),
     "a constant is checked instead of a value": (
         {
