@@ -437,7 +437,7 @@ document.addEventListener("DOMContentLoaded", () => {
       const box = find(".sequences");
       if (box.dataset.key === key) return;
       box.dataset.key = key;
-      const options = (tokens, chosen) => tokens.map((v) => `<option value="${v}"${v === chosen ? " selected" : ""}>${v + 1}</option>`).join("");
+      const options = (tokens, chosen) => tokens.map((v) => `<option value="${v + 1}"${v === chosen ? " selected" : ""}>${v + 1}</option>`).join("");
       const all = state.e.map((_, v) => v);
       const rows = Array.from({ length: state.s.length + 1 }, (_, n) => {
         const tokens = tokensOf(n);
@@ -446,7 +446,7 @@ document.addEventListener("DOMContentLoaded", () => {
         const choice = (v, t) => `<select class="${kind(v)}${t === tokens.length - 1 ? " query" : ""}" data-at="${n},${t}" aria-label="Token at place ${t + 1} of ${tokens.length} in ${nameOf(n)}">${options(all, v)}${gone}</select>`;
         const longer = `<button type="button" class="small" data-longer="${n}" aria-label="Put a token in front of ${nameOf(n)}"${tokens.length < LONGEST ? "" : " disabled"}>+</button>`;
         const label = isNew ? "" : `<span aria-hidden="true">→</span><select class="${kind(state.s[n].label)}" data-label="${n}" aria-label="Label of ${nameOf(n)}">${options([...new Set(tokens)].sort(), state.s[n].label)}</select>`;
-        const drop = isNew ? "" : `<button type="button" class="small" data-drop="${n}" aria-label="Remove ${nameOf(n)}"${state.s.length > 1 ? "" : " disabled"}>×</button>`;
+        const drop = isNew ? `<span class="small"></span>` : `<button type="button" class="small" data-drop="${n}" aria-label="Remove ${nameOf(n)}"${state.s.length > 1 ? "" : " disabled"}>×</button>`;
         return `<div class="sequence${isNew ? " new" : ""}"><button type="button" class="number" data-choose="${n}" aria-pressed="${n === state.chosen}" aria-label="Choose ${nameOf(n)}">${isNew ? "new" : n + 1}</button>
           <span class="tokens">${longer}${tokens.map(choice).join("")}${label}</span><span class="share" role="img"></span>${drop}</div>`;
       });
@@ -648,10 +648,10 @@ document.addEventListener("DOMContentLoaded", () => {
       const { at, label } = target.dataset;
       if (at) {
         const [n, t] = at.split(",").map(Number);
-        tokensOf(n).splice(t, 1, ...(target.value === "-" ? [] : [Number(target.value)]));
+        tokensOf(n).splice(t, 1, ...(target.value === "-" ? [] : [Number(target.value) - 1]));
         choose(n);
       } else if (label) {
-        state.s[label].label = Number(target.value);
+        state.s[label].label = Number(target.value) - 1;
         choose(Number(label));
       } else return;
       settle();

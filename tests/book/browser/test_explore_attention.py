@@ -330,14 +330,14 @@ def test_the_keyboard_reaches_and_moves_everything(opened, site):
 
 
 def test_sequences_and_labels_are_edited(tab):
-    tab.get_by_label("Label of sequence 2").select_option("1")
+    tab.get_by_label("Label of sequence 2").select_option("2")
     assert field(tab, "s") == "124-1;214-2;124-2;134-1;34-3"
     tab.get_by_label("Token at place 1 of 3 in sequence 2").select_option("-")
     assert field(tab, "s") == "124-1;14-4;124-2;134-1;34-3"
     tab.get_by_label("Put a token in front of sequence 5").click()
     assert field(tab, "s") == "124-1;14-4;124-2;134-1;134-3"
     tab.get_by_label("Remove sequence 1").click()
-    tab.get_by_label("Token at place 3 of 3 in the new sequence").select_option("0")
+    tab.get_by_label("Token at place 3 of 3 in the new sequence").select_option("1")
     assert (field(tab, "s"), field(tab, "x"), field(tab, "q")) == (
         "14-4;124-2;134-1;134-3",
         "231",
