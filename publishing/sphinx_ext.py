@@ -224,15 +224,27 @@ def _repair(context: dict[str, Any]) -> None:
             context["body"] = context["body"].replace(written, meant)
 
 
+# Pages with something to explore have a container `explore-NAME` and a script `explore/NAME.js`.
+EXPLORED = ("words", "attention")
+
+
 def _only_where_explored(context: dict[str, Any]) -> None:
     """Load the scripts of the pages that can be explored on those pages alone.
 
     Jupyter Book asks every page for every script and style sheet below ``_static``.
     """
-    if 'class="explore-' not in context.get("body", ""):
-        for kind in ("script_files", "css_files"):
-            files = context.get(kind, [])
-            context[kind] = [file for file in files if "explore/" not in str(file.filename)]
+    body = context.get("body", "")
+    own = [name for name in EXPLORED if f'class="explore-{name}' in body]
+    others = [name for name in EXPLORED if name not in own]
+
+    def wanted(file: str) -> bool:
+        if "explore/" not in file:
+            return True
+        return bool(own) and Path(file).name not in [f"{name}.js" for name in others]
+
+    for kind in ("script_files", "css_files"):
+        files = context.get(kind, [])
+        context[kind] = [file for file in files if wanted(str(file.filename))]
 
 
 def on_paper(body: str) -> str:

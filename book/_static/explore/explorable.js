@@ -74,8 +74,8 @@ globalThis.explorable = (() => {
   /** Let everything in `svg` with data-handle be moved, in whole hundredths within ±limit.
 
       `place(name)` says where a handle is, `move(name, x, y)` moves it, `click(x, y)` is told of a
-      click beside all handles. `toPlane` turns pixels of the drawing into coordinates. */
-  function handles(svg, { limit, toPlane, place, move, click, release }) {
+      click beside all handles. */
+  function handles(svg, { limit, place, move, click, release }) {
     const clamp = (x) => Math.max(-limit, Math.min(limit, Math.round(x)));
     const where = (event) => {
       const p = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
@@ -162,5 +162,262 @@ globalThis.explorable = (() => {
     return () => (running = false);
   }
 
-  return { power, fixed, short, when, line, polyline, text, arrow, chart, handles, settled, writeAddress, play };
+  // -- the plane ----------------------------------------------------------------------------------
+
+  const LIMIT = 150; // of coordinates, in hundredths
+  const [SIZE, UNIT] = [440, 130]; // of the drawing, and of one unit in it, in pixels
+  const toPixels = ([x, y]) => [SIZE / 2 + UNIT * x, SIZE / 2 - UNIT * y];
+  const toPlane = ([x, y]) => [(x - SIZE / 2) / UNIT, (SIZE / 2 - y) / UNIT];
+  const rowsOf = (W, scale = 1) => Array.from({ length: W.length / 2 }, (_, v) => [scale * W[2 * v], scale * W[2 * v + 1]]);
+
+  /** Where an arrow's name fits: ahead of its tip, or beside it where something is in the way.
+
+      `wide` is half the name's width and `taken` are [x, y, half a width], in pixels. */
+  function freeSpot(w, wide, apart, taken) {
+    const length = Math.hypot(...w) || 1;
+    const [x, y] = toPixels(w.map((one) => one * (1 + apart / length)));
+    const inside = (p) => [Math.max(wide, Math.min(SIZE - wide, p[0])), Math.max(14, Math.min(SIZE - 10, p[1] + 5))];
+    const free = (p) => taken.every((other) => Math.abs(p[0] - other[0]) > wide + other[2] || Math.abs(p[1] - other[1] - 5) > 20);
+    const [a, b] = [w[0] / length, -w[1] / length];
+    const [tx, ty] = toPixels(w);
+    const aside = (side) => [tx - side * (wide + 10) * b - 8 * a, ty + side * (wide + 10) * a - 8 * b];
+    const choices = [[x, y], [x + 22 * a, y + 22 * b], aside(1), aside(-1)];
+    return inside(choices.find((p) => free(inside(p))) ?? choices[0]);
+  }
+
+  // -- training -----------------------------------------------------------------------------------
+
+  const DESCENT = 10_000; // steps of gradient methods
+
+  const logTimes = (first, last, each) =>
+    Array.from({ length: Math.round((last - first) * each) + 1 }, (_, i) => (first + i / each) * Math.LN10);
+
+  /** Points of a path from W0 as {exponent of time, W, size, excess, angle, corrected}.
+
+      Without settings that of gradient flow. GD goes on as the flow where its steps end. */
+  function trainingPath({ coords, svm, finite }, settings, W0, rough) {
+    const M = globalThis.ntpnb;
+    let points;
+    if (!settings) points = M.gradientFlow(coords, [-8, -4, -2, -1, ...logTimes(0, 12, rough ? 2 : 8)], W0, rough ? 1e-4 : 1e-6);
+    else {
+      const most = rough ? 100 : DESCENT;
+      points = M.descend(coords, settings, M.logarithmicGrid(most, rough ? 4 : 12), W0);
+      if (settings.method === "GD") {
+        const [{ W }, { step }] = [points.at(-1), settings];
+        const powers = logTimes(Math.log10(most), 12, rough ? 2 : 8).slice(1);
+        const later = M.gradientFlow(coords, powers.map((s) => s + Math.log(step) + Math.log1p(-most * Math.exp(-s))), W, 1e-6);
+        points.push(...later.map((point, i) => ({ ...point, time: Math.exp(powers[i]) })));
+      }
+    }
+    const shows = svm.separable && svm.norm > 0;
+    return points.map(({ time, y, W }) => ({
+      exponent: Math.log10(time),
+      W,
+      size: M.norm(W),
+      excess: M.excessLoss(coords, y),
+      angle: shows ? M.angle(W, svm.W) : NaN,
+      corrected: shows ? M.angle(W.map((x, i) => x - finite.W[i]), svm.W) : NaN,
+    }));
+  }
+
+  /** The point of a path at a power of ten, between its neighbours. */
+  function pointAt(path, exponent) {
+    const i = path.findIndex((point) => point.exponent >= exponent - 1e-9);
+    if (i <= 0) return path.at(i);
+    const [a, b] = [path[i - 1], path[i]];
+    const share = Number.isFinite(a.exponent) ? (exponent - a.exponent) / (b.exponent - a.exponent) : 1;
+    const mix = (x, y) => x + share * (y - x);
+    const logMix = (x, y) => (x > 0 && y > 0 ? Math.exp(mix(Math.log(x), Math.log(y))) : y);
+    return { ...b, W: a.W.map((x, k) => mix(x, b.W[k])), size: mix(a.size, b.size), excess: logMix(a.excess, b.excess),
+      angle: mix(a.angle, b.angle), corrected: mix(a.corrected, b.corrected) };
+  }
+
+  /** Charts of the loss and the angle to W^mm, or of the norm where there is no W^mm.
+
+      Paths are {points, look}; the first alone is shown `corrected`, without its finite part. */
+  function curves(find, { paths, last, now, shows, corrected, loss }) {
+    const here = paths.map(({ points }) => pointAt(points, now));
+    const logs = paths.map(({ points }) => points.map((point) => [point.exponent, Math.log10(point.excess)]));
+    const least = Math.min(-4, ...logs.flat().map((p) => p[1]).filter(Number.isFinite));
+    const low = Math.max(-300, -4 * Math.ceil(-least / 4 - 1e-9));
+    const every = 4 * Math.ceil(-low / 16);
+    const ticks = [];
+    for (let k = 0; k >= low; k -= every) ticks.push([k, power(k)]);
+    const known = logs.map((points, i) => ({ points, kind: paths[i].look }));
+    chart(find(".loss"), { title: loss, last, low, high: 1, ticks, now, curves: known });
+    find(".loss").setAttribute("aria-label", `${loss} against time: ${here.map((p) => short(p.excess)).join(" and ")} now.`);
+    const degrees = 180 / Math.PI;
+    const angle = find(".angle");
+    if (shows) {
+      const curve = (name) => (path) => path.points.map((point) => [point.exponent, point[name] * degrees]);
+      const drawn = paths.map((path) => ({ points: curve("angle")(path), kind: path.look }));
+      if (corrected) drawn.unshift({ points: curve("corrected")(paths[0]), kind: "corrected" });
+      const high = Math.max(...drawn.flatMap(({ points }) => points.filter((p) => p[0] >= 0).map((p) => p[1]))) > 90 ? 180 : 90;
+      chart(angle, { title: "angle to Wᵐᵐ (degrees)", last, low: 0, high, ticks: [[0, "0"], [high / 2, high / 2], [high, high]], curves: drawn, now });
+      angle.setAttribute("aria-label", `Angle to the max-margin direction against time: ${here.map((p) => fixed(p.angle * degrees, 1)).join(" and ")} degrees now.`);
+    } else {
+      const points = paths[0].points.map((point) => [point.exponent, point.size]);
+      const high = Math.max(1, Math.ceil(1.05 * Math.max(...points.map((p) => p[1]))));
+      chart(angle, { title: "norm of W (there is no Wᵐᵐ)", last, low: 0, high, ticks: [[0, "0"], [high, high]], curves: [{ points, kind: paths[0].look }], now });
+      angle.setAttribute("aria-label", `Norm of W against time: ${short(here[0].size)} now.`);
+    }
+  }
+
+  // -- states -------------------------------------------------------------------------------------
+
+  const copy = (rows) => rows.map((row) => [...row]);
+  const table = (rows) => rows.map((row) => row.join(",")).join(";");
+  const lists = (words) => (words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words.at(-1)}` : words.join(""));
+
+  /** Rows of whole numbers from a field of the address. */
+  function numbers(fields, name) {
+    const rows = (fields.get(name) ?? "").split(";").map((row) => row.split(",").map((x) => (/^-?\d{1,3}$/.test(x) ? Number(x) : NaN)));
+    if (rows.flat().some(Number.isNaN)) throw new Error(`${name} needs whole numbers`);
+    return rows;
+  }
+
+  const inPlane = (rows) => rows.every((row) => row.length === 2 && row.every((x) => Math.abs(x) <= LIMIT));
+
+  /** What the addresses of all pages hold: the method, the time and the layers that are shown. */
+  function common(fields, methods, all, usual) {
+    const method = fields.get("m") ?? "flow";
+    if (!Object.hasOwn(methods, method)) throw new Error(`m is one of ${Object.keys(methods).join(", ")}`);
+    const time = Number(fields.get("t") ?? 4);
+    if (!(time >= 0 && time <= methods[method].last)) throw new Error(`t lies between 0 and ${methods[method].last}`);
+    const layers = fields.get("l") ?? usual;
+    if (!new RegExp(`^${[...all].join("?")}?$`).test(layers)) throw new Error(`l is made of ${lists([...all])}`);
+    return { method, time, layers };
+  }
+
+  /** Replace what stands in an element and give the focus back to the control that had it. */
+  function keepFocus(element, html) {
+    const had = element.contains(document.activeElement) ? JSON.stringify({ ...document.activeElement.dataset }) : null;
+    element.innerHTML = html;
+    if (had) [...element.querySelectorAll("button, select")].find((one) => JSON.stringify({ ...one.dataset }) === had)?.focus();
+  }
+
+  /** What stands around a drawing: examples, the address, reset, layers, and time that plays.
+
+      The page keeps the state, which `get` and `set` reach. `update(rough)` does everything anew,
+      `show()` only what depends on time, and `say()` is what a screen reader is told at rest. */
+  function shell({ root, presets, first, called, methods, fromPreset, fromFragment, toFragment, get, set, update, show, say }) {
+    const find = (selector) => root.querySelector(selector);
+    let home = first; // where "Reset" leads
+    let written = "";
+    let waiting = false;
+    let stop = () => {};
+    const options = (named) => Object.entries(named).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join("");
+    find(".preset").insertAdjacentHTML("beforeend", options(presets));
+    find(".method").innerHTML = options(methods);
+
+    const afterwards = settled(200, () => {
+      const fragment = toFragment(get());
+      if (fragment !== written) writeAddress(fragment); // not before something has been moved
+      written = fragment;
+      find(".spoken").textContent = say();
+    });
+    const refine = settled(120, () => renew());
+
+    function renew(rough = false) {
+      const { method, layers } = get();
+      find(".method").value = method;
+      for (const box of root.querySelectorAll(".layers input")) box.checked = layers.includes(box.value);
+      update(rough);
+    }
+
+    // One drawing a frame, however often a pointer reports.
+    function soon() {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        renew(true);
+      });
+    }
+
+    /** The reader has made the state another one; `rough` while something is dragged. */
+    function changed(rough = false) {
+      find(".preset").value = "";
+      if (!rough) return renew();
+      soon();
+      refine();
+    }
+
+    function train() {
+      stop();
+      const { last } = methods[get().method];
+      stop = play(5, (share) => {
+        get().time = Math.round(20 * last * share) / 20;
+        show();
+      }, afterwards);
+    }
+
+    function load(key) {
+      stop();
+      home = key;
+      set(fromPreset(key));
+      find(".preset").value = key;
+      find(".note").hidden = true;
+      renew();
+    }
+
+    /** The slider of time and the words beside it. */
+    function clock(word) {
+      const { method, time } = get();
+      const slider = find(".when");
+      slider.max = methods[method].last;
+      slider.value = time;
+      slider.setAttribute("aria-valuetext", `${word} ${when(time)}`);
+      find(".clock span").textContent = `${word} ${when(time)}`;
+    }
+
+    /** Show what the address asks for, or say that it asks for nothing that can be shown. */
+    function open() {
+      let wrong = "";
+      try {
+        const asked = fromFragment(location.hash.slice(1));
+        if (asked) set(asked);
+      } catch (error) {
+        wrong = error.message;
+      }
+      find(".note").hidden = !wrong;
+      find(".note").textContent = wrong && `The address names no state that can be shown (${wrong}); this is ${called}.`;
+      const same = (key) => toFragment({ ...fromPreset(key), time: get().time, layers: get().layers }) === toFragment(get());
+      find(".preset").value = Object.keys(presets).find(same) ?? "";
+      home = find(".preset").value || first;
+      written = toFragment(get());
+      renew();
+    }
+
+    root.addEventListener("click", ({ target }) => {
+      if (target.closest(".reset")) load(home);
+      if (target.closest(".play")) train();
+    });
+    root.addEventListener("input", ({ target }) => {
+      if (!target.matches(".when")) return;
+      stop();
+      get().time = Number(target.value);
+      show();
+      afterwards();
+    });
+    root.addEventListener("change", ({ target }) => {
+      if (target.matches(".preset") && target.value) load(target.value);
+      else if (target.matches(".method")) {
+        stop();
+        get().method = target.value;
+        get().time = Math.min(get().time, methods[target.value].last);
+        renew();
+      } else if (target.matches(".layers input")) {
+        get().layers = [...root.querySelectorAll(".layers input")].map((box) => (box.checked ? box.value : "")).join("");
+        renew();
+      }
+    });
+    addEventListener("hashchange", () => location.hash.includes("=") && location.hash.slice(1) !== toFragment(get()) && open());
+    return { open, changed, refine, train, clock, afterwards, halt: () => stop() };
+  }
+
+  return {
+    fixed, short, when, line, polyline, text, arrow, chart, handles, SIZE, LIMIT, toPixels, rowsOf, freeSpot, trainingPath,
+    pointAt, curves, copy, table, lists, numbers, inPlane, common, keepFocus, shell,
+  };
 })();

@@ -333,12 +333,13 @@ globalThis.ntpnb = (() => {
     const allOccur = rows.every((row) => row.candidates.every((c) => c.p > 0));
     const goals = vector(ties.length, (k) => ties[k].goal);
     let u = zeros(dim);
+    let exact = dim === 0;
     if (dim && ties.length >= dim) {
       const fit = leastSquares(transpose(ties.map((tie) => tie.slopes), dim), goals).c;
-      const exact = allOccur && logOddsError(rows, fit) <= COMPATIBLE;
+      exact = allOccur && logOddsError(rows, fit) <= COMPATIBLE;
       if (exact || excessLoss(tied, fit) < excessLoss(tied, u)) u = fit;
-      if (!exact) u = newton(tied, u);
     }
+    if (!exact) u = newton(tied, u); // the odds of a cycle of labels are in no row
     const residual = logOddsError(rows, u);
     const y = vector(coords.dim, (i) => (i < dim ? u[i] : 0));
     return {

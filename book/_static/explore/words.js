@@ -3,15 +3,12 @@
 "use strict";
 // All scripts are there by then, in whatever order the page names them.
 document.addEventListener("DOMContentLoaded", () => {
-  const { power, fixed, short, when, line, polyline, text, arrow, chart, handles, settled, writeAddress, play } =
-    globalThis.explorable;
+  const { fixed, short, when, line, polyline, text, arrow, handles, SIZE, LIMIT, toPixels, rowsOf, freeSpot, copy, table, lists,
+    keepFocus, numbers, inPlane, common, trainingPath, pointAt, curves, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const NAMES = "ABCDEF";
   const MOST_TOKENS = 7;
-  const LIMIT = 150; // of coordinates, in hundredths
-  const [SIZE, UNIT] = [440, 130]; // of the drawing, and of one unit in it, in pixels
   const LENGTH = 2.26; // of W as drawn: that of the toy's W^mm
-  const STEPS = 10_000; // of gradient methods
   const METHODS = {
     flow: { name: "gradient flow", last: 12 },
     gd: { name: "gradient descent", last: 12, settings: { method: "GD", step: 0.5 } },
@@ -33,14 +30,10 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // -- the state and its address ------------------------------------------------------------------
 
-  const copy = (rows) => rows.map((row) => [...row]);
-
   function fromPreset(key) {
     const { h, p, method = "flow", time = 4 } = PRESETS[key];
     return { h: copy(h), p: copy(p), start: p[0].map(() => [0, 0]), method, time, token: 0, context: 0, layers: "hp" };
   }
-
-  const table = (rows) => rows.map((row) => row.join(",")).join(";");
 
   function toFragment(state) {
     const parts = [`h=${table(state.h)}`, `p=${table(state.p)}`, `m=${state.method}`, `t=${state.time}`, `l=${state.layers}`];
@@ -52,26 +45,15 @@ document.addEventListener("DOMContentLoaded", () => {
   function fromFragment(fragment) {
     if (!fragment.includes("=")) return null; // nothing, or a heading of this page
     const fields = new URLSearchParams(fragment);
-    const read = (name) => {
-      const rows = (fields.get(name) ?? "").split(";").map((row) => row.split(",").map((x) => (/^-?\d{1,3}$/.test(x) ? Number(x) : NaN)));
-      if (rows.flat().some(Number.isNaN)) throw new Error(`${name} needs whole numbers`);
-      return rows;
-    };
-    const inPlane = (rows) => rows.every((row) => row.length === 2 && row.every((x) => Math.abs(x) <= LIMIT));
-    const [h, p] = [read("h"), read("p")];
+    const [h, p] = [numbers(fields, "h"), numbers(fields, "p")];
     if (h.length > NAMES.length || !inPlane(h)) throw new Error(`h needs up to ${NAMES.length} places within ±${LIMIT}`);
     const V = p[0].length;
     const laws = p.every((row) => row.length === V && row.every((x) => x >= 0) && row.reduce((a, b) => a + b) === 100);
     if (p.length !== h.length || V < 2 || V > MOST_TOKENS || !laws)
       throw new Error(`p needs one row of 2 to ${MOST_TOKENS} percentages for each place, each row with sum 100`);
-    const start = fields.has("w") ? read("w") : p[0].map(() => [0, 0]);
+    const start = fields.has("w") ? numbers(fields, "w") : p[0].map(() => [0, 0]);
     if (start.length !== V || !inPlane(start)) throw new Error("w needs one place for each token");
-    const method = fields.get("m") ?? "flow";
-    if (!Object.hasOwn(METHODS, method)) throw new Error(`m is one of ${Object.keys(METHODS).join(", ")}`);
-    const time = Number(fields.get("t") ?? 4);
-    if (!(time >= 0 && time <= METHODS[method].last)) throw new Error(`t lies between 0 and ${METHODS[method].last}`);
-    const layers = fields.get("l") ?? "hp";
-    if (!/^h?p?f?$/.test(layers)) throw new Error("l is made of h, p and f");
+    const { method, time, layers } = common(fields, METHODS, "hpf", "hp");
     return { h, p, start, method, time, token: 0, context: 0, layers };
   }
 
@@ -88,56 +70,12 @@ document.addEventListener("DOMContentLoaded", () => {
     return { data, coords, svm, finite, clash: finite.compatible ? { gap: 0, ties: [] } : M.contradictingTies(coords) };
   }
 
-  /** Points of one method's path as {exponent of time, W, excess, angle, corrected}. */
-  function train({ coords, svm, finite, data }, method, start, rough) {
-    const W0 = start.flat().map((x) => x / 100);
-    const { settings } = METHODS[method];
-    let points;
-    if (!settings) points = M.gradientFlow(coords, [-8, -4, -2, -1, ...logTimes(0, 12, rough ? 2 : 8)], W0, rough ? 1e-4 : 1e-6);
-    else {
-      const most = rough ? 100 : STEPS;
-      points = M.descend(coords, settings, M.logarithmicGrid(most, rough ? 4 : 12), W0);
-      if (method === "gd") {
-        const [{ W }, { step }] = [points.at(-1), settings];
-        const powers = logTimes(Math.log10(most), 12, rough ? 2 : 8).slice(1);
-        const later = M.gradientFlow(coords, powers.map((s) => s + Math.log(step) + Math.log1p(-most * Math.exp(-s))), W, 1e-6);
-        points.push(...later.map((point, i) => ({ ...point, time: Math.exp(powers[i]) })));
-      }
-    }
-    const shows = svm.separable && svm.norm > 0;
-    return points.map(({ time, y, W }) => ({
-      exponent: Math.log10(time),
-      W,
-      size: M.norm(W),
-      excess: M.excessLoss(coords, y),
-      angle: shows ? M.angle(W, svm.W) : NaN,
-      corrected: shows ? M.angle(W.map((x, i) => x - finite.W[i]), svm.W) : NaN,
-      entropy: data.entropy,
-    }));
-  }
-
-  const logTimes = (first, last, each) =>
-    Array.from({ length: Math.round((last - first) * each) + 1 }, (_, i) => (first + i / each) * Math.LN10);
-
-  /** The point of a path at a power of ten, between its neighbours. */
-  function pointAt(path, exponent) {
-    const i = path.findIndex((point) => point.exponent >= exponent - 1e-9);
-    if (i <= 0) return path.at(i);
-    const [a, b] = [path[i - 1], path[i]];
-    const share = Number.isFinite(a.exponent) ? (exponent - a.exponent) / (b.exponent - a.exponent) : 1;
-    const mix = (x, y) => x + share * (y - x);
-    const logMix = (x, y) => (x > 0 && y > 0 ? Math.exp(mix(Math.log(x), Math.log(y))) : y);
-    return { ...b, W: a.W.map((x, k) => mix(x, b.W[k])), size: mix(a.size, b.size), excess: logMix(a.excess, b.excess),
-      angle: mix(a.angle, b.angle), corrected: mix(a.corrected, b.corrected) };
-  }
+  /** Points of one method's path from the rows of a start in hundredths. */
+  const train = (solved, method, start, rough) => trainingPath(solved, METHODS[method].settings, start.flat().map((x) => x / 100), rough);
 
   // -- drawing ------------------------------------------------------------------------------------
 
-  const toPixels = ([x, y]) => [SIZE / 2 + UNIT * x, SIZE / 2 - UNIT * y];
-  const toPlane = ([x, y]) => [(x - SIZE / 2) / UNIT, (SIZE / 2 - y) / UNIT];
-  const rowsOf = (W, scale = 1) => Array.from({ length: W.length / 2 }, (_, v) => [scale * W[2 * v], scale * W[2 * v + 1]]);
   const kind = (v) => `token-${v + 1}`;
-  const lists = (words) => (words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words.at(-1)}` : words.join(""));
   const supportOf = (row) => row.flatMap((x, v) => (x ? [v] : []));
 
   /** Length of W in the drawing: the longest arrow stays inside. */
@@ -182,18 +120,9 @@ document.addEventListener("DOMContentLoaded", () => {
       if (layers.includes("p")) taken.push(...here.map((w) => [...toPixels(w), 6]));
       rows.forEach((w, v) => {
         if (same[v] !== v) return;
-        const length = Math.hypot(...w) || 1;
         const shared = rows.flatMap((_, u) => (same[u] === v ? [`w<tspan class="sub">${u + 1}</tspan>`] : []));
         const wide = 16 + 20 * (shared.length - 1); // half a label
-        const [x, y] = toPixels(w.map((one) => one * (1 + (0.13 + 0.05 * (shared.length - 1)) / length)));
-        const inside = (p) => [Math.max(wide, Math.min(SIZE - wide, p[0])), Math.max(14, Math.min(SIZE - 10, p[1] + 5))];
-        // Ahead of the tip, or beside it where a context or another name is in the way.
-        const free = (p) => taken.every((other) => Math.abs(p[0] - other[0]) > wide + other[2] || Math.abs(p[1] - other[1] - 5) > 20);
-        const [a, b] = [w[0] / length, -w[1] / length];
-        const [tx, ty] = toPixels(w);
-        const aside = (side) => [tx - side * (wide + 10) * b - 8 * a, ty + side * (wide + 10) * a - 8 * b];
-        const choices = [[x, y], [x + 22 * a, y + 22 * b], aside(1), aside(-1)];
-        const spot = inside(choices.find((p) => free(inside(p))) ?? choices[0]);
+        const spot = freeSpot(w, wide, 0.13 + 0.05 * (shared.length - 1), taken);
         taken.push([...spot, wide]);
         names.push(text(spot, shared.join(" = "), `${kind(v)} name middle`));
       });
@@ -300,14 +229,8 @@ document.addEventListener("DOMContentLoaded", () => {
     host.classList.add("live");
     const find = (selector) => root.querySelector(selector);
     let state = fromPreset("toy");
-    let home = "toy"; // where "Reset" leads
-    let written = "";
     let solved = null;
     let paths = [];
-    let stop = () => {};
-
-    find(".preset").insertAdjacentHTML("beforeend", Object.entries(PRESETS).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join(""));
-    find(".method").innerHTML = Object.entries(METHODS).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join("");
 
     // Handles are kept from frame to frame, so that they keep the focus.
     function placeHandles() {
@@ -381,13 +304,6 @@ document.addEventListener("DOMContentLoaded", () => {
       box.dataset.key = key;
     }
 
-    /** Replace what stands in an element and give the focus back to the control that had it. */
-    function keepFocus(element, html) {
-      const had = element.contains(document.activeElement) ? { ...document.activeElement.dataset } : null;
-      element.innerHTML = html;
-      if (had) [...element.querySelectorAll("button")].find((one) => JSON.stringify({ ...one.dataset }) === JSON.stringify(had))?.focus();
-    }
-
     function verdicts() {
       const { svm, finite, coords, clash } = solved;
       const yes = (words) => `<b class="yes">yes</b> ${words}`;
@@ -417,33 +333,12 @@ document.addEventListener("DOMContentLoaded", () => {
       const { data, svm, finite, coords } = solved;
       const now = paths.map((path) => pointAt(path.points, state.time));
       const [first] = paths;
-      const logs = paths.map(({ points }) => points.map((point) => [point.exponent, Math.log10(point.excess)]));
-      const least = Math.min(-4, ...logs.flat().map((p) => p[1]).filter(Number.isFinite));
-      const low = Math.max(-300, -4 * Math.ceil(-least / 4 - 1e-9));
-      const every = 4 * Math.ceil(-low / 16);
-      const ticks = [];
-      for (let k = 0; k >= low; k -= every) ticks.push([k, power(k)]);
-      chart(find(".loss"), {
-        title: "loss − entropy (nats)", last, low, high: 1, ticks, now: state.time,
-        curves: logs.map((points, i) => ({ points, kind: paths[i].look })),
-      });
       const shows = svm.separable && svm.norm > 0;
       const degrees = 180 / Math.PI;
-      if (shows) {
-        const curve = (name) => (path) => path.points.map((point) => [point.exponent, point[name] * degrees]);
-        const curves = paths.map((path) => ({ points: curve("angle")(path), kind: path.look }));
-        if (finite.compatible && coords.F.length && paths.length === 1) curves.unshift({ points: curve("corrected")(first), kind: "corrected" });
-        const high = Math.max(...curves.flatMap(({ points }) => points.filter((p) => p[0] >= 0).map((p) => p[1]))) > 90 ? 180 : 90;
-        chart(find(".angle"), { title: "angle to Wᵐᵐ (degrees)", last, low: 0, high, ticks: [[0, "0"], [high / 2, high / 2], [high, high]], curves, now: state.time });
-      } else {
-        const points = first.points.map((point) => [point.exponent, point.size]);
-        const high = Math.max(1, Math.ceil(1.05 * Math.max(...points.map((p) => p[1]))));
-        chart(find(".angle"), { title: "norm of W (there is no Wᵐᵐ)", last, low: 0, high, ticks: [[0, "0"], [high, high]], curves: [{ points, kind: first.look }], now: state.time });
-      }
-      find(".loss").setAttribute("aria-label", `Loss above the entropy against time: ${now.map((p) => short(p.excess)).join(" and ")} nats now.`);
-      find(".angle").setAttribute("aria-label", shows ? `Angle to the max-margin direction against time: ${now.map((p) => fixed(p.angle * degrees, 1)).join(" and ")} degrees now.` : `Norm of W against time: ${short(now[0].size)} now.`);
+      const corrected = finite.compatible && coords.F.length > 0 && paths.length === 1;
+      curves(find, { paths, last, now: state.time, shows, corrected, loss: "loss − entropy (nats)" });
       const names = { both0: "normalized GD", both1: "Adam", corrected: "W − W<sup>⋆</sup>" };
-      const keys = paths.length > 1 ? ["both0", "both1"] : shows && finite.compatible && coords.F.length ? ["corrected"] : [];
+      const keys = paths.length > 1 ? ["both0", "both1"] : shows && corrected ? ["corrected"] : [];
       const keyed = keys.map((key) => `<span class="swatch ${key}"></span> ${names[key]}`).join(" ");
       if (find(".key").innerHTML !== keyed) find(".key").innerHTML = keyed;
       const isFlow = state.method === "flow";
@@ -453,11 +348,7 @@ document.addEventListener("DOMContentLoaded", () => {
         return `${who}loss ${fixed(data.entropy + point.excess, 4)} = entropy ${fixed(data.entropy, 4)} + ${short(point.excess)}${angles}`;
       });
       find(".reading").innerHTML = reading.join("<br>");
-      find(".clock span").textContent = `${isFlow ? "time" : "step"} ${when(state.time)}`;
-      const slider = find(".when");
-      slider.max = last;
-      slider.value = state.time;
-      slider.setAttribute("aria-valuetext", `${isFlow ? "time" : "step"} ${when(state.time)}`);
+      page.clock(isFlow ? "time" : "step");
       find(".drawn").innerHTML = drawPlane(state, solved, first.points, state.layers);
       const second = find(".second").parentElement;
       second.hidden = paths.length < 2;
@@ -484,78 +375,38 @@ document.addEventListener("DOMContentLoaded", () => {
       drawTable();
       const words = verdicts();
       if (find(".verdicts").innerHTML !== words) find(".verdicts").innerHTML = words;
-      find(".method").value = state.method;
-      for (const box of root.querySelectorAll(".layers input")) box.checked = state.layers.includes(box.value);
       drawTime();
       root.dataset.milliseconds = (performance.now() - begin).toFixed(2);
-      afterwards();
+      page.afterwards();
     }
 
-    const afterwards = settled(200, () => {
-      const fragment = toFragment(state);
-      if (fragment !== written) writeAddress(fragment); // not before something has been moved
-      written = fragment;
-      const { svm, finite } = solved;
-      find(".spoken").textContent = `${svm.separable ? "Separable" : "Not separable"}, ${finite.compatible ? "compatible" : "not compatible"}. ${find(".reading").textContent}`;
+    const say = () =>
+      `${solved.svm.separable ? "Separable" : "Not separable"}, ${solved.finite.compatible ? "compatible" : "not compatible"}. ${find(".reading").textContent}`;
+
+    const page = shell({
+      root, presets: PRESETS, first: "toy", called: "the toy", methods: METHODS, fromPreset, fromFragment, toFragment,
+      get: () => state, set: (one) => (state = one), update, show: drawTime, say,
     });
-
-    // One drawing a frame, however often a pointer reports.
-    let waiting = false;
-    function soon() {
-      if (waiting) return;
-      waiting = true;
-      requestAnimationFrame(() => {
-        waiting = false;
-        update(true);
-      });
-    }
-    const refine = settled(120, () => update());
-
-    function changed() {
-      find(".preset").value = "";
-      update();
-    }
-
-    function train_() {
-      stop();
-      const { last } = METHODS[state.method];
-      stop = play(5, (share) => {
-        state.time = Math.round(20 * last * share) / 20;
-        drawTime();
-      }, afterwards);
-    }
 
     handles(find(".main"), {
       limit: LIMIT,
-      toPlane,
       place: placeOf,
       move(name, x, y) {
-        stop();
+        page.halt();
         if (name === "w") state.start[state.token] = [x, y];
         else {
           state.h[name[1]] = [x, y];
           state.context = Number(name[1]);
         }
-        find(".preset").value = "";
-        soon();
-        refine();
+        page.changed(true);
       },
-      release: refine,
+      release: page.refine,
       click(x, y) {
         state.start[state.token] = [x, y];
-        changed();
-        train_();
+        page.changed();
+        page.train();
       },
     });
-
-    function load(key) {
-      stop();
-      home = key;
-      state = fromPreset(key);
-      find(".preset").value = key;
-      find(".note").hidden = true;
-      update();
-    }
 
     /** Give one token of the chosen context x percent; the others share the rest as before. */
     function share(v, x) {
@@ -619,61 +470,20 @@ document.addEventListener("DOMContentLoaded", () => {
       const button = event.target.closest("button");
       if (!button || button.disabled) return;
       const { token, cell, context, size } = button.dataset;
-      if (button.matches(".reset")) return load(home);
-      if (button.matches(".play")) return train_();
+      if (button.matches(".reset, .play")) return;
       if (token) state.token = Number(token);
       else if (context) state.context = Number(context);
       else if (cell) toggle(...cell.split(",").map(Number));
       else if (size) resize(...size.split(",").map((x, i) => (i ? Number(x) : x)));
-      if (cell || size) changed();
+      if (cell || size) page.changed();
       else update();
     });
     root.addEventListener("input", ({ target }) => {
-      if (target.matches(".when")) {
-        stop();
-        state.time = Number(target.value);
-        drawTime();
-        afterwards();
-      } else if (target.matches("[data-share]")) {
-        share(Number(target.dataset.share), Number(target.value));
-        find(".preset").value = "";
-        soon();
-        refine();
-      }
+      if (!target.matches("[data-share]")) return;
+      share(Number(target.dataset.share), Number(target.value));
+      page.changed(true);
     });
-    root.addEventListener("change", ({ target }) => {
-      if (target.matches(".preset") && target.value) load(target.value);
-      else if (target.matches(".method")) {
-        stop();
-        state.method = target.value;
-        state.time = Math.min(state.time, METHODS[state.method].last);
-        update();
-      } else if (target.matches(".layers input")) {
-        state.layers = [...root.querySelectorAll(".layers input")].map((box) => (box.checked ? box.value : "")).join("");
-        update();
-      }
-    });
-
-    /** Show what the address asks for, or say that it asks for nothing that can be shown. */
-    function open() {
-      let asked = null;
-      let wrong = "";
-      try {
-        asked = fromFragment(location.hash.slice(1));
-      } catch (error) {
-        wrong = error.message;
-      }
-      find(".note").hidden = !wrong;
-      find(".note").textContent = wrong && `The address names no state that can be shown (${wrong}); this is the toy.`;
-      if (asked) state = asked;
-      const same = (key) => toFragment({ ...fromPreset(key), time: state.time, layers: state.layers }) === toFragment(state);
-      find(".preset").value = Object.keys(PRESETS).find(same) ?? "";
-      home = find(".preset").value || "toy";
-      written = toFragment(state);
-      update();
-    }
-    addEventListener("hashchange", () => location.hash.includes("=") && location.hash.slice(1) !== toFragment(state) && open());
-    open();
+    page.open();
   }
 
   globalThis.exploreWords = { solve, train, fromFragment, toFragment, fromPreset, PRESETS, NAMES };

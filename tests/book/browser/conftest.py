@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from built_site import SITE, path_prefix, served
-from checks import Visitor
+from checks import RENDERED, Visitor
 from playwright.sync_api import sync_playwright
 
 FLAGS = [
@@ -39,3 +39,35 @@ def address():
 @pytest.fixture(scope="session")
 def visitor(browser, address):
     return Visitor(browser, address)
+
+
+@pytest.fixture
+def errors():
+    return []
+
+
+@pytest.fixture(params=["server", "file"])
+def site(request):
+    return request.getfixturevalue("address") if request.param == "server" else f"{SITE.as_uri()}/"
+
+
+@pytest.fixture
+def opened(request, browser, errors):
+    """Open the module's PAGE anew; it must complain about nothing."""
+    contexts = []
+
+    def open_page(address, fragment="", *, width=1280, **settings):
+        context = browser.new_context(viewport={"width": width, "height": 1000}, **settings)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        tab.goto(address + request.module.PAGE + fragment)
+        tab.evaluate(RENDERED)
+        tab.locator(".explore svg.main").scroll_into_view_if_needed()
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []

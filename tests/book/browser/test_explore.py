@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from built_site import SITE
-from checks import RENDERED, VIEWS, mouse_only, pale_letters
+from checks import VIEWS, mouse_only, pale_letters
+from explored import SETTLED, far_apart, frames, middle, unit
 
 import ntpnb
 
 PAGE = "explore_words.html"
 CASES = 300
 LATE = 12 * np.log(10)  # natural logarithm of t = 1e12
-SETTLED = 900  # milliseconds after which the state is in the address, on a busy machine too
 
 # What the page computes of a state, as numbers.
 SOLVE = """cases => cases.map(({ h, p, late }) => {
@@ -68,38 +68,6 @@ def cases():
 
 
 @pytest.fixture
-def errors():
-    return []
-
-
-@pytest.fixture(params=["server", "file"])
-def site(request):
-    return request.getfixturevalue("address") if request.param == "server" else f"{SITE.as_uri()}/"
-
-
-@pytest.fixture
-def opened(browser, errors):
-    """Open the page anew; what it complains about is collected, and there must be nothing."""
-    contexts = []
-
-    def open_page(address, fragment="", *, width=1280, **settings):
-        context = browser.new_context(viewport={"width": width, "height": 1000}, **settings)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        tab.goto(address + PAGE + fragment)
-        tab.evaluate(RENDERED)
-        tab.locator(".explore svg.main").scroll_into_view_if_needed()
-        return tab
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert errors == []
-
-
-@pytest.fixture
 def tab(opened, address):
     return opened(address)
 
@@ -107,12 +75,6 @@ def tab(opened, address):
 def solve(tab, cases, late=0.0):
     asked = [{"h": case.h.tolist(), "p": case.p.tolist(), "late": late} for case in cases]
     return tab.evaluate(SOLVE, asked)
-
-
-def far_apart(found, expected):
-    """Largest difference, relative to the size of what is expected where that exceeds one."""
-    expected = np.ravel(expected)
-    return np.abs(np.array(found) - expected).max() / max(1.0, np.linalg.norm(expected))
 
 
 # -- the mathematics, against the package ---------------------------------------------------------
@@ -230,16 +192,6 @@ def test_an_example_is_what_its_name_says(preset, tab):
 
 
 # -- moving things --------------------------------------------------------------------------------
-
-
-def middle(tab, name):
-    box = tab.locator(f"[data-handle={name}] .touch").bounding_box()
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-
-
-def unit(tab):
-    """Pixels of the screen that are one unit of the plane."""
-    return tab.locator("svg.main").bounding_box()["width"] * 130 / 440
 
 
 def contexts(tab):
@@ -470,22 +422,7 @@ def test_the_scripts_are_loaded_where_they_are_used():
     assert asked == {PAGE: True, "changelog.html": False}
 
 
-FRAMES = """async () => {
-  const root = document.querySelector(".explore");
-  const handle = root.querySelector("[data-handle=h1]");
-  const took = [];
-  for (let i = 0; i < 150; i++) {
-    const key = i % 2 ? "ArrowLeft" : "ArrowRight";
-    handle.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-    await new Promise(requestAnimationFrame);
-    await new Promise(requestAnimationFrame);
-    took.push(Number(root.dataset.milliseconds));
-  }
-  return took;
-}"""
-
-
 @pytest.mark.slow
 def test_a_frame_of_dragging_fits_sixty_in_a_second(tab):
     # The clock runs while other programs have the processor; a tenth of the frames have it alone.
-    assert np.quantile(tab.evaluate(FRAMES), 0.1) < 1000 / 60
+    assert np.quantile(frames(tab, "h1"), 0.1) < 1000 / 60

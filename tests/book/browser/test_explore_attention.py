@@ -1,0 +1,482 @@
+"""A layer of attention: its mathematics against the package, and every way to change it."""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from built_site import SITE
+from checks import VIEWS, mouse_only, pale_letters
+from explored import SETTLED, far_apart, frames, middle, unit
+
+import ntpnb
+from ntpnb.attention import attention_mass
+
+PAGE = "explore_attention.html"
+CASES = 300
+LATE = 12 * np.log(10)  # natural logarithm of t = 1e12
+
+# What the page computes of a state, as numbers.
+SOLVE = """cases => cases.map(({ state, late, W }) => {
+  const solved = exploreAttention.solve(state);
+  const { coords, svm, finite, data } = solved;
+  const grows = svm.separable && svm.norm > 0;
+  const end = late && grows ? ntpnb.gradientFlow(coords, [late], undefined, 1e-6)[0] : null;
+  const asked = [...state.s.map(({ tokens }) => tokens), state.x];
+  const counts = (tokens) => state.e.map((_, v) => tokens.filter((u) => u === v).length);
+  return {
+    separable: svm.separable, W: svm.W, multipliers: svm.multipliers,
+    certificate: svm.certificate ?? null, kkt: svm.kktResidual ?? 0,
+    finite: finite.W,
+    components: coords.order.groups.map((k) => coords.order.components.get(k)),
+    pairs: coords.order.strict.map(({ group, i, j }) => [group, i, j]),
+    angle: end ? ntpnb.angle(end.W, svm.W) : null,
+    attention: asked.map((x) => exploreAttention.attention(W, data.T, counts(x), x.at(-1))),
+    rule: exploreAttention.rule(state, solved, state.x),
+  };
+})"""
+
+
+class Case(NamedTuple):
+    """Places in hundredths, sequences with labels, a new sequence, and some W to attend with."""
+
+    e: np.ndarray
+    sequences: list
+    labels: list
+    new: list
+    W: np.ndarray
+
+    @property
+    def data(self):
+        return ntpnb.NextTokenData.from_attention(self.e / 100, self.sequences, self.labels)
+
+    def asked(self, late=0.0):
+        s = [{"tokens": x, "label": y} for x, y in zip(self.sequences, self.labels, strict=True)]
+        state = {"e": self.e.tolist(), "s": s, "x": self.new}
+        return {"state": state, "late": late, "W": self.W.ravel().tolist()}
+
+
+def random_case(rng):
+    """Up to six tokens and eight sequences; some tokens equal, in line or on a coarse grid."""
+    K = int(rng.integers(2, 7))
+    e = rng.integers(-150, 151, (K, 2))
+    kind = rng.integers(5)
+    if kind == 1:
+        e = 50 * rng.integers(-2, 3, (K, 2))
+    elif kind == 2:
+        e[:, 1] = 60
+    elif kind == 3:
+        e[rng.integers(K)] = e[rng.integers(K)]
+    queries = rng.integers(K, size=rng.integers(1, 4))  # few, so that they share graphs
+    sequences = []
+    for _ in range(rng.integers(1, 9)):
+        tokens = rng.integers(K, size=rng.integers(0, 5)).tolist()
+        sequences.append([*tokens, int(rng.choice(queries))])
+    labels = [int(rng.choice(x)) for x in sequences]
+    new = [*rng.integers(K, size=rng.integers(0, 5)).tolist(), int(rng.choice(queries))]
+    return Case(e, sequences, labels, new, rng.standard_normal((2, 2)))
+
+
+@pytest.fixture(scope="module")
+def cases():
+    rng = np.random.default_rng(17)
+    return [random_case(rng) for _ in range(CASES)]
+
+
+@pytest.fixture
+def tab(opened, address):
+    return opened(address)
+
+
+def solve(tab, cases, late=0.0):
+    return tab.evaluate(SOLVE, [case.asked(late) for case in cases])
+
+
+def attention(scores, tokens):
+    """Attention of a sequence on each token of the vocabulary, from all tokens' scores."""
+    counts = np.bincount(tokens, minlength=len(scores))
+    mass = counts * np.exp(scores - scores[tokens].max())
+    return mass / mass.sum()
+
+
+# -- the mathematics, against the package ---------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_graphs_verdicts_solutions_and_proofs_are_those_of_the_package(tab, cases):
+    kinds = set()
+    for case, found in zip(cases, solve(tab, cases), strict=True):
+        data = case.data
+        bias = ntpnb.implicit_bias(data)
+        kinds.add((bias.separable, len(bias.order.equal) > 0))
+        assert found["separable"] == bias.separable
+        assert found["pairs"] == bias.order.strict.tolist()
+        for ours, theirs in zip(found["components"], bias.order.components, strict=True):
+            together = np.equal.outer(theirs, theirs) & (theirs >= 0)
+            assert (np.equal.outer(ours, ours) & (np.array(ours) >= 0)[:, None] == together).all()
+        assert far_apart(found["finite"], bias.finite_part.W) < 1e-8
+        weights = found["multipliers"] if bias.separable else found["certificate"]
+        assert min(weights, default=0.0) >= 0
+        # What the weights of the strict pairs make off F: W^mm, or nothing where they contradict.
+        E = case.e / 100
+        made = np.zeros((2, 2))
+        for (k, i, j), weight in zip(bias.order.strict, weights, strict=True):
+            made += weight * np.outer(E[i] - E[j], E[k])
+        made = bias.equal_subspace.reject(made)
+        if bias.separable:
+            assert far_apart(found["W"], bias.max_margin.W) < 1e-8
+            assert far_apart(made.ravel(), bias.max_margin.W) < 1e-8
+            assert found["kkt"] < 1e-10
+        else:
+            assert sum(weights) == pytest.approx(1)
+            assert np.abs(made).max() < 1e-8
+    assert len(kinds) == 4
+
+
+@pytest.mark.slow
+def test_attention_and_the_rule_are_those_of_the_package(tab, cases):
+    decided = {"graph": 0, "margins": 0, "tie": 0, "none": 0}
+    for case, found in zip(cases, solve(tab, cases), strict=True):
+        bias, E = ntpnb.implicit_bias(case.data), case.e / 100
+        assert far_apart(found["attention"][:-1], attention_mass(case.W, case.data)) < 1e-8
+        query = E[case.new[-1]]
+        assert far_apart(found["attention"][-1], attention(E @ case.W @ query, case.new)) < 1e-8
+        rule = found["rule"]
+        decided[rule["by"]] += 1
+        assert (rule["by"] == "none") == (not bias.separable)
+        if not bias.separable:
+            continue
+        # The tokens that W^mm scores highest, and W^cyc among them.
+        scores = E @ bias.max_margin.W @ query
+        first = [v for v in case.new if scores[v] >= scores[case.new].max() - 1e-6]
+        assert set(rule["among"]) == set(first)
+        pairs = [np.outer(E[v] - E[first[0]], query) for v in first]
+        free = max(np.abs(bias.equal_subspace.reject(pair)).max() for pair in pairs)
+        assert (rule["mass"] is None) == (free > 1e-9)
+        if rule["mass"] is not None:
+            expected = attention(E @ bias.finite_part.W @ query, first)
+            assert far_apart(rule["mass"], expected) < 1e-8
+    assert min(decided.values()) > 5
+
+
+@pytest.mark.slow
+def test_flow_at_late_times_is_that_of_the_package(tab, cases):
+    tried = 0
+    for case, found in zip(cases, solve(tab, cases, late=LATE), strict=True):
+        if found["angle"] is None:
+            continue
+        bias = ntpnb.implicit_bias(case.data)
+        expected = ntpnb.gradient_flow(bias, [LATE]).compare(bias).angle[-1]
+        assert found["angle"] == pytest.approx(expected, abs=1e-4)
+        tried += 1
+    assert tried > 60
+
+
+START = """() => {
+  const { fromPreset, solve, startWith, METHODS } = exploreAttention;
+  const state = fromPreset("acyclic"); // normalized steps around a cycle magnify rounding
+  const { coords } = solve(state);
+  const start = startWith([0.5, -0.25], state.e[3].map((x) => x / 100));
+  const at = (name) => ntpnb.descend(coords, METHODS[name].settings, [0, 1, 10, 1000], start);
+  return { start, gd: at("gd").map(({ W }) => W), ngd: at("ngd").map(({ W }) => W), state };
+}"""
+
+
+@pytest.mark.parametrize("method", ["gd", "ngd"])
+def test_gradient_methods_take_the_steps_of_the_package(method, tab):
+    found = tab.evaluate(START)
+    start = np.reshape(found["start"], (2, 2))
+    e = np.array(found["state"]["e"]) / 100
+    assert start @ e[3] == pytest.approx([0.5, -0.25])
+    assert np.linalg.matrix_rank(start) == 1
+    s = found["state"]["s"]
+    data = ntpnb.NextTokenData.from_attention(
+        e, [one["tokens"] for one in s], [one["label"] for one in s]
+    )
+    optimizer = {"gd": ntpnb.GD(step=0.1), "ngd": ntpnb.NGD(step=0.02)}[method]
+    run = ntpnb.descend(data, optimizer, 1000, init=start, record=[0, 1, 10, 1000])
+    for ours, theirs in zip(found[method], run.W, strict=True):
+        assert far_apart(ours, theirs) < 1e-8
+
+
+VERDICTS = {
+    "acyclic": "yes yes",
+    "cycle": "no yes",
+    "fig2": "no yes",
+    "automaton": "no yes",
+    "silent": "yes yes",
+    "inseparable": "yes no",
+}
+
+
+@pytest.mark.parametrize("preset", VERDICTS)
+def test_an_example_is_what_its_name_says(preset, tab):
+    tab.select_option(".preset", preset)
+    assert " ".join(tab.locator(".verdicts b").all_inner_texts()) == VERDICTS[preset]
+    assert (tab.locator(".drawn .clash.ring").count() > 0) == (preset == "inseparable")
+    assert (tab.locator(".edge.clash.head").count() > 0) == (preset == "inseparable")
+
+
+def test_figure_2_has_the_structure_of_the_book(tab):
+    found = tab.evaluate(SOLVE, [{"state": tab.evaluate("exploreAttention.fromPreset('fig2')")}
+                                 | {"late": 0, "W": [0, 0, 0, 0]}])[0]  # fmt: skip
+    order = ntpnb.token_priority(ntpnb.datasets.figure2())
+    assert found["pairs"] == order.strict.tolist()
+    assert found["components"] == [[0, 1, 2, 3], [0, 0, 0, 3]]
+    tab.select_option(".preset", "fig2")
+    assert tab.locator(".component").count() == 2
+    assert tab.locator(".component.cycle").count() == 1
+    tab.get_by_role("button", name="Sequences that end in token 1").click()
+    assert tab.locator(".component").count() == 4
+    assert "3 ⇒ 2" in tab.locator(".constraints").inner_text()
+
+
+def bars(box):
+    """Widths of a bar's parts, as shares."""
+    parts = box.locator("i").all()
+    return [float(part.evaluate("part => part.style.flexGrow")) for part in parts]
+
+
+def test_training_does_what_the_rule_says(opened, address):
+    tab = opened(address, reduced_motion="reduce")
+    for preset in ("acyclic", "cycle", "fig2", "automaton", "silent"):
+        tab.select_option(".preset", preset)
+        tab.locator(".play").click()
+        tab.wait_for_function("document.querySelector('.when').value === '12'")
+        seen, said = bars(tab.locator(".sequence.new .share")), bars(tab.locator(".predicted"))
+        assert seen == pytest.approx(said, abs=0.01), preset
+
+
+# -- changing things ------------------------------------------------------------------------------
+
+
+def field(tab, name):
+    """A field of the address, once it is there."""
+    tab.wait_for_timeout(SETTLED)
+    return re.search(rf"[#&]{name}=([^&]*)", tab.url)[1]
+
+
+def tokens(tab):
+    """The places in the address, in hundredths."""
+    return [tuple(map(int, row.split(","))) for row in field(tab, "e").split(";")]
+
+
+def test_the_mouse_drags_a_token_and_everything_follows(opened, site):
+    tab = opened(site)
+    tab.select_option(".preset", "fig2")
+    before = tab.locator(".drawn").inner_html()
+    (x, y), size = middle(tab, "e1"), unit(tab)
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x, y + size / 2, steps=8)
+    tab.mouse.up()
+    assert tokens(tab)[1] == pytest.approx((0, 25), abs=1)
+    assert tab.locator(".verdicts b").nth(1).inner_text() == "no"
+    assert tab.locator(".drawn").inner_html() != before
+    assert tab.locator(".spoken").inner_text().startswith("Graph-SVM has no solution")
+    tab.locator(".reset").click()
+    assert tokens(tab)[1] == (0, 75)
+    assert tab.locator(".verdicts b").nth(1).inner_text() == "yes"
+
+
+def test_a_finger_drags_a_token(opened, address):
+    tab = opened(address, width=390, has_touch=True, is_mobile=True)
+    (x, y), size = middle(tab, "e2"), unit(tab)
+    touch = tab.context.new_cdp_session(tab)
+    for kind, share in [("Start", 0), ("Move", 0.3), ("Move", 0.7), ("Move", 1), ("End", 1)]:
+        points = [] if kind == "End" else [{"x": x + 0.5 * share * size, "y": y}]
+        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    assert tokens(tab)[2] == pytest.approx((0, 90), abs=2)
+
+
+def test_a_click_starts_training_there(opened, site):
+    tab = opened(site, reduced_motion="reduce")
+    (x, y), size = middle(tab, "w"), unit(tab)
+    tab.mouse.click(x - 0.5 * size, y - 0.3 * size)
+    assert field(tab, "t") == "12"  # who wants no motion sees the end at once
+    query, *place = map(int, field(tab, "w").split(","))
+    assert query == 4
+    assert place == pytest.approx([-50, 30], abs=1)
+    assert "t = 10¹²" in tab.locator(".reading").inner_text()
+
+
+def test_training_runs_through_time(tab):
+    tab.locator(".play").click()
+    tab.wait_for_timeout(1000)
+    between = float(tab.locator(".when").input_value())
+    tab.wait_for_function("document.querySelector('.when').value === '12'")
+    assert 0 < between < 12
+
+
+def test_the_keyboard_reaches_and_moves_everything(opened, site):
+    tab = opened(site)
+    handle = tab.get_by_role("slider", name="Token 4, the last token")
+    handle.focus()
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("Shift+ArrowRight")
+    assert tokens(tab)[3] == (-24, -85)
+    assert handle.get_attribute("aria-valuetext") == "−0.24 to the right, −0.85 up"
+    choice = tab.get_by_role("combobox", name="Token at place 1 of 3 in sequence 1")
+    choice.focus()
+    tab.keyboard.press("3")
+    assert field(tab, "s").startswith("324-4;214-1")  # the label 1 is gone with its token
+    assert choice.evaluate("choice => choice === document.activeElement")
+    time = tab.locator(".when")
+    time.focus()
+    tab.keyboard.press("End")
+    assert time.get_attribute("aria-valuetext") == "time 10¹²"
+    assert mouse_only(tab) == []
+
+
+def test_sequences_and_labels_are_edited(tab):
+    tab.get_by_label("Label of sequence 2").select_option("2")
+    assert field(tab, "s") == "124-1;214-2;124-2;134-1;34-3"
+    tab.get_by_label("Token at place 1 of 3 in sequence 2").select_option("-")
+    assert field(tab, "s") == "124-1;14-4;124-2;134-1;34-3"
+    tab.get_by_label("Put a token in front of sequence 5").click()
+    assert field(tab, "s") == "124-1;14-4;124-2;134-1;134-3"
+    tab.get_by_label("Remove sequence 1").click()
+    tab.get_by_label("Token at place 3 of 3 in the new sequence").select_option("1")
+    assert (field(tab, "s"), field(tab, "x"), field(tab, "q")) == (
+        "14-4;124-2;134-1;134-3",
+        "231",
+        "1",
+    )
+    tab.get_by_role("button", name="Add a sequence").click()
+    assert field(tab, "s") == "14-4;124-2;134-1;134-3;231-2"
+    assert tab.locator(".constraints").inner_text().startswith("2 ⇒ 1")
+
+
+def test_sequences_and_tokens_come_and_go(tab):
+    for name, times in [("Add a sequence", 3), ("Add a token", 2)]:
+        button = tab.get_by_role("button", name=name, exact=True)
+        for _ in range(times):
+            button.click()
+        assert button.is_disabled()
+    assert tab.locator(".sequence").count() == 9
+    assert tab.locator("[data-handle^=e]").count() == 6
+    button = tab.get_by_role("button", name="Remove a token")
+    for _ in range(4):
+        button.click()
+    assert button.is_disabled()
+    assert set(re.sub(r"\D", "", field(tab, "s"))) <= {"1", "2"}
+    while tab.locator("[data-drop]:enabled").count():
+        tab.locator("[data-drop]:enabled").first.click()
+    assert tab.locator(".sequence").count() == 2
+
+
+# -- the address, the views, and without a script -------------------------------------------------
+
+OWN = "#e=100,20;30,120;-50,90&s=123-1;213-2;33-3&x=13&q=3&c=2&m=gd&t=7.5&l=sc&w=3,30,-20"
+
+
+def test_an_address_shows_the_same_again(opened, site):
+    tabs = [opened(site, OWN) for _ in range(2)]
+    shown = [tab.locator(".panes").inner_html() for tab in tabs]
+    assert shown[0] == shown[1]
+    tabs[0].wait_for_timeout(SETTLED)
+    assert tabs[0].url.endswith(OWN)
+    assert "step = 3.2·10⁷" in tabs[0].locator(".reading").inner_text()
+
+
+BAD = {
+    "#e=1": "e needs",
+    "#e=0,100;x,2&s=12-1": "e needs whole numbers",
+    "#e=0,999;1,1&s=12-1": "e needs",
+    "#e=0,100;1,1": "s needs",
+    "#e=0,100;1,1&s=12-3": "s needs",
+    "#e=0,100;1,1&s=13-1": "s needs",
+    "#e=0,100;1,1&s=12": "s needs",
+    "#e=0,100;1,1&s=12-1&x=3": "x needs",
+    "#e=0,100;1,1&s=12-1&q=9": "q is one",
+    "#e=0,100;1,1&s=12-1&c=7": "c is the number",
+    "#e=0,100;1,1&s=12-1&m=magic": "m is one of",
+    "#e=0,100;1,1&s=12-1&m=constructor": "m is one of",
+    "#e=0,100;1,1&s=12-1&t=13": "t lies",
+    "#e=0,100;1,1&s=12-1&l=z": "l is made",
+    "#e=0,100;1,1&s=12-1&w=1,2": "w needs",
+    "#<script>=%ff": "e needs",
+}
+
+
+@pytest.mark.parametrize("fragment", BAD)
+def test_a_bad_address_is_ignored_with_a_word(fragment, opened, address):
+    tab = opened(address, fragment)
+    note = tab.locator(".explore .note")
+    assert note.is_visible()
+    assert BAD[fragment] in note.inner_text()
+    assert tab.locator(".preset").input_value() == "cycle"
+
+
+def test_a_heading_in_the_address_is_no_state(opened, address):
+    tab = opened(address, "#five-questions")
+    assert not tab.locator(".explore .note").is_visible()
+    assert tab.locator(".preset").input_value() == "cycle"
+
+
+@pytest.mark.parametrize(("mode", "width"), VIEWS)
+def test_letters_stand_out_and_nothing_leaves_the_screen(mode, width, opened, address):
+    six = "e=110,75;0,75;-110,75;20,-70;-90,-40;90,-40&s=12345-1;21345-2;31245-4;54365-6"
+    tab = opened(address, f"#{six}", width=width, color_scheme=mode)
+    tab.set_viewport_size({"width": width, "height": 3000})
+    tab.evaluate("document.body.replaceChildren(document.querySelector('.explore'))")
+    for preset in ["", *VERDICTS]:
+        if preset:
+            tab.select_option(".preset", preset)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.locator("svg.main").bounding_box()["width"] > 300
+        assert pale_letters(tab) == [], preset
+        tab.evaluate("document.querySelectorAll('svg *').forEach(one => one.style.visibility = '')")
+
+
+def test_without_a_script_and_on_paper_there_is_a_still_picture(browser, opened, site):
+    context = browser.new_context(java_script_enabled=False)
+    still = context.new_page()
+    still.goto(site + PAGE)
+    assert still.locator(".explore-attention img").bounding_box()["height"] > 100
+    assert not still.locator(".explore").count()
+    context.close()
+    tab = opened(site)
+    assert not tab.locator(".explore-attention img").is_visible()
+    tab.emulate_media(media="print")
+    assert tab.locator(".explore-attention img").is_visible()
+    assert not tab.locator(".explore").is_visible()
+
+
+DEGENERATE = [
+    "e=0,0;0,0&s=12-1",
+    "e=0,0;0,0&s=12-1;12-2",
+    "e=10,10;10,10&s=12-1;21-2&w=1,50,50",
+    "e=100,0;0,100&s=1-1",
+    "e=0,0;50,50&s=21-1&w=1,50,50",
+    "e=100,0;0,100;0,0&s=12-2&x=12&q=3",
+]
+
+
+@pytest.mark.parametrize("state", DEGENERATE)
+def test_nothing_is_not_a_number(state, opened, address):
+    for method in ("flow", "gd", "ngd"):
+        tab = opened(address, f"#{state}&m={method}&t=3")
+        assert tab.locator(".explore .note").is_hidden()
+        assert tab.locator(".verdicts b").count() == 2
+        for part in (".panes", ".handles", ".reading"):
+            assert "NaN" not in tab.locator(part).inner_html()
+            assert "Infinity" not in tab.locator(part).inner_html()
+
+
+def test_the_scripts_are_loaded_where_they_are_used():
+    asked = {
+        (page, script): f"explore/{script}.js" in (SITE / page).read_text("utf-8")
+        for page in (PAGE, "explore_words.html", "changelog.html")
+        for script in ("mathematics", "words", "attention")
+    }
+    wanted = {(PAGE, "attention"), ("explore_words.html", "words")}
+    wanted |= {(page, "mathematics") for page, _ in wanted}
+    assert {one for one, is_there in asked.items() if is_there} == wanted
+
+
+@pytest.mark.slow
+def test_a_frame_of_dragging_fits_sixty_in_a_second(tab):
+    # The clock runs while other programs have the processor; a tenth of the frames have it alone.
+    assert np.quantile(frames(tab, "e1"), 0.1) < 1000 / 60
