@@ -65,7 +65,7 @@ def squared(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, FloatArra
 
 
 def softmax_squared(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, FloatArray]:
-    """``(1 − softmax(o)_y)²``, the loss that reproduces the curves of L24's Fig. 5.
+    """``(1 − softmax(o)_y)²``, with which L24's Fig. 5a comes out as printed.
 
     Parameters
     ----------
