@@ -2,7 +2,9 @@
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import sparray, spmatrix
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+Sparse = sparray | spmatrix  # of any of scipy's formats

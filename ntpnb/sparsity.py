@@ -21,14 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from ntpnb.array_types import BoolArray, IntArray
+from ntpnb.array_types import BoolArray, IntArray, Sparse
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.table import as_table, entries_of
+from ntpnb.saving import Result
 
 
-@dataclass(frozen=True, eq=False)
-class CompatibleDimension:
+@dataclass(frozen=True, eq=False, repr=False)
+class CompatibleDimension(Result):
     """The smallest dimension in which generic embeddings make data compatible, and who needs it.
 
     Attributes
@@ -54,7 +57,9 @@ class CompatibleDimension:
     equations: int
 
 
-def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
+def compatible_dimension(
+    support: npt.ArrayLike | Sparse | NextTokenData,
+) -> CompatibleDimension:
     """Find the smallest ``d`` at which generic embeddings make data with these supports compatible.
 
     ``dim = max_F ⌈e(F) / (|F| − 1)⌉`` over the sets ``F`` of two or more tokens, where
@@ -68,8 +73,9 @@ def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
 
     Parameters
     ----------
-    support : array_like of bool, shape (m, V)
-        ``data.support``: which tokens follow which context.
+    support : NextTokenData, array_like of bool or scipy sparse, shape (m, V)
+        Which tokens follow which context: data, or a table such as ``data.support``. In a sparse
+        matrix of any type these are the entries that are not zero.
 
     Returns
     -------
@@ -78,13 +84,13 @@ def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
     Raises
     ------
     ValueError
-        ``support`` is not a table of truth values.
+        ``support`` is neither data nor a table of truth values.
 
     References
     ----------
     T24 (002) Def. 1. W. Whiteley, *A matroid on hypergraphs, with applications in scene analysis
-    and geometry*, Discrete & Computational Geometry 4 (1989); a proof is in the chapter on
-    thresholds.
+    and geometry*, Discrete & Computational Geometry 4 (1989); a proof is on the page of
+    evidence on the compatible dimension.
 
     Examples
     --------
@@ -97,14 +103,13 @@ def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
     >>> found.dim, found.tokens.tolist(), found.equations
     (2, [0, 1, 2], 3)
     """
-    table = np.asarray(support)
-    if table.ndim != 2 or table.dtype != np.bool_:
-        raise ValueError(
-            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be a table of "
-            "truth values with one row per context and one column per token"
-        )
+    positive = _positive_entries(support)
+    names, column = np.unique(positive.indices, return_inverse=True)  # the tokens that follow any
+    ones = np.ones(len(column), dtype=np.int64)
+    shape = (positive.shape[0], len(names))
+    table = csr_array((ones, column, positive.indptr), shape=shape)
     dim = 0
-    tokens = np.flatnonzero(table.any(axis=0))
+    tokens = np.arange(len(names))
     crowded = tokens
     equations = _count_equations(table, tokens)
     needed = equations
@@ -117,16 +122,33 @@ def compatible_dimension(support: npt.ArrayLike) -> CompatibleDimension:
         needed = _count_equations(table, crowded)
     if dim == 0:
         tokens = tokens[:0]
-    return CompatibleDimension(dim, tokens, equations)
+    return CompatibleDimension(dim, names[tokens].astype(np.int64), equations)
 
 
-def _count_equations(support: BoolArray, tokens: IntArray) -> int:
+def _positive_entries(support: npt.ArrayLike | Sparse | NextTokenData) -> csr_array:
+    """Return a sparse matrix with an entry for each token that follows a context, or explain."""
+    if isinstance(support, NextTokenData):
+        return support.sparse_target_probs
+    if issparse(support):
+        return as_table("support", support).sparse
+    table = np.asarray(support)
+    if table.ndim != 2 or table.dtype != np.bool_:
+        raise ValueError(
+            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be a table of "
+            "truth values with one row per context and one column per token"
+        )
+    return csr_array(table)
+
+
+def _count_equations(support: csr_array, tokens: IntArray) -> int:
     """Count the equations ``e(F)`` among the tokens ``F``."""
-    sizes = support[:, tokens].sum(axis=1)
+    is_counted = np.zeros(support.shape[1], dtype=np.int64)
+    is_counted[tokens] = 1
+    sizes = support @ is_counted
     return int(np.maximum(sizes - 1, 0).sum())
 
 
-def _crowded_tokens(support: BoolArray, dim: int) -> IntArray:
+def _crowded_tokens(support: csr_array, dim: int) -> IntArray:
     """Find tokens ``F`` with ``e(F) > dim (|F| − 1)``; the result is empty where there are none."""
     core = _core(support, dim)
     if len(core) == 0:
@@ -142,15 +164,15 @@ def _crowded_tokens(support: BoolArray, dim: int) -> IntArray:
     return core[crowded]
 
 
-def _core(support: BoolArray, dim: int) -> IntArray:
+def _core(support: csr_array, dim: int) -> IntArray:
     """Drop tokens that share at most ``dim`` contexts with the others, until none does.
 
     Without such a token, ``e(F)`` falls by no more than ``dim (|F| − 1)`` does.
     """
     kept = np.ones(support.shape[1], dtype=bool)
     while kept.any():
-        shared = (support & kept).sum(axis=1) > 1
-        degree = support[shared].sum(axis=0)
+        is_shared = support @ kept.astype(np.int64) > 1
+        degree = support.T @ is_shared.astype(np.int64)
         light = kept & (degree <= dim)
         if not light.any():
             break
@@ -163,14 +185,15 @@ class _Network:
 
     Parameters
     ----------
-    support : ndarray of bool, shape (m, n)
-        Every token has more than ``dim`` contexts, every context more than one token.
+    support : csr_array of int, shape (m, n)
+        Ones. Every token has more than ``dim`` contexts, every context more than one token.
     dim : int
     """
 
-    def __init__(self, support: BoolArray, dim: int) -> None:
+    def __init__(self, support: csr_array, dim: int) -> None:
+        support.sort_indices()
         self._dim = dim
-        self._context, self._token = np.nonzero(support)
+        self._context, self._token, _ = entries_of(support)
         self._num_contexts, self._num_tokens = support.shape
         self._degree = support.sum(axis=0)
         self._left_out = np.full(self._num_contexts, -1)  # by each context; −1: not yet chosen

@@ -3,14 +3,18 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
-from typing import Literal, SupportsInt
+from typing import Any, Literal, SupportsInt
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
 
 SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does not
+LARGEST_SUM_TOLERANCE = 1e-2  # beyond it, in any precision, a token may have been forgotten
+DENSE_LIMIT = 2**28  # entries of a dense array (2 GiB of float64)
 COUNTABLE = 2**31  # steps, sizes and seeds: no loop or array gets that long
 # Products of two embeddings, a count and a weight keep within floats, and so do their squares.
 SHORTEST = 1e-50
@@ -25,6 +29,7 @@ Seed = int | Sequence[int]  # what names one stream of random numbers
 
 def as_floats(name: str, value: ArrayLike) -> FloatArray:
     """Return ``value`` as a float64 array, copied only where needed, or explain."""
+    _require_every_entry(name, value)
     try:
         array = np.asarray(value)
         if array.dtype.kind in "cmM":  # whose imaginary parts or units would be lost
@@ -43,7 +48,9 @@ def as_array(
     shape: tuple[int, ...] | None = None,
 ) -> FloatArray:
     """Return ``value`` as a fresh finite float64 array of the required shape, or explain."""
-    array = np.array(as_floats(name, value))
+    array = as_floats(name, value)
+    if not isinstance(value, list | tuple):  # of which numpy has made a fresh array
+        array = np.array(array)
     if array.ndim != ndim:
         raise ValueError(f"{name} has {array.ndim} dimensions; it needs {ndim}")
     if length is not None and len(array) != length:
@@ -59,17 +66,22 @@ def as_array(
 
 def as_indices(name: str, value: ArrayLike) -> IntArray:
     """Return ``value`` as a fresh 1-D integer array, or explain."""
+    _require_every_entry(name, value)
     try:
         array: NDArray[np.generic] = np.array(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} is not a flat sequence of integers: {error}") from None
     if array.size == 0 and array.dtype.kind == "f":  # numpy's type for an empty list
         array = array.astype(int)
-    is_integer = np.can_cast(array.dtype, np.int64) and array.dtype.kind != "b"
-    if array.ndim != 1 or not is_integer:
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; "
             "it must be a flat sequence of integers"
+        )
+    largest = int(array.max()) if array.size else 0
+    if largest > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"{name} holds {largest}; it must be a flat sequence of integers below 2**63"
         )
     return array.astype(np.int64)
 
@@ -83,6 +95,47 @@ def as_sequences(sequences: Iterable[ArrayLike]) -> list[IntArray]:
             f"sequences is of type {type(sequences).__name__}; it must hold sequences of integers"
         ) from None
     return [as_indices(f"sequences[{i}]", sequence) for i, sequence in enumerate(listed)]
+
+
+def precision_of(value: ArrayLike | Sparse) -> np.dtype[np.generic]:
+    """Type of the numbers in something array-like, or in a sparse matrix."""
+    array: Any = value if issparse(value) else np.asarray(value)
+    dtype: np.dtype[np.generic] = array.dtype
+    return dtype
+
+
+def _require_every_entry(name: str, value: object) -> None:
+    """Raise where numpy would read entries that are masked, or none of a sparse matrix."""
+    if issparse(value):
+        raise ValueError(
+            f"{name} is a sparse matrix; a dense array is needed here (its .toarray() is one)"
+        )
+    rows = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(row, np.ma.MaskedArray) for row in rows):
+        raise ValueError(
+            f"{name} is a masked array, whose masked entries would be read as if they were not; "
+            "give an ordinary array: drop what is masked, or write what it means with .filled()"
+        )
+
+
+def require_dense(what: str, shape: tuple[int, ...], instead: str) -> None:
+    """Raise, before memory is taken, if a dense array would have more than DENSE_LIMIT entries.
+
+    Parameters
+    ----------
+    what : str
+        What asks for the array; the message begins with it.
+    shape : tuple of int
+    instead : str
+        What to use or to do instead; the message ends with it.
+    """
+    size = math.prod(shape)
+    if size > DENSE_LIMIT:
+        sizes = " × ".join(str(length) for length in shape)
+        raise ValueError(
+            f"{what} needs a dense array of {sizes} = {size} entries, more than {DENSE_LIMIT}; "
+            f"{instead}"
+        )
 
 
 def first_index(mask: BoolArray) -> tuple[int, ...]:
@@ -142,7 +195,7 @@ def require_range(name: str, tokens: IntArray, vocab_size: int) -> None:
 
 def require_lengths(name: str, rows: FloatArray) -> None:
     """Raise unless each row is zero or its largest entry lies between SHORTEST and LONGEST."""
-    largest = np.abs(rows).max(1)
+    largest = np.maximum(rows.max(1), -rows.min(1))
     odd = (largest > 0) & ((largest < SHORTEST) | (largest > LONGEST))
     if odd.any():
         j = int(np.argmax(odd))
@@ -152,19 +205,50 @@ def require_lengths(name: str, rows: FloatArray) -> None:
         )
 
 
-def require_distributions(name: str, rows: FloatArray) -> None:
-    """Raise unless every row is nonnegative and sums to one within SUM_TOLERANCE."""
+def require_distributions(
+    name: str, rows: FloatArray, precision: npt.DTypeLike = np.float64
+) -> None:
+    """Raise unless every row is nonnegative and sums to one, see :func:`sum_tolerance`."""
     negative = rows < 0
     if negative.any():
         j, v = first_index(negative)
         raise ValueError(f"{name} row {j} has the entry {rows[j, v]:g}; none may be negative")
-    sums = rows.sum(1)
+    num_terms = np.count_nonzero(rows, axis=1)
+    require_unit_sum(name, rows.sum(1), sum_tolerance(num_terms, precision))
+
+
+def sum_tolerance(num_terms: int | IntArray, precision: npt.DTypeLike) -> FloatArray:
+    """How far numbers that sum to one may miss it: by their rounding, and a little more.
+
+    Writing ``n`` nonnegative numbers with the relative spacing ``eps`` and adding them up changes
+    their sum by up to ``n · eps/2``, relative to the sum. Twice that is allowed, though never less
+    than SUM_TOLERANCE and never more than LARGEST_SUM_TOLERANCE.
+
+    Parameters
+    ----------
+    num_terms : int or ndarray of int
+        ``n``, the number of positive entries.
+    precision : dtype
+        What the numbers were given in. Integers are exact.
+
+    Returns
+    -------
+    ndarray
+        Of the shape of ``num_terms``.
+    """
+    dtype = np.dtype(precision)
+    eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+    return np.clip(np.asarray(num_terms) * eps, SUM_TOLERANCE, LARGEST_SUM_TOLERANCE)
+
+
+def require_unit_sum(name: str, sums: FloatArray, tolerance: FloatArray) -> None:
+    """Raise unless the sums of all rows are one, each within its tolerance."""
     empty = sums == 0
     if empty.any():
         raise ValueError(f"{name} row {np.argmax(empty)} is all zero; its support is empty")
-    wrong = np.abs(sums - 1) > SUM_TOLERANCE
+    wrong = np.abs(sums - 1) > tolerance
     if wrong.any():
         j = int(np.argmax(wrong))
         raise ValueError(
-            f"{name} row {j} sums to {sums[j]:.10g}; it must sum to one (within {SUM_TOLERANCE:g})"
+            f"{name} row {j} sums to {sums[j]:.10g}; it must sum to one (within {tolerance[j]:g})"
         )

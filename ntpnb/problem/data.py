@@ -3,21 +3,30 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import eigvalsh
+from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
+from ntpnb.problem.blocks import RowBlock
+from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
+from ntpnb.problem.table import Table, as_table, collected
+from ntpnb.saving import Storable, make_read_only, state_without_caches
 from ntpnb.validation import (
+    COUNTABLE,
     LARGEST_COUNT,
     SMALLEST_COUNT,
     as_array,
     as_indices,
     as_integer,
     as_sequences,
-    first_index,
+    precision_of,
+    require_dense,
     require_distributions,
     require_lengths,
     require_range,
@@ -28,7 +37,7 @@ Context = tuple[int, ...]  # the tokens that have been read
 DISTANCE_BLOCK = 512  # tokens whose distances to all others are held at one time
 
 
-class NextTokenData:
+class NextTokenData(Storable):
     r"""Contexts with bilinear token scores and target next-token distributions.
 
     Row ``j`` is a context with embedding ``h_j``. Token ``v`` scores ``s_jv = t_v · W h_j``, and
@@ -37,36 +46,45 @@ class NextTokenData:
     token ``v``, ``h_j`` = embedding of the last token and ``c_jv`` = how often ``v`` occurs in
     sequence ``j``.
 
-    The arrays are copied, checked once, and read-only from then on.
+    The arrays are copied, checked once, and read-only from then on. The two tables of contexts and
+    tokens may be dense or of any scipy.sparse format, and of any real type. What is given sparse
+    stays sparse from 2**20 entries on, zeros included; its dense form is made when it is asked for.
 
     Parameters
     ----------
     context_embeddings : array_like, shape (m, q)
         The rows ``h_j``.
-    target_probs : array_like, shape (m, V)
+    target_probs : array_like or scipy sparse, shape (m, V)
         The next-token distributions ``p̂_j``; each row is nonnegative and sums to one within 1e-8
-        (it is then rescaled to do so to the last bit).
+        (it is then rescaled to do so to the last bit). In single or half precision a row of n
+        positive entries may miss one by their rounding, ``n`` times the type's relative spacing,
+        up to 0.01.
     context_probs : array_like, shape (m,), optional
         The context frequencies ``π̂_j > 0``, summing to one. Default: uniform.
     token_embeddings : array_like, shape (V, p), optional
         The rows ``t_v``. Default: the identity, so that ``p = V``; it is never formed.
-    candidate_counts : array_like, shape (m, V), optional
+    candidate_counts : array_like or scipy sparse, shape (m, V), optional
         The multiplicities ``c_jv >= 0``; zero means that ``v`` is not a candidate in row ``j``.
         Default: ones.
     context_groups : array_like of int, shape (m,), optional
         Names of groups of rows that share one query, and so one embedding. Default: each row is
         its own group, also where two rows have equal embeddings.
+    merge_tolerance : float, optional
+        Makes one context of rows whose embeddings agree within this relative distance, see
+        :meth:`near_duplicates`: with the mean of their embeddings and of their distributions by
+        their frequencies. Default: all rows stay apart.
 
     Attributes
     ----------
     context_embeddings : ndarray, shape (m, q)
-    target_probs : ndarray, shape (m, V)
     context_probs : ndarray, shape (m,)
     token_embeddings : ndarray, shape (V, p), or None for the identity
-    candidate_counts : ndarray, shape (m, V), or None for ones
     context_groups : ndarray of int, shape (m,)
     contexts : tuple of tuple of int, or None
-        The tokens of each row's context, where :meth:`from_sequences` made the data.
+        The tokens of each row's context, where :meth:`from_sequences` made the data; of merged
+        rows, the first one's.
+    merged_rows : tuple of tuple of int, or None
+        Which of the given rows each row stands for, where a ``merge_tolerance`` was given.
 
     Raises
     ------
@@ -90,38 +108,43 @@ class NextTokenData:
     """
 
     contexts: tuple[Context, ...] | None = None
+    merged_rows: tuple[tuple[int, ...], ...] | None = None
 
     def __init__(
         self,
         context_embeddings: ArrayLike,
-        target_probs: ArrayLike,
+        target_probs: ArrayLike | Sparse,
         context_probs: ArrayLike | None = None,
         token_embeddings: ArrayLike | None = None,
-        candidate_counts: ArrayLike | None = None,
+        candidate_counts: ArrayLike | Sparse | None = None,
         context_groups: ArrayLike | None = None,
+        *,
+        merge_tolerance: float | None = None,
     ) -> None:
         H = as_array("context_embeddings", context_embeddings, ndim=2)
-        P = as_array("target_probs", target_probs, ndim=2)
+        P = as_table("target_probs", target_probs)
         _require_matching_rows(H, P)
         require_lengths("context_embeddings", H)
-        require_distributions("target_probs", P)
+        P.require_distributions()
         num_contexts, vocab_size = P.shape
         pi = _checked_context_probs(context_probs, num_contexts)
         T = _checked_token_embeddings(token_embeddings, vocab_size)
         C = _checked_candidate_counts(candidate_counts, P)
         _require_positive_frequencies(pi, P)
         groups = _checked_context_groups(context_groups, num_contexts)
+        _require_one_embedding_a_group(H, groups)
 
-        self.context_embeddings = H
-        self.target_probs: FloatArray = P / P.sum(1, keepdims=True)
-        self.context_probs: FloatArray = pi / pi.sum()
+        rows = Contexts(H, P.divided_by(P.row_sums()), pi / pi.sum(), C, groups)
+        if merge_tolerance is not None:
+            rows, self.merged_rows = merge(rows, merge_tolerance)
+        self.context_embeddings = rows.embeddings
+        self.context_probs = rows.probs
         self.token_embeddings = T
-        self.candidate_counts = C
-        self.context_groups = groups
-        for array in (H, self.target_probs, self.context_probs, T, C, groups):
-            if array is not None:
-                array.flags.writeable = False  # cached properties rely on it
-        self._require_one_embedding_a_group()
+        self.context_groups = rows.groups
+        self._laws = rows.laws
+        self._counts = rows.counts
+        for value in vars(self).values():
+            make_read_only(value)
 
     @classmethod
     def from_sequences(
@@ -131,6 +154,7 @@ class NextTokenData:
         *,
         context_length: int | None = None,
         vocab_size: int | None = None,
+        merge_tolerance: float | None = None,
     ) -> Self:
         """Count contexts and their next tokens in raw token sequences.
 
@@ -145,6 +169,8 @@ class NextTokenData:
             every nonempty proper prefix is, as in autoregressive training.
         vocab_size : int, optional
             ``V``. Default: one more than the largest token.
+        merge_tolerance : float, optional
+            As in :class:`NextTokenData`, whose rows are the distinct contexts.
 
         Returns
         -------
@@ -177,7 +203,7 @@ class NextTokenData:
         if context_length is not None:
             context_length = as_integer("context_length", context_length, 1)
         if vocab_size is None:
-            vocab_size = 1 + max((int(s.max()) for s in tokens if s.size), default=-1)
+            vocab_size = _vocab_size_of(tokens)
         else:
             vocab_size = as_integer("vocab_size", vocab_size, 1)
         for i, sequence in enumerate(tokens):
@@ -189,18 +215,74 @@ class NextTokenData:
                 "sequences holds no context followed by a token; at least one sequence must be "
                 f"longer than {context_length or 1}"
             )
-        counts = np.zeros((len(next_tokens), vocab_size))
-        for j, seen in enumerate(next_tokens.values()):
-            counts[j, list(seen.keys())] = list(seen.values())
-        occurrences = counts.sum(1)
         embeddings: Any = [embed(context) for context in next_tokens]  # checked like typed input
-        data = cls(
-            context_embeddings=embeddings,
-            target_probs=counts / occurrences[:, None],
-            context_probs=occurrences / occurrences.sum(),
+        data = cls.from_counts(
+            embeddings,
+            _counts_table(list(next_tokens.values()), vocab_size),
+            merge_tolerance=merge_tolerance,
         )
         data.contexts = tuple(next_tokens)
+        if data.merged_rows is not None:
+            data.contexts = tuple(data.contexts[rows[0]] for rows in data.merged_rows)
         return data
+
+    @classmethod
+    def from_counts(
+        cls,
+        context_embeddings: ArrayLike,
+        counts: ArrayLike | Sparse,
+        *,
+        token_embeddings: ArrayLike | None = None,
+        candidate_counts: ArrayLike | Sparse | None = None,
+        context_groups: ArrayLike | None = None,
+        merge_tolerance: float | None = None,
+    ) -> Self:
+        """Build data from how often each token followed each context.
+
+        The next-token distribution of a row is its share of the row's counts, and the frequency of
+        its context is the row's share of all counts.
+
+        Parameters
+        ----------
+        context_embeddings : array_like, shape (m, q)
+        counts : array_like of int or scipy sparse, shape (m, V)
+            Whole numbers, of any type; every row has a positive one.
+        token_embeddings, candidate_counts, context_groups, merge_tolerance : optional
+            As in :class:`NextTokenData`.
+
+        Returns
+        -------
+        NextTokenData
+
+        Raises
+        ------
+        ValueError
+            Counts that are negative or not whole, a row without any, or what the constructor
+            refuses.
+
+        References
+        ----------
+        T24 (002) Sec. 2, Eq. (1)–(2).
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> data = ntpnb.NextTokenData.from_counts([[0.0, 1.0], [1.0, 0.0]], [[2, 1, 0], [0, 0, 1]])
+        >>> data.context_probs.tolist(), data.target_probs[0].round(4).tolist()
+        ([0.75, 0.25], [0.6667, 0.3333, 0.0])
+        """
+        table = as_table("counts", counts)
+        _require_counts(table)
+        occurrences = table.row_sums()
+        return cls(
+            context_embeddings=context_embeddings,
+            target_probs=table.divided_by(occurrences).held,
+            context_probs=occurrences / occurrences.sum(),
+            token_embeddings=token_embeddings,
+            candidate_counts=candidate_counts,
+            context_groups=context_groups,
+            merge_tolerance=merge_tolerance,
+        )
 
     @classmethod
     def from_attention(
@@ -259,27 +341,31 @@ class NextTokenData:
         _require_nonempty(tokens)
         _require_labels_in_sequences(y, tokens)
         last = np.array([sequence[-1] for sequence in tokens])
-        counts = [np.bincount(sequence, minlength=vocab_size) for sequence in tokens]
+        rows = np.arange(len(tokens))
+        row_of_position = np.repeat(rows, [len(sequence) for sequence in tokens])
+        token_at_position = np.concatenate(tokens)
+        once = np.ones(len(token_at_position))
+        shape = (len(tokens), vocab_size)
         return cls(
             context_embeddings=E[last],
-            target_probs=np.eye(vocab_size)[y],
+            target_probs=collected(rows, y, np.ones(len(rows)), shape),
             token_embeddings=E,
-            candidate_counts=np.array(counts, dtype=float),
+            candidate_counts=collected(row_of_position, token_at_position, once, shape),
             context_groups=last,
         )
 
-    def replace(self, **changes: ArrayLike | None) -> "NextTokenData":
+    def replace(self, **changes: ArrayLike | Sparse | None) -> "NextTokenData":
         """The same data with some of the constructor's arguments replaced.
 
         Parameters
         ----------
-        **changes : array_like or None
+        **changes : array_like, scipy sparse or None
             New values by the names of the constructor's arguments.
 
         Returns
         -------
         NextTokenData
-            It keeps ``.contexts`` where the number of rows stays the same.
+            It keeps ``.contexts`` and ``.merged_rows`` where the number of rows stays the same.
 
         Raises
         ------
@@ -297,21 +383,44 @@ class NextTokenData:
         """
         arguments: dict[str, Any] = {
             "context_embeddings": self.context_embeddings,
-            "target_probs": self.target_probs,
+            "target_probs": self._laws.held,
             "context_probs": self.context_probs,
             "token_embeddings": self.token_embeddings,
-            "candidate_counts": self.candidate_counts,
+            "candidate_counts": None if self._counts is None else self._counts.held,
             "context_groups": self.context_groups,
         }
         replaced = NextTokenData(**(arguments | changes))
-        if len(replaced.context_probs) == len(self.context_probs):
+        if replaced.num_contexts == self.num_contexts:
             replaced.contexts = self.contexts
+            if replaced.merged_rows is None:
+                replaced.merged_rows = self.merged_rows
         return replaced
 
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without_caches(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Pickled and copied arrays become writable; cached properties rely on that they are not.
+        vars(self).update(state)
+        for value in state.values():
+            make_read_only(value)
+
     def __repr__(self) -> str:
-        m, V = self.target_probs.shape
+        m, V = self._laws.shape
         p, q = self.shape
         return f"NextTokenData({m} contexts, {V} tokens, W: {p} × {q}, H = {self.entropy:.4f} nats)"
+
+    @property
+    def num_contexts(self) -> int:
+        """Number of rows ``m``.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().num_contexts
+        3
+        """
+        return self._laws.shape[0]
 
     @property
     def vocab_size(self) -> int:
@@ -323,7 +432,7 @@ class NextTokenData:
         >>> ntpnb.datasets.toy().vocab_size
         5
         """
-        return int(self.target_probs.shape[1])
+        return self._laws.shape[1]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -338,9 +447,94 @@ class NextTokenData:
         p = self.vocab_size if self.token_embeddings is None else self.token_embeddings.shape[1]
         return p, self.context_embeddings.shape[1]
 
+    @property
+    def target_probs(self) -> FloatArray:
+        """The next-token distributions ``p̂_j``, shape (m, V).
+
+        Where the data are sparse, the array is made when it is first asked for; of more than 2**28
+        entries a ValueError says so.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().target_probs[0].tolist()
+        [0.0, 0.35, 0.55, 0.1, 0.0]
+        """
+        return self._laws.dense
+
+    @property
+    def sparse_target_probs(self) -> csr_array:
+        """The next-token distributions as a scipy csr_array, shape (m, V).
+
+        Its indices are sorted in each row, and it holds the positive entries only.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> laws = ntpnb.datasets.toy().sparse_target_probs
+        >>> laws.shape, laws.indices[: laws.indptr[1]].tolist()
+        ((3, 5), [1, 2, 3])
+        """
+        return self._laws.sparse
+
+    @property
+    def candidate_counts(self) -> FloatArray | None:
+        """The multiplicities ``c_jv``, shape (m, V), or None for ones.
+
+        Where the data are sparse, the array is made when it is first asked for; of more than 2**28
+        entries a ValueError says so.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.figure2().candidate_counts[1].tolist()
+        [1.0, 1.0, 0.0, 1.0]
+        """
+        return None if self._counts is None else self._counts.dense
+
+    @property
+    def sparse_candidate_counts(self) -> csr_array | None:
+        """The multiplicities as a scipy csr_array, shape (m, V), or None for ones.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.figure2().sparse_candidate_counts.nnz
+        20
+        """
+        return None if self._counts is None else self._counts.sparse
+
+    def block(self, rows: slice) -> RowBlock:
+        """Some of the contexts, for what would take too much memory for all of them at once.
+
+        Parameters
+        ----------
+        rows : slice
+
+        Returns
+        -------
+        RowBlock
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().block(slice(2, 3)).target_probs.tolist()
+        [[0.15, 0.15, 0.0, 0.0, 0.7]]
+        """
+        return RowBlock(
+            context_embeddings=self.context_embeddings[rows],
+            context_probs=self.context_probs[rows],
+            token_embeddings=self.token_embeddings,
+            candidate_counts=None if self._counts is None else self._counts.rows(rows),
+            entries=self._laws.entries(rows),
+            vocab_size=self.vocab_size,
+        )
+
     @cached_property
     def support(self) -> BoolArray:
         """The sets ``S_j`` of tokens with positive target probability, shape (m, V).
+
+        Of more than 2**28 entries a ValueError says that ``sparse_target_probs`` has them, too.
 
         Examples
         --------
@@ -348,11 +542,13 @@ class NextTokenData:
         >>> ntpnb.datasets.toy().support.astype(int).tolist()
         [[0, 1, 1, 1, 0], [1, 0, 0, 1, 1], [1, 1, 0, 0, 1]]
         """
-        return self.target_probs > 0
+        return self._laws.positive("support")
 
     @cached_property
     def candidates(self) -> BoolArray:
         """Tokens with a positive candidate count, shape (m, V).
+
+        Of more than 2**28 entries a ValueError says so.
 
         Examples
         --------
@@ -360,9 +556,24 @@ class NextTokenData:
         >>> bool(ntpnb.datasets.toy().candidates.all())
         True
         """
-        if self.candidate_counts is None:
-            return np.ones(self.target_probs.shape, dtype=bool)
-        return self.candidate_counts > 0
+        if self._counts is not None:
+            return self._counts.positive("candidates")
+        require_dense("candidates", self._laws.shape, "none is needed: every token is a candidate")
+        everywhere = np.ones(self._laws.shape, dtype=bool)
+        everywhere.flags.writeable = False
+        return everywhere
+
+    @cached_property
+    def anchors(self) -> IntArray:
+        """The first in-support token of each row, which stands for its others, shape (m,).
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().anchors.tolist()
+        [1, 0, 0]
+        """
+        return self._laws.first_tokens()
 
     @cached_property
     def entropy(self) -> float:
@@ -374,10 +585,47 @@ class NextTokenData:
         >>> round(ntpnb.datasets.toy().entropy, 4)  # T24 prints 0.8811
         0.8811
         """
-        P = self.target_probs
-        log_p = np.log(P, out=np.zeros_like(P), where=P > 0)
-        entropy = -self.context_probs @ (P * log_p).sum(1)
+        entropy = -self.context_probs @ self._laws.sums_of_x_log_x()
         return float(entropy) + 0.0  # never −0.0
+
+    def near_duplicates(self, tolerance: float = 1e-6) -> tuple[NearDuplicates, ...]:
+        """Find rows whose embeddings agree within a relative distance.
+
+        Such rows are one context up to rounding, yet the data demand that a decoder tells them
+        apart; ``merge_tolerance`` merges them. Rows are taken in order, and each claims those after
+        it that agree with it and that none before has claimed. Rows of one of ``context_groups``
+        share their embedding on purpose, and are no duplicates of each other.
+
+        Parameters
+        ----------
+        tolerance : float
+            Between 0 and 0.1: the largest ``‖h_j − h_i‖ / max(‖h_j‖, ‖h_i‖)``.
+
+        Returns
+        -------
+        tuple of NearDuplicates
+            One for each set, with its ``.rows`` and their ``.distances`` from the first of them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A ``tolerance`` that is no such number.
+
+        Examples
+        --------
+        The same three numbers, added up in two orders:
+
+        >>> import ntpnb
+        >>> H = [[0.1 + 0.2 + 0.3], [1.0], [0.3 + 0.2 + 0.1]]
+        >>> P = [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]
+        >>> data = ntpnb.NextTokenData(H, P)
+        >>> [found.rows.tolist() for found in data.near_duplicates()]
+        [[0, 2]]
+        >>> merged = data.replace(merge_tolerance=1e-6)
+        >>> merged.merged_rows, merged.target_probs.tolist()
+        (((0, 2), (1,)), [[0.75, 0.25], [0.0, 1.0]])
+        """
+        return near_duplicates(self.context_embeddings, self.context_groups, tolerance)
 
     @cached_property
     def smoothness(self) -> float:
@@ -398,6 +646,8 @@ class NextTokenData:
         """
         weights = self.context_probs * self._squared_diameters() / 4
         weighted_embeddings = np.sqrt(weights)[:, None] * self.context_embeddings
+        if self._laws.is_sparse:
+            return _largest_squared_singular_value(weighted_embeddings)
         return float(np.linalg.norm(weighted_embeddings, 2) ** 2)
 
     @cached_property
@@ -435,24 +685,23 @@ class NextTokenData:
         [[1, 0, 0, 0], [0, 1, 0, 0]]
         """
         first_rows = np.unique(self.group_index, return_index=True)[1]
+        if np.array_equal(first_rows, np.arange(self.num_contexts)):
+            return self.context_embeddings
         return self.context_embeddings[first_rows]
-
-    def _require_one_embedding_a_group(self) -> None:
-        shared = self.group_embeddings[self.group_index]
-        differs = (shared != self.context_embeddings).any(1)
-        if differs.any():
-            j = int(np.argmax(differs))
-            raise ValueError(
-                f"context_groups puts row {j} into group {self.context_groups[j]}, whose first row "
-                "has another embedding; rows of one group must share one row of context_embeddings"
-            )
 
     def _squared_diameters(self) -> FloatArray:
         """Squared largest distance between two candidates' embeddings in each row, shape (m,)."""
-        if self.token_embeddings is None:
-            return np.where(self.candidates.sum(1) > 1, 2.0, 0.0)
+        T = self.token_embeddings
+        counts = self._counts
+        if T is None:
+            num_candidates = self.vocab_size if counts is None else counts.num_entries()
+            return np.where(np.broadcast_to(num_candidates, self.num_contexts) > 1, 2.0, 0.0)
+        if counts is None:
+            return np.full(self.num_contexts, _squared_diameter(T))
+        if counts.is_sparse:
+            return _squared_diameters_of_sets(T, counts.sparse)
         distinct, kind = np.unique(self.candidates, axis=0, return_inverse=True)
-        squared = [_squared_diameter(self.token_embeddings[mask]) for mask in distinct]
+        squared = [_squared_diameter(T[mask]) for mask in distinct]
         return np.array(squared)[kind.ravel()]
 
 
@@ -464,23 +713,26 @@ def require_data(name: str, value: object) -> None:
 
 def counts_or_ones(data: NextTokenData) -> FloatArray:
     """Return the candidate counts, with ones where the data have none, shape (m, V)."""
-    if data.candidate_counts is None:
-        return np.ones(data.target_probs.shape)
-    return data.candidate_counts
+    counts = data.candidate_counts
+    if counts is None:
+        shape = (data.num_contexts, data.vocab_size)
+        require_dense("candidate_counts", shape, "use fewer contexts or a smaller vocabulary")
+        return np.ones(shape)
+    return counts
 
 
 # -- checks of one argument each ------------------------------------------------------------------
 
 
-def _require_matching_rows(H: FloatArray, P: FloatArray) -> None:
+def _require_matching_rows(H: FloatArray, P: Table) -> None:
     if H.shape[1] == 0 or P.shape[0] == 0 or P.shape[1] == 0:
         raise ValueError(
             f"context_embeddings has shape {H.shape} and target_probs {P.shape}; "
             "at least one context, one embedding dimension and one token are needed"
         )
-    if len(H) != len(P):
+    if len(H) != P.shape[0]:
         raise ValueError(
-            f"context_embeddings has {len(H)} rows but target_probs has {len(P)}; "
+            f"context_embeddings has {len(H)} rows but target_probs has {P.shape[0]}; "
             "both need one row per context"
         )
 
@@ -489,7 +741,7 @@ def _checked_context_probs(context_probs: ArrayLike | None, num_contexts: int) -
     if context_probs is None:
         return np.full(num_contexts, 1 / num_contexts)
     pi = as_array("context_probs", context_probs, ndim=1, length=num_contexts)
-    require_distributions("context_probs", pi[None])
+    require_distributions("context_probs", pi[None], precision_of(context_probs))
     if not pi.all():
         raise ValueError(
             f"context_probs[{int(np.argmin(pi))}] is 0; every context needs a positive "
@@ -511,39 +763,65 @@ def _checked_token_embeddings(
 
 
 def _checked_candidate_counts(
-    candidate_counts: ArrayLike | None, P: FloatArray
-) -> FloatArray | None:
+    candidate_counts: ArrayLike | Sparse | None, P: Table
+) -> Table | None:
     if candidate_counts is None:
         return None
-    C = as_array("candidate_counts", candidate_counts, ndim=2, shape=P.shape)
-    negative = C < 0
-    if negative.any():
-        j, v = first_index(negative)
-        raise ValueError(f"candidate_counts[{j}, {v}] is {C[j, v]:g}; counts must not be negative")
-    odd = (C > 0) & ((C < SMALLEST_COUNT) | (C > LARGEST_COUNT))
-    if odd.any():
-        j, v = first_index(odd)
-        raise ValueError(
-            f"candidate_counts[{j}, {v}] is {C[j, v]:g}; counts must be zero or lie "
-            f"between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}"
-        )
-    missing = (P > 0) & (C == 0)
-    if missing.any():
-        j, v = first_index(missing)
-        raise ValueError(
-            f"candidate_counts[{j}, {v}] is 0 but target_probs[{j}, {v}] is {P[j, v]:g}; "
-            "a token with positive target probability must be a candidate"
-        )
+    C = as_table("candidate_counts", candidate_counts, P.shape)
+    for row, token, count in C.entry_blocks():
+        negative = count < 0
+        if negative.any():
+            k = int(np.argmax(negative))
+            raise ValueError(
+                f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; "
+                "counts must not be negative"
+            )
+        odd = (count < SMALLEST_COUNT) | (count > LARGEST_COUNT)
+        if odd.any():
+            k = int(np.argmax(odd))
+            raise ValueError(
+                f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; counts must be zero or "
+                f"lie between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}"
+            )
+    for row, token, probability in P.entry_blocks():
+        missing = C.at(row, token) == 0
+        if missing.any():
+            k = int(np.argmax(missing))
+            place = f"[{row[k]}, {token[k]}]"
+            raise ValueError(
+                f"candidate_counts{place} is 0 but target_probs{place} is {probability[k]:g}; "
+                "a token with positive target probability must be a candidate"
+            )
     return C
 
 
-def _require_positive_frequencies(pi: FloatArray, P: FloatArray) -> None:
-    lost = (P > 0) & (pi[:, None] * P == 0)
-    if lost.any():
-        j, v = first_index(lost)
+def _require_positive_frequencies(pi: FloatArray, P: Table) -> None:
+    for row, token, probability in P.entry_blocks():
+        lost = pi[row] * probability == 0
+        if lost.any():
+            k = int(np.argmax(lost))
+            j = row[k]
+            raise ValueError(
+                f"context_probs[{j}] · target_probs[{j}, {token[k]}] is "
+                f"{pi[j]:g} · {probability[k]:g}, which rounds to 0; pairs of a context and a next "
+                "token need positive frequencies"
+            )
+
+
+def _require_counts(counts: Table) -> None:
+    for row, token, count in counts.entry_blocks():
+        wrong = (count < 0) | (count != np.rint(count))
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            raise ValueError(
+                f"counts[{row[k]}, {token[k]}] is {count[k]:g}; "
+                "counts must be whole numbers, none of them negative"
+            )
+    empty = counts.num_entries() == 0
+    if empty.any():
         raise ValueError(
-            f"context_probs[{j}] · target_probs[{j}, {v}] is {pi[j]:g} · {P[j, v]:g}, which "
-            "rounds to 0; pairs of a context and a next token need positive frequencies"
+            f"counts row {int(np.argmax(empty))} is all zero; every context needs a token that "
+            "follows it (drop the contexts that never occur)"
         )
 
 
@@ -557,6 +835,19 @@ def _checked_context_groups(context_groups: ArrayLike | None, num_contexts: int)
             f"({num_contexts},)"
         )
     return groups
+
+
+def _require_one_embedding_a_group(H: FloatArray, groups: IntArray) -> None:
+    _, first_rows, group_index = np.unique(groups, return_index=True, return_inverse=True)
+    if len(first_rows) == len(groups):
+        return
+    differs = (H[first_rows[group_index]] != H).any(1)
+    if differs.any():
+        j = int(np.argmax(differs))
+        raise ValueError(
+            f"context_groups puts row {j} into group {groups[j]}, whose first row "
+            "has another embedding; rows of one group must share one row of context_embeddings"
+        )
 
 
 def _require_nonempty(sequences: Sequence[IntArray]) -> None:
@@ -589,6 +880,47 @@ def _count_next_tokens(
             start = 0 if context_length is None else end - context_length
             counts[tokens[start:end]][tokens[end]] += 1
     return counts
+
+
+def _vocab_size_of(sequences: Sequence[IntArray]) -> int:
+    """One more than the largest token."""
+    largest = max((int(sequence.max()) for sequence in sequences if sequence.size), default=-1)
+    if largest >= COUNTABLE - 1:
+        raise ValueError(
+            f"sequences holds the token {largest}; tokens must lie below {COUNTABLE - 1} "
+            "(number the distinct ones 0, 1, 2, …)"
+        )
+    return largest + 1
+
+
+def _counts_table(counts: Sequence[Counter[int]], vocab_size: int) -> FloatArray | csr_array:
+    """How often each token was counted in each row, shape (m, V)."""
+    rows = np.repeat(np.arange(len(counts)), [len(seen) for seen in counts])
+    tokens = np.array([token for seen in counts for token in seen])
+    numbers = np.array([number for seen in counts for number in seen.values()], dtype=float)
+    return collected(rows, tokens, numbers, (len(counts), vocab_size))
+
+
+def _largest_squared_singular_value(A: FloatArray) -> float:
+    """Largest squared singular value of a long or wide matrix, by its smaller Gram matrix."""
+    num_rows, num_columns = A.shape
+    gram = A.T @ A if num_columns <= num_rows else A @ A.T
+    last = len(gram) - 1
+    largest: FloatArray = eigvalsh(gram, subset_by_index=[last, last])
+    return max(0.0, float(largest[0]))
+
+
+def _squared_diameters_of_sets(T: FloatArray, counts: csr_array) -> FloatArray:
+    """Squared diameter of the embeddings of each row's tokens, computed once for equal sets."""
+    known: dict[bytes, float] = {}
+    squared = np.empty(counts.shape[0])
+    for j, (start, end) in enumerate(pairwise(counts.indptr.tolist())):
+        tokens = counts.indices[start:end]
+        key = tokens.tobytes()
+        if key not in known:
+            known[key] = _squared_diameter(T[tokens])
+        squared[j] = known[key]
+    return squared
 
 
 def _squared_diameter(points: FloatArray) -> float:

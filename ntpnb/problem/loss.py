@@ -1,20 +1,22 @@
-"""Scores, cross-entropy, its gradient, and its excess over the entropy without cancellation."""
+"""Scores, cross-entropy, its gradient, and its excess over the entropy without cancellation.
 
-from math import factorial
+Sums over contexts take a block of contexts at a time where the table of all scores would be large.
+"""
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from ntpnb.array_types import FloatArray
+from ntpnb.problem import table
+from ntpnb.problem.blocks import RowBlock, excess_of_each, gradient_of, mean_log_probs
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.validation import as_floats
+from ntpnb.problem.exponential import exp_minus_linear
+from ntpnb.validation import as_floats, require_dense
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
-# eˣ − 1 − x = x² Σ_k xᵏ/(k+2)!. Below the bound the first dropped term is less than one unit
-# roundoff; above it the difference itself keeps its digits.
-SERIES_BOUND = 0.3
-_SERIES = [1 / factorial(k + 2) for k in reversed(range(12))]
 
 
 def as_weights(name: str, W: ArrayLike, data: NextTokenData) -> FloatArray:
@@ -48,7 +50,7 @@ def scores(W: ArrayLike, data: NextTokenData) -> FloatArray:
     Raises
     ------
     ValueError
-        ``W`` has the wrong shape or is not finite.
+        ``W`` has the wrong shape or is not finite, or the result more than 2**28 entries.
 
     References
     ----------
@@ -80,7 +82,7 @@ def logits(W: ArrayLike, data: NextTokenData) -> FloatArray:
     Raises
     ------
     ValueError
-        ``W`` has the wrong shape or is not finite.
+        ``W`` has the wrong shape or is not finite, or the result more than 2**28 entries.
 
     References
     ----------
@@ -125,10 +127,8 @@ def cross_entropy(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     >>> round(ntpnb.cross_entropy(zero, data), 6)  # log 5: all tokens are equally likely
     1.609438
     """
-    L = candidate_logits(as_weights("W", W, data), data)
-    log_q = L - logsumexp(L, axis=-1, keepdims=True)
-    log_q = np.where(data.support, log_q, 0.0)
-    mean_log_q = (data.target_probs * log_q).sum(-1)
+    weights = as_weights("W", W, data)
+    mean_log_q = _for_each_context(_mean_log_probs, mean_log_probs, weights, data)
     return _float_if_single(-(mean_log_q @ data.context_probs))
 
 
@@ -160,15 +160,20 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
     >>> ntpnb.gradient([[0.0], [0.0]], data).tolist()
     [[-1.0], [1.0]]
     """
-    L = candidate_logits(as_weights("W", W, data), data)
-    Q = np.exp(L - logsumexp(L, axis=-1, keepdims=True))
-    residuals = data.context_probs[:, None] * (Q - data.target_probs)
-    # Rows of the residuals sum to zero. Taken from the others' sum, the likeliest token's entry
-    # keeps its digits as its probability nears one.
-    likeliest = np.arange(data.vocab_size) == data.target_probs.argmax(1)[:, None]
-    others = np.where(likeliest, 0.0, residuals)
-    residuals = np.where(likeliest, -others.sum(-1, keepdims=True), others)
-    return pull_back(residuals, data)
+    weights = as_weights("W", W, data)
+    if not _is_large(weights, data):
+        return _gradient(weights, data)
+    stack = weights.reshape(-1, *data.shape)
+    total = np.zeros_like(stack)
+    if _fits_a_block(data):
+        for matrices in _parts_of_stack(stack, data):
+            total[matrices] = _gradient(stack[matrices], data)
+    else:
+        for contexts in _parts_of_contexts(data):
+            block = data.block(contexts)
+            for i, matrix in enumerate(stack):
+                total[i] += gradient_of(matrix, block)
+    return total.reshape(weights.shape)
 
 
 def excess_loss(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
@@ -207,19 +212,28 @@ def excess_loss(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     >>> f"{excess:.4e}"  # log(1 + e^−200), which the loss alone could not show
     '1.3839e-87'
     """
-    return excess_of_logits(candidate_logits(as_weights("W", W, data), data), data)
+    weights = as_weights("W", W, data)
+    rows = _for_each_context(_excess_of_each, excess_of_each, weights, data)
+    return _float_if_single(rows @ data.context_probs)
 
 
 def excess_of_logits(L: FloatArray, data: NextTokenData) -> float | FloatArray:
     """:func:`excess_loss` from logits of shape (..., m, V)."""
-    rows = _divergence_on_support(L, data) + _cost_of_mass_outside(L, data)
-    return _float_if_single(rows @ data.context_probs)
+    return _float_if_single(_excess_of_each(L, data) @ data.context_probs)
 
 
 def bilinear_scores(W: FloatArray, data: NextTokenData) -> FloatArray:
     """:func:`scores` of weights that are known to fit."""
+    T = data.token_embeddings
+    num_contexts = len(data.context_embeddings)
+    vocab_size = W.shape[-2] if T is None else len(T)
+    require_dense(
+        "the table of scores",
+        (*W.shape[:-2], num_contexts, vocab_size),
+        "use fewer matrices, contexts or tokens at one time; losses and gradients need no table",
+    )
     S: FloatArray = data.context_embeddings @ np.swapaxes(W, -1, -2)
-    return S if data.token_embeddings is None else S @ data.token_embeddings.T
+    return S if T is None else S @ T.T
 
 
 def candidate_logits(W: FloatArray, data: NextTokenData) -> FloatArray:
@@ -245,6 +259,88 @@ def log_target_probs(data: NextTokenData) -> FloatArray:
     return np.log(P, out=np.zeros_like(P), where=data.support)
 
 
+# -- by blocks where a table of all scores would be large -----------------------------------------
+
+
+def _is_large(W: FloatArray, data: NextTokenData) -> bool:
+    """Whether the scores of all matrices in all contexts have more entries than a block."""
+    num_matrices = W.size // (data.shape[0] * data.shape[1])
+    return num_matrices * data.num_contexts * data.vocab_size > table.BLOCK
+
+
+def _fits_a_block(data: NextTokenData) -> bool:
+    """Whether the scores of one matrix in all contexts fit a block."""
+    return data.num_contexts * data.vocab_size <= table.BLOCK
+
+
+def _parts_of_stack(stack: FloatArray, data: NextTokenData) -> Iterator[slice]:
+    """Divide a stack of matrices so that their scores in all contexts fit a block.
+
+    The numbers are the same as from all of them at once, whereas products with fewer contexts may
+    round differently.
+    """
+    return table.row_slices((len(stack), data.num_contexts, data.vocab_size))
+
+
+def _parts_of_contexts(data: NextTokenData) -> Iterator[slice]:
+    """Divide the contexts so that the scores of one matrix fit a block."""
+    return table.row_slices((data.num_contexts, data.vocab_size))
+
+
+def _for_each_context(
+    of_logits: Callable[[FloatArray, NextTokenData], FloatArray],
+    of_block: Callable[[FloatArray, RowBlock], FloatArray],
+    W: FloatArray,
+    data: NextTokenData,
+) -> FloatArray:
+    """Let a function give each context a number, shape (..., m).
+
+    It comes in two forms: for the logits of all contexts, and for a matrix and a block of contexts.
+    """
+    if not _is_large(W, data):
+        return of_logits(candidate_logits(W, data), data)
+    stack = W.reshape(-1, *data.shape)
+    values = np.empty((len(stack), data.num_contexts))
+    if _fits_a_block(data):
+        for matrices in _parts_of_stack(stack, data):
+            values[matrices] = of_logits(candidate_logits(stack[matrices], data), data)
+    else:
+        for contexts in _parts_of_contexts(data):
+            block = data.block(contexts)
+            for i, matrix in enumerate(stack):
+                values[i, contexts] = of_block(matrix, block)
+    return values.reshape(*W.shape[:-2], data.num_contexts)
+
+
+# -- from the logits of all contexts --------------------------------------------------------------
+
+
+def _mean_log_probs(L: FloatArray, data: NextTokenData) -> FloatArray:
+    """Mean log-probability of the next token of each context, shape (..., m)."""
+    log_q = L - logsumexp(L, axis=-1, keepdims=True)
+    log_q = np.where(data.support, log_q, 0.0)
+    means: FloatArray = (data.target_probs * log_q).sum(-1)
+    return means
+
+
+def _gradient(W: FloatArray, data: NextTokenData) -> FloatArray:
+    """:func:`gradient` of weights that are known to fit, from the logits of all contexts."""
+    L = candidate_logits(W, data)
+    Q = np.exp(L - logsumexp(L, axis=-1, keepdims=True))
+    residuals = data.context_probs[:, None] * (Q - data.target_probs)
+    # Rows of the residuals sum to zero. Taken from the others' sum, the likeliest token's entry
+    # keeps its digits as its probability nears one.
+    likeliest = np.arange(data.vocab_size) == data.target_probs.argmax(1)[:, None]
+    others = np.where(likeliest, 0.0, residuals)
+    residuals = np.where(likeliest, -others.sum(-1, keepdims=True), others)
+    return pull_back(residuals, data)
+
+
+def _excess_of_each(L: FloatArray, data: NextTokenData) -> FloatArray:
+    """Cross-entropy minus entropy of each context, shape (..., m)."""
+    return _divergence_on_support(L, data) + _cost_of_mass_outside(L, data)
+
+
 def _divergence_on_support(L: FloatArray, data: NextTokenData) -> FloatArray:
     """KL divergence of each row's p̂ from the model conditioned on its support, shape (..., m)."""
     P = data.target_probs
@@ -252,7 +348,7 @@ def _divergence_on_support(L: FloatArray, data: NextTokenData) -> FloatArray:
     mean = (P * delta).sum(-1, keepdims=True)
     delta = np.where(data.support, delta - mean, 0.0)
     with np.errstate(over="ignore", divide="ignore"):
-        divergence: FloatArray = np.log1p((P * _exp_minus_linear(delta)).sum(-1))
+        divergence: FloatArray = np.log1p((P * exp_minus_linear(delta)).sum(-1))
         overflowed = np.isinf(divergence)
         if overflowed.any():
             divergence[overflowed] = logsumexp(delta + np.log(P), axis=-1)[overflowed]
@@ -267,12 +363,6 @@ def _cost_of_mass_outside(L: FloatArray, data: NextTokenData) -> FloatArray:
         # log1p(exp(·)) that neither overflows nor rounds
         cost: FloatArray = np.logaddexp(0.0, outside - inside)
     return cost
-
-
-def _exp_minus_linear(x: FloatArray) -> FloatArray:
-    """``φ(x) = eˣ − 1 − x`` to full relative accuracy."""
-    series = x * x * np.polyval(_SERIES, x)
-    return np.where(np.abs(x) < SERIES_BOUND, series, np.expm1(x) - x)
 
 
 def _float_if_single(x: FloatArray) -> float | FloatArray:

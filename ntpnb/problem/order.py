@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_matrix
@@ -10,6 +10,9 @@ from scipy.sparse.csgraph import connected_components
 
 from ntpnb.array_types import BoolArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.table import row_slices
+from ntpnb.saving import Result, state_without_caches
+from ntpnb.validation import require_dense
 
 
 class TokenPairs(NamedTuple):
@@ -43,8 +46,8 @@ class RowComponents(NamedTuple):
     own: IntArray
 
 
-@dataclass(frozen=True, eq=False)
-class TokenPriority:
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenPriority(Result):
     """The order that a dataset imposes on its tokens' scores, group by group.
 
     Attributes
@@ -82,6 +85,9 @@ class TokenPriority:
     components: IntArray
     equal: IntArray
     strict: IntArray
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without_caches(self)
 
     def positions(self, pairs: IntArray) -> IntArray:
         """Row of each pair's group in ``groups``.
@@ -140,6 +146,8 @@ def token_priority(data: NextTokenData) -> TokenPriority:
     ------
     TypeError
         ``data`` is no dataset.
+    ValueError
+        The groups and tokens have more than 2**28 components.
 
     References
     ----------
@@ -155,9 +163,16 @@ def token_priority(data: NextTokenData) -> TokenPriority:
     require_data("data", data)
     num_groups = len(data.group_names)
     vocab_size = data.vocab_size
+    require_dense(
+        "token_priority",
+        (num_groups, vocab_size),
+        "use fewer contexts or a smaller vocabulary",
+    )
+    if np.array_equal(data.group_index, np.arange(data.num_contexts)):
+        return _order_of_separate_contexts(data)
     num_nodes = num_groups * vocab_size  # the node (group, token) is group · V + token
     edges = _star_edges(data)
-    if num_groups == len(data.context_groups):  # each row's support is one component
+    if num_groups == data.num_contexts:  # each row's support is one component
         labels = np.arange(num_nodes)
         labels[edges.in_support] = edges.anchor_of_in_support
     else:
@@ -205,9 +220,10 @@ def row_components(data: NextTokenData, order: TokenPriority) -> RowComponents:
     >>> (labels == own).tolist()
     [[False, True, True]]
     """
+    shape = (data.num_contexts, data.vocab_size)
+    require_dense("row_components", shape, "use fewer contexts or a smaller vocabulary")
     labels = order.components[data.group_index]
-    first_in_support = data.support.argmax(1)[:, None]
-    return RowComponents(labels, np.take_along_axis(labels, first_in_support, axis=1))
+    return RowComponents(labels, np.take_along_axis(labels, data.anchors[:, None], axis=1))
 
 
 def dominated(data: NextTokenData, order: TokenPriority) -> BoolArray:
@@ -236,6 +252,46 @@ def dominated(data: NextTokenData, order: TokenPriority) -> BoolArray:
     return data.candidates & is_elsewhere
 
 
+# -- contexts that are groups of their own ---------------------------------------------------------
+
+
+def _order_of_separate_contexts(data: NextTokenData) -> TokenPriority:
+    """The order where no two rows share a group: each support is one component, over all others.
+
+    Its first token, the anchor, stands for it. Memory is little more than the order's own.
+    """
+    shape = (data.num_contexts, data.vocab_size)
+    anchors = data.anchors
+    in_support = data._laws.entries(slice(0, shape[0]))
+    components = np.arange(shape[0] * shape[1]).reshape(shape)
+    components[in_support.row, in_support.token] = components[
+        in_support.row, anchors[in_support.row]
+    ]
+    is_other = in_support.token != anchors[in_support.row]
+    row = in_support.row[is_other]
+    equal = np.stack([data.group_names[row], anchors[row], in_support.token[is_other]], axis=1)
+
+    counts = data._counts
+    num_candidates = shape[0] * shape[1] if counts is None else int(counts.num_entries().sum())
+    strict = np.empty((num_candidates - len(in_support.row), 3), dtype=np.int64)
+    end = 0
+    for rows in row_slices(shape):
+        block = data.block(rows)
+        is_losing = ~block.support
+        if block.candidate_counts is not None:
+            is_candidate = block.candidate_counts > 0
+            is_losing &= is_candidate
+            components[rows][~is_candidate] = -1
+        row, token = np.nonzero(is_losing)
+        row += rows.start
+        start = end
+        end += len(row)
+        strict[start:end, 0] = data.group_names[row]
+        strict[start:end, 1] = anchors[row]
+        strict[start:end, 2] = token
+    return TokenPriority(data.group_names, components, equal, strict)
+
+
 # -- the graph ------------------------------------------------------------------------------------
 
 
@@ -254,12 +310,15 @@ def _star_edges(data: NextTokenData) -> _StarEdges:
     Each row contributes a star around one of its in-support tokens, the anchor, with edges back
     from the other in-support tokens.
     """
-    rows, tokens = np.nonzero(data.candidates)
+    if data._counts is None:
+        rows, tokens = np.nonzero(data.candidates)
+    else:
+        rows, tokens, _ = data._counts.entries(slice(0, data.num_contexts))
     row_start = data.group_index * data.vocab_size
-    row_anchor = row_start + data.support.argmax(1)
+    row_anchor = row_start + data.anchors
     candidate = row_start[rows] + tokens
     anchor = row_anchor[rows]
-    is_in_support = data.support[rows, tokens]
+    is_in_support = data._laws.at(rows, tokens) > 0
     return _StarEdges(anchor, candidate, candidate[is_in_support], anchor[is_in_support])
 
 

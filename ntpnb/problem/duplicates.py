@@ -1,0 +1,262 @@
+"""Contexts whose embeddings nearly agree: how to find them, and how to make one context of them.
+
+Rounding makes near-duplicates out of equal contexts, for example where the vectors of the same
+words are added up in another order. A decoder tells such contexts apart only by enormous weights.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
+
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.problem.table import Table
+from ntpnb.validation import require_number
+
+LARGEST_TOLERANCE = 0.1
+SKETCH_DIM = 10  # dimensions in which neighbours are sought before they are compared in all
+ROUNDING = 1e-12  # of a sketch, whose points have length one
+
+
+@dataclass(frozen=True, eq=False)
+class NearDuplicates:
+    """Rows whose embeddings agree with that of the first of them, within a tolerance.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (n,)
+        Increasing.
+    distances : ndarray, shape (n,)
+        ``‖h_j − h_i‖ / max(‖h_j‖, ‖h_i‖)`` of each row ``j``, where ``i`` is the first of them.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[1.0], [2.0], [1.0 + 1e-9]], [[1, 0], [0, 1], [1, 0]])
+    >>> [found.rows.tolist() for found in data.near_duplicates()]
+    [[0, 2]]
+    """
+
+    rows: IntArray
+    distances: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """What a dataset knows of its m contexts.
+
+    Attributes
+    ----------
+    embeddings : ndarray, shape (m, q)
+    laws : Table, shape (m, V)
+        Next-token distributions.
+    probs : ndarray, shape (m,)
+    counts : Table, shape (m, V), or None
+        Candidate counts.
+    groups : ndarray of int, shape (m,)
+        Rows of one group have equal embeddings.
+    """
+
+    embeddings: FloatArray
+    laws: Table
+    probs: FloatArray
+    counts: Table | None
+    groups: IntArray
+
+
+def near_duplicates(
+    embeddings: FloatArray, groups: IntArray, tolerance: float
+) -> tuple[NearDuplicates, ...]:
+    """Find rows of different groups whose embeddings nearly agree.
+
+    Rows are taken in order, and each claims those after it that agree with it and that none before
+    has claimed. Rows of one group are one context, and no duplicates of each other.
+
+    Parameters
+    ----------
+    embeddings : ndarray, shape (m, q)
+    groups : ndarray of int, shape (m,)
+        Names of groups of rows with equal embeddings.
+    tolerance : float
+        Between 0 and 0.1: the largest relative distance.
+
+    Returns
+    -------
+    tuple of NearDuplicates
+        Each of rows of two or more groups, in the order of their first rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A tolerance that is no such number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.problem.duplicates import near_duplicates
+    >>> H = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1e-7], [1.0, 0.1]])
+    >>> found = near_duplicates(H, np.arange(4), tolerance=1e-6)
+    >>> found[0].rows.tolist(), found[0].distances.round(9).tolist()
+    ([0, 2], [0.0, 1e-07])
+    """
+    require_tolerance("tolerance", tolerance)
+    _, first_row, group = np.unique(groups, return_index=True, return_inverse=True)
+    in_order = np.argsort(first_row)
+    first_row = first_row[in_order]
+    place = np.argsort(in_order)[group]  # of each row's group in the order of first rows
+    clusters = _clusters(embeddings[first_row], tolerance)
+    cluster_of_place = np.full(len(first_row), len(clusters))  # that many: in none
+    for k, cluster in enumerate(clusters):
+        cluster_of_place[cluster] = k
+    members = _members(cluster_of_place[place])[: len(clusters)]
+    return tuple(
+        NearDuplicates(rows, _relative_distances(embeddings[rows], embeddings[rows[0]]))
+        for rows in members
+    )
+
+
+def merge(contexts: Contexts, tolerance: float) -> tuple[Contexts, tuple[tuple[int, ...], ...]]:
+    """Make one context of all rows of each set of near-duplicates.
+
+    Its embedding and its law are the means of theirs by their frequencies, and its frequency is
+    the sum of theirs. It stands where the first of them stood, and has that row's group and
+    candidates.
+
+    Parameters
+    ----------
+    contexts : Contexts
+        With laws and frequencies that sum to one.
+    tolerance : float
+        As in :func:`near_duplicates`.
+
+    Returns
+    -------
+    merged : Contexts
+        Rows without near-duplicates are as they were, to the last bit.
+    rows : tuple of tuple of int
+        Which of the given rows each row stands for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A tolerance out of range, or near-duplicates with different candidate counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.problem.duplicates import Contexts, merge
+    >>> from ntpnb.problem.table import as_table
+    >>> H = np.array([[1.0], [1.0 + 4e-9], [5.0]])
+    >>> laws = as_table("target_probs", [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> given = Contexts(H, laws, np.array([0.3, 0.1, 0.6]), None, np.arange(3))
+    >>> merged, rows = merge(given, tolerance=1e-6)
+    >>> rows, merged.laws.dense.round(9).tolist()
+    (((0, 1), (2,)), [[0.75, 0.25], [0.0, 1.0]])
+    """
+    require_tolerance("merge_tolerance", tolerance)
+    found = near_duplicates(contexts.embeddings, contexts.groups, tolerance)
+    num_rows = len(contexts.probs)
+    first = np.arange(num_rows)  # the row that each row is merged into
+    for duplicates in found:
+        first[duplicates.rows] = duplicates.rows[0]
+        if contexts.counts is not None:
+            _require_equal_counts(contexts.counts, duplicates.rows)
+    kept, position = np.unique(first, return_inverse=True)
+    rows = tuple(tuple(members.tolist()) for members in _members(position))
+    if not found:
+        return contexts, rows
+
+    probs = np.bincount(position, weights=contexts.probs).astype(np.float64)
+    share = contexts.probs / probs[position]
+    shape = (len(kept), num_rows)
+    mean = csr_array((share, (position, np.arange(num_rows))), shape=shape)
+    # Around the first of them, so that equal embeddings have themselves as their mean.
+    shift = mean @ (contexts.embeddings - contexts.embeddings[first])
+    laws = contexts.laws.combined(mean)
+    is_merged = np.bincount(position) > 1
+    counts = contexts.counts
+    if counts is not None:
+        choice = csr_array((np.ones(len(kept)), (np.arange(len(kept)), kept)), shape=shape)
+        counts = counts.combined(choice)
+    merged = Contexts(
+        embeddings=contexts.embeddings[kept] + shift,
+        laws=laws.divided_by(np.where(is_merged, laws.row_sums(), 1.0)),
+        probs=probs,
+        counts=counts,
+        groups=contexts.groups[kept],
+    )
+    return merged, rows
+
+
+def require_tolerance(name: str, tolerance: float) -> None:
+    """Raise unless a tolerance lies between 0 and LARGEST_TOLERANCE."""
+    require_number(
+        name,
+        tolerance,
+        lambda x: 0 <= x <= LARGEST_TOLERANCE,
+        f"lie between 0 and {LARGEST_TOLERANCE:g}",
+    )
+
+
+def _members(labels: IntArray) -> list[IntArray]:
+    """Positions of each label 0, 1, 2, …, increasing."""
+    by_label = np.argsort(labels, kind="stable")
+    return np.split(by_label, np.cumsum(np.bincount(labels))[:-1])
+
+
+def _clusters(points: FloatArray, tolerance: float) -> list[IntArray]:
+    """Find points that agree with the first of them, each in one cluster of two or more."""
+    sketch = _sketch(points)
+    # Embeddings at the relative distance t have directions at most 2 t and logarithms of lengths
+    # at most −log(1 − t) apart.
+    radius = 3 * tolerance + ROUNDING
+    tree = cKDTree(sketch)
+    num_near = tree.query_ball_point(sketch, radius, return_length=True)
+    is_claimed = np.zeros(len(points), dtype=bool)
+    clusters = []
+    for i in np.flatnonzero(num_near > 1):
+        if is_claimed[i]:
+            continue
+        near = np.sort(tree.query_ball_point(sketch[i], radius))
+        near = near[(near > i) & ~is_claimed[near]]
+        agreeing = near[_relative_distances(points[near], points[i]) <= tolerance]
+        if len(agreeing):
+            is_claimed[agreeing] = True
+            clusters.append(np.concatenate([[i], agreeing]))
+    return clusters
+
+
+def _sketch(points: FloatArray) -> FloatArray:
+    """Few coordinates of each point's direction, and the logarithm of its length.
+
+    In many dimensions a tree cannot tell near points from others; a projection to few loses
+    nothing, since it never moves points apart.
+    """
+    dim = points.shape[1]
+    lengths = np.linalg.norm(points, axis=1)
+    positive_lengths = np.where(lengths > 0, lengths, 1.0)
+    projected = points
+    if dim > SKETCH_DIM:
+        rng = np.random.default_rng(0)
+        projected = points @ np.linalg.qr(rng.standard_normal((dim, SKETCH_DIM)))[0]
+    return np.column_stack([projected / positive_lengths[:, None], np.log(positive_lengths)])
+
+
+def _relative_distances(points: FloatArray, reference: FloatArray) -> FloatArray:
+    """Distance of each point to one, relative to the longer of the two; zero where both are."""
+    distances = np.linalg.norm(points - reference, axis=1)
+    longer = np.maximum(np.linalg.norm(points, axis=1), np.linalg.norm(reference))
+    relative: FloatArray = distances / np.where(longer > 0, longer, 1.0)
+    return relative
+
+
+def _require_equal_counts(counts: Table, rows: IntArray) -> None:
+    """Raise unless rows have the same candidate counts, without which laws cannot be mixed."""
+    first = counts.rows(slice(rows[0], rows[0] + 1))
+    for row in rows[1:]:
+        if (counts.rows(slice(row, row + 1)) != first).any():
+            raise ValueError(
+                f"merge_tolerance makes one context of rows {rows[0]} and {row}, whose "
+                "candidate_counts differ; give them equal ones, or a smaller merge_tolerance"
+            )

@@ -1,0 +1,355 @@
+"""Data of large vocabularies: by blocks and in little memory, or refused before any is taken."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from mpmath import mp, mpf
+from problems import any_problem, changed, regimes, t24
+
+import ntpnb
+from ntpnb import NextTokenData, validation
+from ntpnb.problem import table
+from ntpnb.thresholds import compatible_dimension
+from ntpnb.training import large_batch
+
+EPS = np.finfo(float).eps
+
+
+def by_blocks(monkeypatch, block):
+    """From now on, dense arrays have no more entries than that."""
+    monkeypatch.setattr(table, "BLOCK", block)
+
+
+def large_text(num_contexts=50_000, vocab_size=5_000, dim=16, seed=0):
+    """Embeddings and counts of contexts with up to three next tokens each."""
+    rng = np.random.default_rng(seed)
+    rows = np.repeat(np.arange(num_contexts), 3)
+    tokens = rng.integers(0, vocab_size, 3 * num_contexts)
+    ones = np.ones(3 * num_contexts, dtype=np.int64)
+    counts = sp.coo_array((ones, (rows, tokens)), shape=(num_contexts, vocab_size))
+    return rng.standard_normal((num_contexts, dim)), counts
+
+
+# -- blocks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", ["dense", "sparse"])
+@pytest.mark.parametrize("name", regimes())
+def test_losses_by_blocks_agree_with_all_at_once(monkeypatch, name, held):
+    data = regimes()[name]
+    W = np.random.default_rng(3).standard_normal((2, 2, *data.shape))
+    functions = (ntpnb.cross_entropy, ntpnb.excess_loss, ntpnb.gradient)
+    whole = [function(W, data) for function in functions]
+    if held == "sparse":
+        monkeypatch.setattr(table, "LARGE", 0)
+        C = data.candidate_counts
+        data = changed(
+            data,
+            target_probs=sp.csr_array(data.target_probs),
+            candidate_counts=None if C is None else sp.csr_array(C),
+        )
+    # Rounding of logits, of sums over V tokens, and of the products with H and T.
+    reach = np.abs(ntpnb.logits(W, data)[..., data.candidates]).max()
+    lengths = np.abs(data.context_embeddings).sum(1).max()
+    rounding = 20 * EPS * (1 + reach) * data.vocab_size
+    for rows in (1, 2, 5):
+        by_blocks(monkeypatch, rows * data.vocab_size)
+        loss, excess, gradient = (function(W, data) for function in functions)
+        np.testing.assert_allclose(loss, whole[0], rtol=0, atol=rounding)
+        np.testing.assert_allclose(excess, whole[1], rtol=0, atol=rounding)
+        sizes = 1 if data.token_embeddings is None else np.abs(data.token_embeddings).sum(0).max()
+        np.testing.assert_allclose(gradient, whole[2], rtol=0, atol=rounding * lengths * sizes)
+        assert gradient.shape == W.shape
+        assert loss.shape == excess.shape == (2, 2)
+        alone = ntpnb.cross_entropy(W[0, 0], data)
+        assert isinstance(alone, float)
+        assert abs(alone - whole[0][0, 0]) <= rounding
+        np.testing.assert_array_equal(ntpnb.gradient(W[0, 0], data), gradient[0, 0])
+
+
+@given(any_problem(), st.integers(2, 5))
+def test_a_divided_stack_gives_the_same_numbers_to_the_last_bit(data, num_matrices):
+    W = np.random.default_rng(1).standard_normal((num_matrices, *data.shape))
+    functions = (ntpnb.cross_entropy, ntpnb.excess_loss, ntpnb.gradient)
+    whole = [function(W, data) for function in functions]
+    with pytest.MonkeyPatch.context() as patch:
+        by_blocks(patch, 2 * data.num_contexts * data.vocab_size)
+        parts = [function(W, data) for function in functions]
+    for part, expected in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(part, expected)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 300.0])
+@pytest.mark.parametrize("candidates", [False, True])
+def test_excess_by_blocks_keeps_its_digits_far_out(monkeypatch, scale, candidates):
+    data = t24(7, V=4, m=5, d=6, size=1, candidates=candidates)
+    W = scale * data.target_probs.T @ np.linalg.pinv(data.context_embeddings).T
+    by_blocks(monkeypatch, 4)
+    C = np.ones((5, 4)) if data.candidate_counts is None else data.candidate_counts
+    S = ntpnb.scores(W, data)
+    with mp.workdps(200):
+        expected = mpf(0)
+        for j in range(5):
+            z = int(data.target_probs[j].argmax())
+            odds = [
+                mpf(C[j, v]) / mpf(C[j, z]) * mp.exp(mpf(S[j, v]) - mpf(S[j, z]))
+                for v in range(4)
+                if v != z
+            ]
+            expected += mpf(data.context_probs[j]) * mp.log1p(sum(odds))
+        found = mpf(ntpnb.excess_loss(W, data))
+        # The exponential turns the scores' rounding into a relative error of that size.
+        assert abs(found - expected) <= 10 * EPS * (1 + np.abs(S).max()) * expected
+
+
+def test_overflowing_losses_by_blocks_are_what_they_are_at_once(monkeypatch):
+    data = t24(20, V=6, m=10, candidates=True)
+    W = 1e100 * np.random.default_rng(0).standard_normal(data.shape)
+    whole = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
+    by_blocks(monkeypatch, 12)
+    parts = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
+    np.testing.assert_allclose(parts, whole, rtol=100 * EPS)
+    assert np.isfinite(ntpnb.gradient(W, data)).all()
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_token_priority_by_blocks(monkeypatch, name):
+    data = regimes()[name]
+    whole = ntpnb.token_priority(data)
+    by_blocks(monkeypatch, 2 * data.vocab_size)
+    parts = ntpnb.token_priority(changed(data))
+    for part in ("groups", "components", "equal", "strict"):
+        np.testing.assert_array_equal(getattr(parts, part), getattr(whole, part))
+        assert getattr(parts, part).dtype == np.int64
+
+
+@pytest.mark.parametrize("candidates", [False, True])
+def test_separate_contexts_have_the_order_of_any_groups(candidates):
+    # Decreasing names take the general way, through graphs.
+    data = t24(8, V=6, m=12, candidates=candidates)
+    names = np.arange(12)[::-1].copy()
+    order = ntpnb.token_priority(data)
+    general = ntpnb.token_priority(data.replace(context_groups=names))
+    for part in ("equal", "strict"):
+        expected = getattr(general, part).copy()
+        expected[:, 0] = 11 - expected[:, 0]
+        expected = expected[np.lexsort(expected.T[::-1])]
+        np.testing.assert_array_equal(getattr(order, part), expected)
+    flipped = general.components[::-1]
+    np.testing.assert_array_equal(order.components < 0, flipped < 0)
+    for row, labels in zip(order.components, flipped, strict=True):
+        np.testing.assert_array_equal(row[:, None] == row, labels[:, None] == labels)
+
+
+# -- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [ntpnb.GD(0.2), ntpnb.NGD(0.1), ntpnb.Adam(0.05)])
+@pytest.mark.parametrize("name", ["d > m", "candidates, groups, tokens", "attention, cyclic"])
+def test_descent_by_blocks_takes_the_same_steps(monkeypatch, name, method):
+    data = regimes()[name]
+    whole = ntpnb.descend(data, method, 40, record=[0, 1, 40])
+    monkeypatch.setattr(large_batch, "LARGE_BATCH", 0)
+    by_blocks(monkeypatch, 2 * data.vocab_size)
+    parts = ntpnb.descend([data, data], method, 40, record=[0, 1, 40])
+    # The rounding of a step grows no faster than the steps themselves; Adam divides by roots of
+    # mean squares, in which it counts once more.
+    for run in parts.W:
+        np.testing.assert_allclose(run, whole.W, rtol=1e-11, atol=1e-11 * whole.norm[-1])
+    np.testing.assert_allclose(parts.loss[0], whole.loss, rtol=1e-11)
+    np.testing.assert_allclose(parts.excess[1], whole.excess, rtol=1e-10)
+
+
+def test_normalized_descent_by_blocks_keeps_its_direction_far_out(monkeypatch):
+    # Gradients near 1e-100, whose likeliest tokens' entries would be lost to rounding.
+    data = t24(5, size=1, m=4, d=8)
+    init = 200 * data.target_probs.T @ np.linalg.pinv(data.context_embeddings).T
+    whole = ntpnb.descend(data, ntpnb.NGD(0.1), 30, init=init, record=[30])
+    monkeypatch.setattr(large_batch, "LARGE_BATCH", 0)
+    by_blocks(monkeypatch, 5)
+    parts = ntpnb.descend(data, ntpnb.NGD(0.1), 30, init=init, record=[30])
+    # Relative errors of exponentials of scores near 200, over the 30 steps of 0.1.
+    np.testing.assert_allclose(parts.W, whole.W, rtol=0, atol=30 * 0.1 * 200 * 100 * EPS)
+
+
+def test_sgd_refuses_what_its_samples_do_not_fit(monkeypatch):
+    monkeypatch.setattr(large_batch, "LARGE_BATCH", 0)
+    with pytest.raises(ValueError, match="data are too large for SGD: its samples are tables"):
+        ntpnb.descend(t24(0), ntpnb.SGD(0.1), 5)
+
+
+def test_fewer_samples_drawn_at_once_are_the_same_samples(monkeypatch):
+    data = t24(0)
+    method = ntpnb.SGD(0.1, batch_size=3, over="sequences")
+    whole = ntpnb.descend(data, method, 20).W
+    monkeypatch.setattr(ntpnb.training.optimizers, "BLOCK", 4 * data.support.size)
+    np.testing.assert_array_equal(ntpnb.descend(data, method, 20).W, whole)
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def _share(frequencies):
+    return frequencies / frequencies.sum()
+
+
+def test_sparse_data_take_far_less_memory_than_their_table(monkeypatch):
+    H, counts = large_text()
+    dense_bytes = 8 * counts.shape[0] * counts.shape[1]  # 2 GB
+    by_blocks(monkeypatch, 2**20)
+    tracemalloc.start()
+    try:
+        data = NextTokenData.from_counts(H, counts)
+        assert repr(data).startswith("NextTokenData(50000 contexts, 5000 tokens, W: 5000 × 16, H =")
+        assert data.smoothness > 0
+        assert len(data.near_duplicates()) == 0
+        assert len(data.anchors) == 50_000
+        doubled = data.replace(context_embeddings=2 * H)
+        peak = tracemalloc.get_traced_memory()[1]
+        assert peak < dense_bytes / 20
+        W = np.random.default_rng(1).standard_normal(data.shape)
+        loss = ntpnb.cross_entropy(W, data)
+        assert tracemalloc.get_traced_memory()[1] < dense_bytes / 20
+    finally:
+        tracemalloc.stop()
+    shares = sp.csr_array(counts)[:200].toarray().astype(float)
+    shares /= shares.sum(1, keepdims=True)
+    np.testing.assert_array_equal(data.block(slice(0, 200)).target_probs, shares)
+    np.testing.assert_allclose(doubled.smoothness, 4 * data.smoothness, rtol=1e-13)
+    # Two halves of the contexts, equally many, have the whole's loss on average.
+    halves = [
+        NextTokenData(H[rows], data.sparse_target_probs[rows], _share(data.context_probs[rows]))
+        for rows in (slice(0, 25_000), slice(25_000, 50_000))
+    ]
+    weights = [data.context_probs[:25_000].sum(), data.context_probs[25_000:].sum()]
+    parts = [ntpnb.cross_entropy(W, half) for half in halves]
+    np.testing.assert_allclose(np.dot(weights, parts), loss, rtol=1e-12)
+
+
+def test_losses_of_all_records_take_the_memory_of_a_block(monkeypatch):
+    # 50 records × 200 contexts × 300 tokens would be 24 MB at once, several times over.
+    data = t24(1, V=300, m=200, d=4)
+    by_blocks(monkeypatch, 2**16)
+    tracemalloc.start()
+    try:
+        run = ntpnb.descend(data, ntpnb.GD(0.1), 49, record=np.arange(50))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert run.loss.shape == (50,)
+    assert peak < 20 * 2**20  # tables of the batch, 0.5 MB each, and records
+
+
+LIMITS = {
+    "target_probs": lambda data: data.target_probs,
+    "candidate_counts": lambda data: data.candidate_counts,
+    "support": lambda data: data.support,
+    "candidates": lambda data: data.candidates,
+    "token_priority": ntpnb.token_priority,
+    "the table of scores": lambda data: ntpnb.scores(np.zeros(data.shape), data),
+    "the table of scores ": lambda data: ntpnb.logits(np.zeros(data.shape), data),
+    "the record of a run": lambda data: ntpnb.descend(data, ntpnb.GD(1.0), 99, record=range(99)),
+    "a flow or path": lambda data: ntpnb.gradient_flow(data, [1.0]),
+    "a flow or path ": lambda data: ntpnb.regularization_path(data, [1.0]),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_what_would_be_too_large_is_refused_before_memory_is_taken(monkeypatch, what):
+    monkeypatch.setattr(validation, "DENSE_LIMIT", 2**22)
+    monkeypatch.setattr(large_batch, "LARGE_BATCH", 2**20)
+    H, counts = large_text(num_contexts=2000, vocab_size=4000)
+    candidates = sp.csr_array(counts).astype(bool).astype(float)
+    data = NextTokenData.from_counts(H, counts, candidate_counts=candidates)
+    if what.strip() in ("candidates", "a flow or path"):
+        data = data.replace(candidate_counts=None)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ValueError, match=rf"{what.strip()} needs a dense array of .* more than"
+        ):
+            LIMITS[what](data)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["dominated candidates", "tied dimensions"])
+def test_a_flow_says_which_of_its_arrays_are_too_large(monkeypatch, kind):
+    size = 1 if kind == "dominated candidates" else 5
+    data = t24(0, size=size)
+    monkeypatch.setattr(validation, "DENSE_LIMIT", 400)
+    with pytest.raises(ValueError, match=rf"a flow or path with \d+ {kind} needs a dense array"):
+        ntpnb.gradient_flow(data, [1.0])
+
+
+# -- huge vocabularies ----------------------------------------------------------------------------
+
+
+def test_a_token_of_ten_digits_works_sparsely_or_ends_clearly():
+    data = NextTokenData.from_sequences([[0, 10**9, 3, 0, 3]], lambda c: [1.0, float(len(c))])
+    assert data.vocab_size == 10**9 + 1
+    assert data.sparse_target_probs.nnz == 4
+    assert data.entropy == 0.0
+    assert data.smoothness > 0
+    assert compatible_dimension(data).dim == 0
+    assert data.block(slice(0, 1)).entries.token.tolist() == [10**9]
+    with pytest.raises(
+        ValueError, match=r"2 \+ 1 = |target_probs needs a dense array of 4 × 10000"
+    ):
+        data.target_probs  # noqa: B018
+    with pytest.raises(ValueError, match="W needs a dense array of 1 × 1000000001 × 2"):
+        ntpnb.descend(data, ntpnb.GD(1.0), 3)
+    with pytest.raises(ValueError, match="needs a dense array of 4 × 1000000001"):
+        ntpnb.token_priority(data)
+    with pytest.raises(ValueError, match="W needs a dense array of 1000000001 × 2"):
+        ntpnb.finite_part(data)
+    with pytest.raises(ntpnb.ConvergenceError, match="4 contexts of 1000000001 tokens are more"):
+        ntpnb.max_margin(data)
+    with pytest.raises(ValueError, match=r"holds the token 10000000000; tokens must lie below"):
+        NextTokenData.from_sequences([[0, 10**10]], lambda c: [1.0])
+
+
+def test_attention_over_a_large_vocabulary_takes_the_memory_of_its_sequences():
+    rng = np.random.default_rng(0)
+    E = rng.standard_normal((40_000, 2))
+    X = rng.integers(0, 40_000, (3000, 5))
+    tracemalloc.start()
+    try:
+        data = NextTokenData.from_attention(E, X, X[:, 0])
+        assert data.entropy == 0
+        assert data.smoothness > 0
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20  # of 960 MB
+    finally:
+        tracemalloc.stop()
+    assert data.sparse_candidate_counts.sum() == 15_000
+    for j in (0, 2999):
+        block = data.block(slice(j, j + 1))
+        expected = np.bincount(X[j], minlength=40_000)
+        np.testing.assert_array_equal(block.candidate_counts[0], expected)
+
+
+# -- the compatible dimension ---------------------------------------------------------------------
+
+
+@given(any_problem())
+def test_the_compatible_dimension_of_data_and_of_tables_in_any_form(data):
+    expected = compatible_dimension(data.support)
+    sparse = sp.csr_array(data.support)
+    for given_as in (data, sparse, sparse.tocoo(), sparse.tocsc().astype(float)):
+        found = compatible_dimension(given_as)
+        assert (found.dim, found.equations) == (expected.dim, expected.equations)
+        np.testing.assert_array_equal(found.tokens, expected.tokens)
+
+
+def test_the_compatible_dimension_of_a_large_vocabulary():
+    # Two tokens of 10^6 share 40 contexts, the others none.
+    rows = np.arange(40).repeat(2)
+    tokens = np.tile([17, 999_999], 40)
+    support = sp.csr_array((np.ones(80), (rows, tokens)), shape=(40, 10**6))
+    found = compatible_dimension(support)
+    assert (found.dim, found.tokens.tolist(), found.equations) == (40, [17, 999_999], 40)

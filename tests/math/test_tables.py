@@ -1,0 +1,526 @@
+"""Tables of contexts and tokens in every format and type: what is read, and what is refused."""
+
+import copy
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import any_problem, changed, regimes, t24
+
+import ntpnb
+from ntpnb import NextTokenData
+from ntpnb.problem import table
+from ntpnb.validation import LARGEST_SUM_TOLERANCE, SUM_TOLERANCE
+
+EPS = np.finfo(float).eps
+H = [[0.0, 1.0], [1.0, 0.0]]
+P = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+FORMATS = ("csr", "csc", "coo", "bsr", "lil", "dok", "dia")
+
+
+@pytest.fixture
+def held_sparse(monkeypatch):
+    """Sparse tables stay sparse, however small."""
+    monkeypatch.setattr(table, "LARGE", 0)
+
+
+def in_format(dense, name, as_matrix=False):
+    """The same numbers as a scipy.sparse array, or as one of its older matrices."""
+    kind = getattr(sp, f"{name}_{'matrix' if as_matrix else 'array'}")
+    return kind(dense)
+
+
+def made_sparse(data, name="csr"):
+    """Data built again from sparse tables."""
+    C = data.candidate_counts
+    return changed(
+        data,
+        target_probs=in_format(data.target_probs, name),
+        candidate_counts=None if C is None else in_format(C, name),
+    )
+
+
+def everything(data):
+    """What the package computes from data without solving anything."""
+    W = np.random.default_rng(5).standard_normal((2, *data.shape))
+    order = ntpnb.token_priority(data)
+    return {
+        "laws": data.target_probs,
+        "counts": 0 if data.candidate_counts is None else data.candidate_counts,
+        "support": data.support,
+        "candidates": data.candidates,
+        "anchors": data.anchors,
+        "entropy": data.entropy,
+        "smoothness": data.smoothness,
+        "loss": ntpnb.cross_entropy(W, data),
+        "gradient": ntpnb.gradient(W, data),
+        "excess": ntpnb.excess_loss(W, data),
+        "components": order.components,
+        "equal": order.equal,
+        "strict": order.strict,
+    }
+
+
+# -- formats --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_matrix", [False, True])
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_agrees_with_dense_to_the_last_bit(name, as_matrix):
+    dense = t24(20, V=6, m=10, rows=3, candidates=True)
+    laws = in_format(dense.target_probs, name, as_matrix)
+    counts = in_format(dense.candidate_counts, name, as_matrix)
+    from_dense = everything(changed(dense))
+    from_sparse = everything(changed(dense, target_probs=laws, candidate_counts=counts))
+    for key, expected in from_dense.items():
+        np.testing.assert_array_equal(from_sparse[key], expected, err_msg=key)
+
+
+@pytest.mark.parametrize("name", regimes())
+def test_what_is_held_sparse_agrees_with_dense(name, held_sparse):
+    dense = regimes()[name]
+    sparse = made_sparse(dense)
+    assert sparse._laws.is_sparse
+    expected = everything(dense)
+    found = everything(sparse)
+    for key in ("support", "candidates", "anchors", "components", "equal", "strict"):
+        np.testing.assert_array_equal(found[key], expected[key], err_msg=key)
+    # Sums of at most V terms in another order, and what a few roundings of p do to the others.
+    few = 10 * dense.vocab_size * EPS
+    np.testing.assert_allclose(found["laws"], expected["laws"], rtol=few)
+    np.testing.assert_array_equal(found["counts"], expected["counts"])
+    np.testing.assert_allclose(found["entropy"], expected["entropy"], rtol=0, atol=few)
+    # Two algorithms for one eigenvalue of a matrix with q columns.
+    np.testing.assert_allclose(found["smoothness"], expected["smoothness"], rtol=1e-13)
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=few)
+    size = np.abs(expected["gradient"]).max()
+    np.testing.assert_allclose(found["gradient"], expected["gradient"], rtol=0, atol=few * size)
+
+
+def test_sparse_tables_are_canonical_and_say_what_dense_ones_say(held_sparse):
+    dense = t24(20, V=6, m=10, candidates=True)
+    for name in FORMATS:
+        data = made_sparse(dense, name)
+        for matrix, array in (
+            (data.sparse_target_probs, data.target_probs),
+            (data.sparse_candidate_counts, data.candidate_counts),
+        ):
+            assert matrix.has_canonical_format
+            assert matrix.dtype == np.float64
+            assert (matrix.data > 0).all()
+            np.testing.assert_array_equal(matrix.toarray(), array)
+    assert dense.sparse_target_probs.nnz == dense.support.sum()
+    assert t24(0).sparse_candidate_counts is None
+
+
+@given(any_problem(), st.sampled_from(FORMATS))
+def test_both_ways_of_holding_a_table_give_the_same_blocks(data, name):
+    rows = slice(len(data.context_probs) // 2, len(data.context_probs))
+    sparse = table._SparseTable("laws", sp.csr_array(data.target_probs))
+    dense = table._DenseTable("laws", data.target_probs.copy())
+    np.testing.assert_array_equal(sparse.rows(rows), dense.rows(rows))
+    for one, other in zip(sparse.entries(rows), dense.entries(rows), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(sparse.num_entries(), dense.num_entries())
+    np.testing.assert_array_equal(sparse.first_tokens(), dense.first_tokens())
+    every = np.nonzero(np.ones(dense.shape))
+    np.testing.assert_array_equal(sparse.at(*every), dense.at(*every))
+    for one, other in zip(sparse.entry_blocks(), dense.entry_blocks(), strict=True):
+        for column, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(column, expected)
+    block = data.block(rows)
+    np.testing.assert_array_equal(block.target_probs, data.target_probs[rows])
+    np.testing.assert_array_equal(block.support, data.support[rows])
+    np.testing.assert_array_equal(block.likeliest, data.target_probs[rows].argmax(1))
+
+
+# -- types, duplicates, explicit zeros ------------------------------------------------------------
+
+
+TYPES = [np.int8, np.int64, np.uint8, np.uint64, np.float32]
+TYPES_IN_FORMATS = [(dtype, name) for dtype in TYPES for name in ("csr", "csc", "coo", None)]
+
+
+@pytest.mark.parametrize(("dtype", "name"), [*TYPES_IN_FORMATS, (np.float16, None)])
+def test_counts_of_every_type(dtype, name):
+    counts = np.array([[3, 0, 1], [0, 120, 7]])
+    given_counts = counts.astype(dtype)
+    if name is not None:
+        given_counts = in_format(given_counts, name)
+    data = NextTokenData.from_counts(H, given_counts, candidate_counts=given_counts)
+    sums = counts.sum(1)
+    np.testing.assert_array_equal(data.target_probs, counts / sums[:, None])
+    np.testing.assert_array_equal(data.context_probs, sums / sums.sum())
+    np.testing.assert_array_equal(data.candidate_counts, counts)
+
+
+def test_truth_values_are_certain_next_tokens():
+    certain = np.array([[True, False, False], [False, False, True]])
+    for value in (certain, sp.csr_array(certain), sp.coo_matrix(certain)):
+        np.testing.assert_array_equal(NextTokenData(H, value).target_probs, certain.astype(float))
+
+
+@pytest.mark.parametrize("large", [0, 2**20])
+def test_duplicates_are_added_up_in_double_precision(monkeypatch, large):
+    monkeypatch.setattr(table, "LARGE", large)
+    # 200 + 100 is no uint8, and 2^24 + 1 no float32.
+    short = sp.coo_array((np.array([200, 100, 1], np.uint8), ([0, 0, 1], [2, 2, 0])), shape=(2, 3))
+    data = NextTokenData.from_counts(H, short)
+    np.testing.assert_array_equal(data.context_probs, np.array([300, 1]) / 301)
+    single = sp.coo_array(
+        (np.array([2**24, 1, 1], np.float32), ([0, 0, 1], [1, 1, 0])), shape=(2, 3)
+    )
+    data = NextTokenData.from_counts(H, single)
+    np.testing.assert_array_equal(data.context_probs, np.array([2**24 + 1, 1]) / (2**24 + 2))
+    halves = sp.csr_array(([0.25, 0.5, 0.25, 1.0], [1, 0, 1, 2], [0, 3, 4]), shape=(2, 3))
+    np.testing.assert_array_equal(NextTokenData(H, halves).target_probs, P)
+
+
+@pytest.mark.parametrize("large", [0, 2**20])
+@pytest.mark.parametrize("name", ["csr", "csc", "coo"])
+def test_explicit_zeros_are_neither_support_nor_candidates(monkeypatch, large, name):
+    monkeypatch.setattr(table, "LARGE", large)
+    positions = ([0, 0, 0, 1], [0, 1, 2, 2])
+    laws = sp.coo_array(([0.5, 0.5, 0.0, 1.0], positions), shape=(2, 3)).asformat(name)
+    counts = sp.coo_array(([2, 1, 0, 3], positions), shape=(2, 3)).asformat(name)
+    assert laws.nnz == counts.nnz == 4
+    data = NextTokenData(H, laws, candidate_counts=counts)
+    assert data.support.tolist() == [[True, True, False], [False, False, True]]
+    assert data.candidates.tolist() == [[True, True, False], [False, False, True]]
+    assert data.sparse_target_probs.nnz == data.sparse_candidate_counts.nnz == 3
+    assert len(ntpnb.token_priority(data).strict) == 0
+
+
+def test_negative_duplicates_count_by_their_sum():
+    laws = sp.coo_array(([0.75, -0.25, 0.5, 1.0], ([0, 0, 0, 1], [0, 0, 1, 2])), shape=(2, 3))
+    np.testing.assert_array_equal(NextTokenData(H, laws).target_probs, P)
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+REFUSED = {
+    "row sum": ({"target_probs": [[0.5, 0.47, 0], [0, 0, 1]]}, "row 0 sums to 0.97; it must sum"),
+    "negative": (
+        {"target_probs": [[0.5, 0.75, -0.25], [0, 0, 1]]},
+        "target_probs row 0 has the entry -0.25; none may be negative",
+    ),
+    "NaN": (
+        {"target_probs": [[0.5, 0.5, 0], [0, np.nan, 1]]},
+        r"target_probs\[1, 1\] is nan; every entry must be finite",
+    ),
+    "infinite": (
+        {"candidate_counts": [[1, 1, 1], [1, np.inf, 1]]},
+        r"candidate_counts\[1, 1\] is inf; every entry must be finite",
+    ),
+    "empty row": (
+        {"target_probs": [[0.5, 0.5, 0], [0, 0, 0]]},
+        "target_probs row 1 is all zero; its support is empty",
+    ),
+    "shape": (
+        {"candidate_counts": np.ones((2, 2))},
+        r"candidate_counts has shape \(2, 2\); it needs \(2, 3\)",
+    ),
+    "rows differ": (
+        {"target_probs": np.eye(3)},
+        "context_embeddings has 2 rows but target_probs has 3",
+    ),
+    "no tokens": ({"target_probs": np.zeros((2, 0))}, r"target_probs \(2, 0\); at least"),
+    "complex": (
+        {"target_probs": P * 1j},
+        "target_probs is not a rectangular array of numbers",
+    ),
+    "negative counts": (
+        {"candidate_counts": [[1, 1, 1], [1, -2, 1]]},
+        r"candidate_counts\[1, 1\] is -2; counts must not be negative",
+    ),
+    "odd counts": (
+        {"candidate_counts": [[1, 1, 1], [1, 1e40, 1]]},
+        r"candidate_counts\[1, 1\] is 1e\+40; counts must be zero or lie between",
+    ),
+    "target without candidate": (
+        {"candidate_counts": [[1, 0, 1], [1, 1, 1]]},
+        r"candidate_counts\[0, 1\] is 0 but target_probs\[0, 1\] is 0.5; .* must be a candidate",
+    ),
+    "too rare": (
+        {"target_probs": [[1, 1e-200, 0], [0, 0, 1]], "context_probs": [1e-200, 1]},
+        r"context_probs\[0\] · target_probs\[0, 1\] is 1e-200 · 1e-200, which rounds to 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("large", [0, 2**20])
+@pytest.mark.parametrize("name", ["csr", "csc", "coo", None])
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_tables_are_named_in_every_format(monkeypatch, case, name, large):
+    monkeypatch.setattr(table, "LARGE", large)
+    changes, message = REFUSED[case]
+    arguments = {"context_embeddings": H, "target_probs": P} | changes
+    if name is not None:
+        for key in ("target_probs", "candidate_counts"):
+            if key in arguments:
+                arguments[key] = in_format(np.asarray(arguments[key]), name)
+    with pytest.raises(ValueError, match=message):
+        NextTokenData(**arguments)
+
+
+def test_a_sparse_array_of_one_dimension_is_refused():
+    with pytest.raises(ValueError, match="target_probs has 1 dimensions; it needs 2"):
+        NextTokenData(H, sp.coo_array([0.5, 0.5]))
+
+
+@pytest.mark.parametrize("name", ["csr", "csc", "coo"])
+@pytest.mark.parametrize(("index", "axis"), [(7, "columns"), (-1, "columns")])
+def test_columns_out_of_range_are_named(name, index, axis):
+    laws = in_format(P, name)
+    if name == "coo":
+        laws.coords[1][1] = index
+    elif name == "csr":
+        laws.indices[1] = index
+    else:
+        laws.indices[1] = index  # a row, in this format
+        axis = "rows"
+    message = rf"target_probs has an entry in row .* outside its shape \(2, 3\); {axis} must lie"
+    with pytest.raises(ValueError, match=message):
+        NextTokenData(H, laws)
+
+
+@pytest.mark.parametrize("name", ["csr", "csc"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda pointers: np.append(pointers[:-1], 10**6),  # beyond the entries
+        lambda pointers: pointers[::-1].copy(),
+        lambda pointers: pointers + 1,
+        lambda pointers: pointers[:-1],
+    ],
+)
+def test_pointers_that_lead_nowhere_are_refused(name, spoil):
+    laws = in_format(P, name)
+    laws.indptr = spoil(laws.indptr)
+    with pytest.raises(ValueError, match="target_probs has an indptr that does not fit"):
+        NextTokenData(H, laws)
+
+
+def test_coordinates_of_different_lengths_are_refused():
+    laws = sp.coo_array(P)
+    laws.data = laws.data[:-1]
+    with pytest.raises(ValueError, match="target_probs has 3 row indices, 3 column indices and 2"):
+        NextTokenData(H, laws)
+
+
+@pytest.mark.parametrize("name", ["context_embeddings", "context_probs", "token_embeddings"])
+def test_sparse_input_is_refused_where_an_array_is_needed(name):
+    with pytest.raises(ValueError, match=rf"{name} is a sparse matrix; a dense array is needed"):
+        changed(t24(1, tokens=3), **{name: sp.eye_array(8)})
+    with pytest.raises(ValueError, match="W is a sparse matrix"):
+        ntpnb.cross_entropy(sp.eye_array(3), t24(1))
+
+
+MASKED = {
+    "context_embeddings": np.ma.masked_array(H, mask=[[True, False], [False, False]]),
+    "target_probs": np.ma.masked_equal(P, 0.0),
+    "context_probs": np.ma.masked_array([0.5, 0.5], mask=False),
+    "token_embeddings": np.ma.masked_array(np.eye(3)),
+    "candidate_counts": [np.ma.masked_array([1, 1, 1], mask=[1, 0, 0]), [1, 1, 1]],
+    "context_groups": np.ma.masked_array([1, 2], mask=[True, False]),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_arrays_are_refused(name):
+    with pytest.raises(ValueError, match=rf"{name} is a masked array, .* or write what it means"):
+        NextTokenData(**{"context_embeddings": H, "target_probs": P, name: MASKED[name]})
+
+
+def test_masked_sequences_weights_and_counts_are_refused():
+    masked = np.ma.masked_array([0, 1, 1], mask=[False, True, False])
+    for call in (
+        lambda: NextTokenData.from_sequences([masked], lambda c: [1.0]),
+        lambda: NextTokenData.from_sequences([[0, 1]], lambda c: np.ma.masked_array([1.0])),
+        lambda: NextTokenData.from_attention(np.eye(2), [masked], [1]),
+        lambda: NextTokenData.from_attention(np.ma.ones((2, 2)), [[0, 1]], [1]),
+        lambda: NextTokenData.from_counts(H, np.ma.masked_array([[1, 2], [3, 4]])),
+        lambda: ntpnb.cross_entropy(np.ma.zeros((3, 2)), NextTokenData(H, P)),
+        lambda: ntpnb.descend(NextTokenData(H, P), ntpnb.GD(1.0), 3, record=masked),
+    ):
+        with pytest.raises(ValueError, match="is a masked array"):
+            call()
+
+
+# -- precision ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "as_sparse"), [(np.float32, False), (np.float32, True), (np.float16, False)]
+)
+def test_rows_rounded_to_less_precision_are_taken_and_rescaled(dtype, as_sparse):
+    exact = np.random.default_rng(2).dirichlet(np.ones(3), size=100)
+    rounded = exact.astype(dtype)
+    assert np.abs(rounded.astype(float).sum(1) - 1).max() > SUM_TOLERANCE  # not for float64
+    data = NextTokenData(np.ones((100, 1)), sp.csr_array(rounded) if as_sparse else rounded)
+    assert np.abs(data.target_probs.sum(1) - 1).max() <= 3 * EPS
+    # Each entry was rounded once, to a number of the type, and rescaled by their sum's error.
+    unit = float(np.finfo(dtype).eps)
+    smallest = float(np.finfo(dtype).smallest_subnormal)
+    error = np.abs(data.target_probs - exact)
+    assert (error <= unit * exact + smallest).all()
+    with pytest.raises(ValueError, match=r"it must sum to one \(within 1e-08\)"):
+        NextTokenData(np.ones((100, 1)), rounded.astype(float))
+
+
+def test_sums_computed_in_single_precision_are_taken():
+    # A vocabulary of a language model, added up one after the other: an error of 1e-4.
+    weights = np.random.default_rng(3).random(50_257).astype(np.float32)
+    law = weights / weights.cumsum(dtype=np.float32)[-1]
+    assert abs(law.astype(float).sum() - 1) > 1e-6
+    NextTokenData([[1.0]], law[None])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_forgotten_token_is_noticed_in_any_precision(dtype):
+    law = np.full((1, 64), 1 / 64, dtype=dtype)
+    law[0, 0] = 0
+    with pytest.raises(ValueError, match=r"row 0 sums to 0\.984375; it must sum"):
+        NextTokenData([[1.0]], law)
+
+
+def test_the_tolerance_grows_with_the_entries_between_its_ends():
+    single = np.float32
+    eps = float(np.finfo(single).eps)
+    tolerance = ntpnb.validation.sum_tolerance
+    assert tolerance(1000, np.float64) == SUM_TOLERANCE
+    assert tolerance(1000, np.int64) == SUM_TOLERANCE
+    assert tolerance(1000, single) == 1000 * eps
+    assert tolerance(10**9, single) == LARGEST_SUM_TOLERANCE
+    with pytest.raises(ValueError, match=rf"within {5 * eps:g}"):
+        NextTokenData([[1.0]], np.array([[0.2, 0.2, 0.2, 0.2, 0.1]], dtype=single))
+    with pytest.raises(ValueError, match=r"context_probs row 0 sums to 1\.1"):
+        NextTokenData(H, P, np.array([0.5, 0.6], dtype=single))
+    pi = np.array([1 / 3, 1 / 3 + 1e-7, 1 / 3], dtype=single)
+    assert abs(NextTokenData(np.eye(3), np.eye(3), pi).context_probs.sum() - 1) <= EPS
+
+
+# -- counts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([[1, -1], [1, 1]], r"counts\[0, 1\] is -1; counts must be whole numbers"),
+        ([[1, 2], [0.5, 1]], r"counts\[1, 0\] is 0.5; counts must be whole numbers"),
+        ([[1, 2], [0, 0]], r"counts row 1 is all zero; every context needs a token"),
+        ([[1, 2]], "context_embeddings has 2 rows but target_probs has 1"),
+        ([1, 2], "counts has 1 dimensions; it needs 2"),
+        ([[1, 2], [np.nan, 0]], r"counts\[1, 0\] is nan; every entry must be finite"),
+        ([["a", "b"], ["c", "d"]], "counts is not a rectangular array of numbers"),
+    ],
+)
+@pytest.mark.parametrize("large", [0, 2**20])
+def test_from_counts_refuses(monkeypatch, counts, message, large):
+    monkeypatch.setattr(table, "LARGE", large)
+    with pytest.raises(ValueError, match=message):
+        NextTokenData.from_counts(H, counts)
+    if np.ndim(counts) == 2 and not isinstance(counts[0][0], str):
+        with pytest.raises(ValueError, match=message):
+            NextTokenData.from_counts(H, sp.csr_array(np.array(counts)))
+
+
+def test_from_counts_passes_everything_on():
+    reference = t24(22, V=6, m=10, rows=3, candidates=True, tokens=4)
+    counts = (reference.support * np.arange(1, 7)).astype(int)
+    data = NextTokenData.from_counts(
+        reference.context_embeddings,
+        counts,
+        token_embeddings=reference.token_embeddings,
+        candidate_counts=reference.candidate_counts,
+        context_groups=reference.context_groups,
+    )
+    for name in ("token_embeddings", "candidate_counts", "context_groups"):
+        np.testing.assert_array_equal(getattr(data, name), getattr(reference, name))
+    np.testing.assert_array_equal(data.support, reference.support)
+
+
+@pytest.mark.parametrize("large", [0, 2**20])
+def test_sequences_and_their_counts_give_the_same_data(monkeypatch, large):
+    monkeypatch.setattr(table, "LARGE", large)
+    sequences = [[0, 1, 2, 0, 1, 0], [1, 1, 2, 2], [2, 0, 1]]
+    data = NextTokenData.from_sequences(sequences, lambda c: np.eye(3)[c[0]], context_length=1)
+    counts = np.zeros((len(data.contexts), 3), dtype=int)
+    for sequence in sequences:
+        for now, following in pairwise(sequence):
+            counts[data.contexts.index((now,)), following] += 1
+    again = NextTokenData.from_counts(data.context_embeddings, counts)
+    np.testing.assert_allclose(again.target_probs, data.target_probs, rtol=3 * EPS)
+    np.testing.assert_array_equal(again.context_probs, data.context_probs)
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+def test_sparse_input_is_neither_followed_nor_changed(held_sparse):
+    laws = sp.csr_array(([0.25, 0.5, 0.25, 0.0, 1.0], [1, 0, 1, 1, 2], [0, 3, 5]), shape=(2, 3))
+    data = NextTokenData(H, laws)
+    assert laws.data.tolist() == [0.25, 0.5, 0.25, 0.0, 1.0]
+    assert laws.indices.tolist() == [1, 0, 1, 1, 2]
+    laws.data[:] = 9.0
+    laws.indices[:] = 0
+    np.testing.assert_array_equal(data.target_probs, P)
+
+
+def read_only_arrays(data):
+    """All arrays of both tables and of what is derived from them."""
+    matrices = [data.sparse_target_probs, data.sparse_candidate_counts]
+    parts = [getattr(m, part) for m in matrices for part in ("data", "indices", "indptr")]
+    return [
+        data.target_probs,
+        data.candidate_counts,
+        data.support,
+        data.candidates,
+        data.context_embeddings,
+        data.context_probs,
+        data.context_groups,
+        *parts,
+    ]
+
+
+@pytest.mark.parametrize("large", [0, 2**20])
+@pytest.mark.parametrize(
+    "transport",
+    [lambda data: data, copy.copy, copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))],
+)
+def test_tables_are_read_only_in_every_copy(monkeypatch, transport, large):
+    monkeypatch.setattr(table, "LARGE", large)
+    data = made_sparse(t24(20, V=6, m=10, candidates=True))
+    read_only_arrays(data)  # derived before it is copied
+    moved = transport(data)
+    for array, original in zip(read_only_arrays(moved), read_only_arrays(data), strict=True):
+        assert not array.flags.writeable
+        np.testing.assert_array_equal(array, original)
+    assert moved.entropy == data.entropy
+    with pytest.raises(ValueError, match="read-only"):
+        moved.sparse_target_probs.data[0] = 1.0
+
+
+def test_replacing_one_argument_keeps_the_others_sparse(held_sparse):
+    data = made_sparse(t24(20, V=6, m=10, candidates=True))
+    moved = data.replace(context_embeddings=2 * data.context_embeddings)
+    assert moved._laws.is_sparse
+    assert moved._counts.is_sparse
+    assert "dense" not in vars(moved._laws)
+    np.testing.assert_allclose(moved.target_probs, data.target_probs, rtol=10 * EPS)
+    np.testing.assert_array_equal(moved.candidate_counts, data.candidate_counts)
+
+
+def test_unsigned_sequences_are_integers():
+    signed = [[0, 1, 2, 1], [2, 0]]
+    unsigned = [np.array(sequence, dtype=np.uint64) for sequence in signed]
+    expected = NextTokenData.from_sequences(signed, lambda c: [float(len(c))])
+    found = NextTokenData.from_sequences(unsigned, lambda c: [float(len(c))])
+    assert found.contexts == expected.contexts
+    np.testing.assert_array_equal(found.target_probs, expected.target_probs)
+    with pytest.raises(ValueError, match=r"sequences\[0\] holds 9223372036854775808"):
+        NextTokenData.from_sequences([np.array([2**63, 1], dtype=np.uint64)], lambda c: [1.0])
