@@ -1,8 +1,47 @@
 """The two errors that say why a well-posed question got no answer, each with its evidence."""
 
-from typing import Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
-from ntpnb.array_types import FloatArray
+import numpy as np
+
+from ntpnb.array_types import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class PairWeights:
+    """Nonnegative weights of strict pairs, of which most are zero and only the others are kept.
+
+    Attributes
+    ----------
+    pairs : ndarray of int, shape (k, 3)
+        The rows ``(group, i, j)`` whose weights are not zero.
+    weights : ndarray, shape (k,)
+    positions : ndarray of int, shape (k,)
+        Their rows in ``token_priority(data).strict``.
+    num_strict : int
+        The number of its rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.errors import PairWeights
+    >>> some = PairWeights(np.array([[0, 1, 2]]), np.array([1.0]), np.array([1]), num_strict=3)
+    >>> some.dense().tolist()
+    [0.0, 1.0, 0.0]
+    """
+
+    pairs: IntArray
+    weights: FloatArray
+    positions: IntArray
+    num_strict: int
+
+    def dense(self) -> FloatArray:
+        """One weight for each strict pair, shape (num_strict,)."""
+        weights = np.zeros(self.num_strict)
+        weights[self.positions] = self.weights
+        return weights
 
 
 class NotSeparableError(ValueError):
@@ -11,7 +50,7 @@ class NotSeparableError(ValueError):
     Parameters
     ----------
     message : str
-    certificate : ndarray, shape (len(order.strict),)
+    certificate : ndarray, shape (len(order.strict),), or PairWeights
 
     Attributes
     ----------
@@ -20,7 +59,10 @@ class NotSeparableError(ValueError):
         ``(I − P_F) Σ_k λ_k (t_i − t_j) h_gᵀ`` vanishes, where the sum runs over the rows
         ``(g, i, j)`` of ``token_priority(data).strict``. A direction with margin one on every
         pair would give that sum a positive inner product, so no such direction exists (Farkas'
-        lemma).
+        lemma). It is formed when asked for.
+    pair_weights : PairWeights or None
+        The pairs that contradict each other, and their weights: what ``certificate`` holds besides
+        zeros. None where the error was made from an array alone.
 
     Examples
     --------
@@ -32,17 +74,32 @@ class NotSeparableError(ValueError):
     ...     ntpnb.max_margin(data)
     ... except ntpnb.NotSeparableError as error:
     ...     weights = error.certificate
+    ...     pairs = error.pair_weights.pairs
     >>> bool(weights[0] > 0), round(float(weights[1] / weights[0]), 6)
     (True, 1.0)
+    >>> pairs.tolist()  # in context 0 token 0 wins over token 1, in context 1 it loses
+    [[0, 0, 1], [1, 1, 0]]
     """
 
-    def __init__(self, message: str, certificate: FloatArray) -> None:
+    def __init__(self, message: str, certificate: FloatArray | PairWeights) -> None:
         super().__init__(message)
-        self.certificate = certificate
+        self._certificate = certificate
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, FloatArray]]:
+    @cached_property
+    def certificate(self) -> FloatArray:
+        """The weights of all strict pairs; see the class."""
+        if isinstance(self._certificate, PairWeights):
+            return self._certificate.dense()
+        return self._certificate
+
+    @property
+    def pair_weights(self) -> PairWeights | None:
+        """The weights that are not zero; see the class."""
+        return self._certificate if isinstance(self._certificate, PairWeights) else None
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, FloatArray | PairWeights]]:
         # By default an exception is rebuilt from its message alone, which __init__ does not accept.
-        return type(self), (str(self), self.certificate)
+        return type(self), (str(self), self._certificate)
 
 
 class ConvergenceError(RuntimeError):
@@ -52,23 +109,28 @@ class ConvergenceError(RuntimeError):
     ----------
     message : str
     residual : float
+    point : optional
 
     Attributes
     ----------
     residual : float
         The residual that was reached, in the units that the raising function documents.
+    point : ndarray, MarginSolution or None
+        The best point that was reached, to which the residual belongs, where the raising function
+        says that it gives one.
 
     Examples
     --------
     >>> import ntpnb
     >>> error = ntpnb.ConvergenceError("the gradient's norm stayed at 1e-3", residual=1e-3)
-    >>> error.residual
-    0.001
+    >>> error.residual, error.point is None
+    (0.001, True)
     """
 
-    def __init__(self, message: str, residual: float) -> None:
+    def __init__(self, message: str, residual: float, point: Any = None) -> None:
         super().__init__(message)
         self.residual = residual
+        self.point = point
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, float]]:
-        return type(self), (str(self), self.residual)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, float, Any]]:
+        return type(self), (str(self), self.residual, self.point)

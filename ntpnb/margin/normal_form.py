@@ -31,6 +31,7 @@ are those of the constraints taken for tight.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -112,6 +113,9 @@ class MarginProgram(ABC):
     upper : ndarray of float32
         Upper bounds of the dual: zero, and ``inf`` on tied entries. Single precision holds them
         exactly and does not turn single-precision duals into double ones.
+    between_steps : callable
+        Called by methods whose steps are long; what it raises ends them. Nothing happens there
+        until it is set.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class MarginProgram(ABC):
         num_ties: int,
         num_columns: int,
     ) -> None:
+        self.between_steps: Callable[[], object] = _go_on
         self.domain = domain
         self.entries = entries
         self.norms = norms
@@ -214,6 +219,10 @@ class MarginProgram(ABC):
         scale = -self.unit * self.norms[self.entries]
         multipliers: FloatArray = dual[self.entries] / scale
         return multipliers
+
+
+def _go_on() -> None:
+    """Do nothing between two steps."""
 
 
 def positive_norms(rows: FloatArray) -> FloatArray:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import optimize
 
+from ntpnb.extras import needs_extra
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.iterate import Iterate
 from ntpnb.margin.pair_program import PairProgram
@@ -62,7 +63,8 @@ def cvxpy(program: PairProgram) -> Iterator[Iterate]:
     numpy.linalg.LinAlgError
         Clarabel gave up.
     """
-    import cvxpy as cp  # an extra, needed only where this method is asked for
+    with needs_extra("reference", 'solver="cvxpy"'):
+        import cvxpy as cp
 
     R = -program.rows()
     num_ties = np.count_nonzero(program.tied)

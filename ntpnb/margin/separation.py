@@ -7,9 +7,7 @@ import numpy as np
 from ntpnb.array_types import FloatArray
 from ntpnb.margin.iterate import Iterate
 from ntpnb.margin.normal_form import MarginProgram
-
-TIES_MET = 1e-9
-"""Score differences on ties, relative to the norm of ``W``, that count as rounding."""
+from ntpnb.margin.solution import TIES_MET
 
 CLEAR_MARGIN = 1e-6
 """Margin, relative to the norm of ``W``, that no rounding of the ties can pretend.
@@ -34,21 +32,30 @@ def separates(program: MarginProgram, iterate: Iterate) -> bool:
     numpy.linalg.LinAlgError
         The system of the ties has no factor in floating point.
     """
-    dual = iterate.dual
-    common = iterate.common
-    if program.tied.any():
-        slack = program.slack(program.weights(dual), common)
-        unchanged_sums = program.zero_common()
-        newton = program.ties_solver(np.where(program.tied, slack, 0.0), unchanged_sums)
-        dual = dual + newton.step
-        common = common + newton.common
-    W = program.weights(dual)
+    moved = meet_ties(program, iterate)
+    W = program.weights(moved.dual)
     size = np.linalg.norm(W)
-    margins = program.margins(W, common)
+    margins = program.margins(W, moved.common)
     ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= TIES_MET * size
     clear = margins[program.ordered].min() >= CLEAR_MARGIN * size
     nonzero = size > 1e-6  # against rounding of zero: solutions have norms of at least max b = 1
     return bool(ties_met and nonzero and clear)
+
+
+def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
+    """Move an iterate's dual on tied entries, and its common scores, until all ties are met.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The system of the ties has no factor in floating point.
+    """
+    if not program.tied.any():
+        return iterate
+    slack = program.slack(program.weights(iterate.dual), iterate.common)
+    unchanged_sums = program.zero_common()
+    newton = program.ties_solver(np.where(program.tied, slack, 0.0), unchanged_sums)
+    return Iterate(iterate.dual + newton.step, iterate.common + newton.common, direction=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,14 @@ import numpy as np
 from ntpnb.array_types import FloatArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
+from ntpnb.saving import Result
+
+TIES_MET = 1e-9
+"""Score differences on ties, relative to the norm of ``W``, that count as rounding."""
 
 
-@dataclass(frozen=True, eq=False)
-class MarginSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginSolution(Result):
     """The smallest ``W`` with margin one, and its proof.
 
     With multipliers ``λ_k ≥ 0`` of the strict pairs ``k = (g, i, j)`` and ``μ_k`` of the equal
@@ -36,6 +40,8 @@ class MarginSolution:
         ``1 − w_k`` for strict pairs, and of ``Σ λ_k |w_k − 1| / σ_k / Σ λ_k``.
     duality_gap : float
         ``|‖W‖² − Σ λ_k| / (‖W‖²/2)``: primal minus dual value, relative to the primal one.
+    tie_residual : float
+        The largest ``e_k / σ_k`` of an equal pair.
     solver : str
         The method that found it, or ``"no strict pairs"``.
     multipliers : ndarray, shape (len(order.strict),)
@@ -64,9 +70,49 @@ class MarginSolution:
     min_margin: float
     kkt_residual: float
     duality_gap: float
+    tie_residual: float
     solver: str
     multipliers: FloatArray
     equal_multipliers: FloatArray
+
+    @property
+    def margin_bounds(self) -> tuple[float, float]:
+        """A lower and an upper bound of the largest margin of a ``W'`` of norm at most one.
+
+        That is the margin of ``W^mm / ‖W^mm‖``, and zero where nothing separates the data.
+
+        ``W`` itself has the margin ``min_margin / ‖W‖``, which counts where ties are met to 1e-9;
+        else the lower bound is zero. No ``W'`` has more than ``‖W‖ / Σ λ_k`` on all pairs, since
+        ``Σ λ_k`` times its margin is at most ``⟨W', W⟩ ≤ ‖W‖``. Both hold for any multipliers, up
+        to rounding and what ``W`` misses of the ties, also for those of a search that was stopped.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
+        >>> [round(bound, 6) for bound in svm.margin_bounds], round(1 / svm.norm, 6)
+        ([0.441942, 0.441942], 0.441942)
+        """
+        total = float(self.multipliers.sum())
+        if total == 0:  # no strict pairs, or no multipliers yet
+            return 0.0, np.inf
+        above = self.norm / total
+        if self.norm == 0 or self.min_margin <= 0 or self.tie_residual > TIES_MET:
+            return 0.0, above
+        return self.min_margin / self.norm, above
+
+    @property
+    def margin_gap(self) -> float:
+        """How much the margin's bounds differ, relative to the upper one; one if the lower is zero.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.max_margin(ntpnb.datasets.toy()).margin_gap < 1e-12
+        True
+        """
+        below, above = self.margin_bounds
+        return 1.0 if below == 0 else max(0.0, 1 - below / above)
 
 
 @dataclass(frozen=True)
@@ -139,6 +185,7 @@ def certify(
         min_margin=float(margins[num_ties:].min(initial=np.inf)),
         kkt_residual=residuals.kkt,
         duality_gap=float(gap),
+        tie_residual=float(np.abs(relative[:num_ties]).max(initial=0.0)),
         solver=solver,
         multipliers=lam,
         equal_multipliers=mu,

@@ -7,19 +7,23 @@ from functools import cached_property
 import numpy as np
 
 from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.margin.active_set import active_set
+from ntpnb.margin.augmented_lagrangian import augmented_lagrangian
 from ntpnb.margin.fista import fista
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.iterate import Iterate
 from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.pair_program import PairProgram
-from ntpnb.margin.program import margin_program
+from ntpnb.margin.parts import contradiction_in, parts
+from ntpnb.margin.program import has_two_levels, margin_program
 from ntpnb.margin.reference import cvxpy, nnls
-from ntpnb.margin.separation import Certificate, refine_certificate, separates
+from ntpnb.margin.separation import Certificate, meet_ties, refine_certificate, separates
 from ntpnb.margin.solution import MarginSolution, certify
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.validation import require_number
+from ntpnb.watch import OutOfTime, Progress, Watch
 
 __all__ = ["is_separable", "max_margin"]
 
@@ -27,8 +31,9 @@ METHODS: dict[str, Callable[[MarginProgram], Iterator[Iterate]]] = {
     "active-set": active_set,
     "interior-point": interior_point,
     "fista": fista,
+    "augmented-lagrangian": augmented_lagrangian,
 }
-"""Methods for any program, by the name that ``solver`` gives them."""
+"""Methods by the name that ``solver`` gives them; the last is for programs by supports only."""
 
 REFERENCES: dict[str, Callable[[PairProgram], Iterator[Iterate]]] = {
     "nnls": nnls,
@@ -48,6 +53,15 @@ DENSE = 2**22
 FEW = 600
 """Number of pairs; with more, FISTA's first steps are cheaper than factorisations."""
 
+LARGE = 2**14
+"""Entries of the table of contexts and tokens from which few dimensions decide the method."""
+
+WHOLE = 2**24
+"""Entries of that table up to which the whole problem is tried, and not only its parts."""
+
+FACTORED = 2**18
+"""Number of pairs up to which the interior point, whose factors are ``m × m``, is a last resort."""
+
 NUMERICAL_FAILURES = (np.linalg.LinAlgError, RuntimeError)
 """What Newton systems and other people's solvers raise when they run out of digits or steps."""
 
@@ -57,7 +71,9 @@ def max_margin(
     solver: str = "auto",
     *,
     order: TokenPriority | None = None,
-    progress: Callable[[str], object] | None = None,
+    gap: float = 0.0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> MarginSolution:
     """Minimise ``‖W‖`` while equal pairs tie and strict pairs keep a margin of at least one.
 
@@ -67,12 +83,24 @@ def max_margin(
     solver : str
         ``"active-set"``: a few exact Newton steps, where they settle (so far always for q ≥ m).
         ``"fista"``: many cheap steps. ``"interior-point"``: about ten steps, twenty at the edge of
-        separability. ``"nnls"``, ``"cvxpy"``: dense references for small problems.
+        separability. ``"augmented-lagrangian"``: about five steps, each some ten Newton systems of
+        the embeddings' dimension; for one-hot tokens, of which in each context one set wins.
+        ``"nnls"``, ``"cvxpy"``: dense references for small problems.
         ``"auto"`` (default): FISTA above 600 pairs, else the active set; then the interior point.
         NNLS, where its matrix has at most 2²² entries, comes last, or first with over eight pairs
-        per entry of ``W``.
+        per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
+        contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
+        interior point, and NNLS where it fits.
     order : TokenPriority, optional
         The order of ``data``, where it is at hand already. Default: ``token_priority(data)``.
+    gap : float
+        With a positive one, the first solution is returned that, up to rounding, meets all ties
+        and keeps every margin at least one, and whose bounds of the largest margin differ by no
+        more than this, relative to the larger (:attr:`MarginSolution.margin_bounds`). Default: the
+        optimum.
+    seconds : float, optional
+        After so many the search ends with a ``ConvergenceError``, once the step that it is at is
+        over. Default: no limit.
     progress : callable, optional
         Called with a line of text per step; what it raises ends the search.
 
@@ -86,13 +114,16 @@ def max_margin(
     TypeError
         ``data`` is no dataset.
     ValueError
-        An unknown ``solver``.
+        An unknown ``solver``, or one that does not fit the data; ``gap`` or ``seconds`` out of
+        range.
     NotSeparableError
         ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the ``W`` of
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
         embedding or a difference of length zero counts as long as the shortest other one.
     ConvergenceError
-        Undecided: neither proof was reached; ``.residual`` is the best KKT residual.
+        Undecided: neither proof was reached in time, or the data are too large for any method;
+        ``.point`` is the best :class:`MarginSolution`, not one yet, whose bounds hold all the same,
+        and ``.residual`` its KKT residual; None and ``inf`` where there is none.
 
     References
     ----------
@@ -109,34 +140,21 @@ def max_margin(
     if solver not in ("auto", *METHODS, *REFERENCES):
         known = ", ".join(["auto", *METHODS, *REFERENCES])
         raise ValueError(f"solver is {solver!r}; it must be one of {known}")
-    if order is None:
-        order = token_priority(data)
-    if len(order.strict) == 0:
-        return certify(data, order, np.zeros(len(order.equal)), "no strict pairs")
-    names = [solver]
-    if solver == "auto":
-        names = _methods_for(data, order, only_separability=False)
-
-    programs = Programs(data, order)
-    best: MarginSolution | None = None
-    residual = np.inf
-    for name in names:
-        for outcome in _outcomes(name, programs):
-            if isinstance(outcome, Certificate):
-                raise _refusal(outcome, programs.used_by(name), len(order.equal))
-            if outcome.solution.kkt_residual < residual:
-                best = outcome.solution
-                residual = best.kkt_residual
-            if progress is not None:
-                progress(f"{name}, step {outcome.step}: best KKT residual {residual:.1e}")
-            if best is not None and residual <= STOP:
-                return best
-        if best is not None and residual <= ACCEPT:
-            return best
-    raise _undecided(names, residual)
+    require_number("gap", gap, lambda number: 0 <= number < 1, "be at least 0 and less than 1")
+    search = MarginSearch(gap, Watch(seconds, progress))
+    try:
+        return search.run(data, order, solver)
+    except OutOfTime:
+        raise search.undecided(f"{seconds:g} seconds are over{search.what_is_known()}") from None
 
 
-def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> bool:
+def is_separable(
+    data: NextTokenData,
+    *,
+    order: TokenPriority | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> bool:
     """Whether some ``W`` meets all ties and keeps every strict pair at a positive margin.
 
     Stops at the first proof: a ``W`` with ties met to 1e-9 and margins above 1e-6, relative to its
@@ -148,13 +166,20 @@ def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> 
     data : NextTokenData
     order : TokenPriority, optional
         The order of ``data``, where it is at hand already. Default: ``token_priority(data)``.
+    seconds : float, optional
+        After so many the search ends with a ``ConvergenceError``. Default: no limit.
+    progress : callable, optional
+        Called with a line of text per step; what it raises ends the search.
 
     Raises
     ------
     TypeError
         ``data`` is no dataset.
+    ValueError
+        ``seconds`` is negative.
     ConvergenceError
-        Undecided: no proof was reached; ``.residual`` is the best KKT residual.
+        Undecided: no proof was reached in time, or the data are too large for any method;
+        ``.residual`` is the best KKT residual, and ``inf`` where none was computed.
 
     References
     ----------
@@ -174,29 +199,34 @@ def is_separable(data: NextTokenData, *, order: TokenPriority | None = None) -> 
     False
     """
     require_data("data", data)
-    if order is None:
-        order = token_priority(data)
-    if len(order.strict) == 0:
-        return True
-    names = _methods_for(data, order, only_separability=True)
-    programs = Programs(data, order)
-    residual = np.inf
-    for name in names:
-        verdict = _separability(name, programs)
-        if verdict.separable is not None:
-            return verdict.separable
-        residual = min(residual, verdict.kkt_residual)
-    raise _undecided(names, residual)
+    watch = Watch(seconds, progress)
+    try:
+        return _first_verdict(data, order, watch)
+    except OutOfTime:
+        raise ConvergenceError(f"undecided: {seconds:g} seconds are over", np.inf) from None
 
 
 def methods_to_try(
-    num_pairs: int, num_weights: int, *, one_hot: bool, only_separability: bool
+    num_pairs: int,
+    num_weights: int,
+    *,
+    one_hot: bool,
+    only_separability: bool,
+    few_dimensions: bool = False,
 ) -> list[str]:
     """Names of the methods that ``solver="auto"`` tries, in turn."""
+    dense_fits = num_pairs * num_weights <= DENSE
+    if few_dimensions:
+        methods = ["augmented-lagrangian"]
+        if num_pairs <= FACTORED:
+            methods.append("interior-point")
+        if dense_fits:
+            methods.append("nnls")
+        return methods
     methods = ["interior-point"]
     if not (only_separability and one_hot):  # quick methods delay a verdict near the threshold
         methods.insert(0, "fista" if num_pairs > FEW else "active-set")
-    if num_pairs * num_weights <= DENSE:  # the dense reference always settles, if it fits
+    if dense_fits:  # the dense reference always settles, if it fits
         few_weights = num_pairs > 8 * num_weights
         methods.insert(0 if few_weights else len(methods), "nnls")
     return methods
@@ -211,20 +241,64 @@ def _methods_for(
         num_weights=p * q,
         one_hot=data.token_embeddings is None,
         only_separability=only_separability,
+        few_dimensions=_has_few_dimensions(data),
     )
+
+
+def _has_few_dimensions(data: NextTokenData) -> bool:
+    """Whether one-hot data are large, and have fewer dimensions than contexts.
+
+    All tokens are candidates there, and each row is its own group: in each context the support wins
+    over all other tokens.
+    """
+    if data.token_embeddings is not None or data.candidate_counts is not None:
+        return False
+    num_contexts, dim = data.context_embeddings.shape
+    own_groups = len(data.group_names) == num_contexts
+    large = num_contexts * data.vocab_size >= LARGE
+    return bool(own_groups and large and dim < num_contexts)
+
+
+def _refute_by_parts(data: NextTokenData, watch: Watch) -> None:
+    """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
+    for part in parts(data):
+        size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
+        weights = contradiction_in(part, data, watch)
+        if weights is not None:
+            raise NotSeparableError(
+                f"no W keeps all {weights.num_strict} strict pairs at a positive margin: weighted "
+                f"as .certificate says, {len(weights.weights)} of them contradict each other; "
+                f"they are pairs of {size}",
+                weights,
+            )
+        watch.say(f"no contradiction found among the {size}")
+
+
+def _require_whole(data: NextTokenData) -> None:
+    """Raise ``ConvergenceError`` where the whole problem is too large for every method."""
+    num_contexts, vocab_size = data.num_contexts, data.vocab_size
+    if num_contexts * vocab_size > WHOLE:
+        raise ConvergenceError(
+            f"undecided: no few frequent tokens contradict each other, and {num_contexts} contexts "
+            f"of {vocab_size} tokens are more than the {WHOLE} entries that can be solved in full",
+            np.inf,
+        )
 
 
 class Programs:
     """The two programs of a dataset's order, each built when a method first needs it."""
 
-    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+    def __init__(self, data: NextTokenData, order: TokenPriority, watch: Watch) -> None:
         self.data = data
         self.order = order
+        self.watch = watch
 
     @cached_property
     def smallest(self) -> MarginProgram:
         """By supports where possible; for :data:`METHODS`."""
-        return margin_program(self.data, self.order)
+        program = margin_program(self.data, self.order)
+        program.between_steps = self.watch.check
+        return program
 
     @cached_property
     def by_pair(self) -> PairProgram:
@@ -254,7 +328,111 @@ class Attempt:
     """A step of a method, and the solution that it would be, with its residuals."""
 
     step: int
+    iterate: Iterate
     solution: MarginSolution
+
+
+class MarginSearch:
+    """The search for a max-margin solution, and what it has found so far.
+
+    Parameters
+    ----------
+    gap : float
+        See :func:`max_margin`.
+    watch : Watch
+    """
+
+    def __init__(self, gap: float, watch: Watch) -> None:
+        self.gap = gap
+        self.watch = watch
+        self.tried: list[str] = []
+        self.best: MarginSolution | None = None
+        self.enclosed: MarginSolution | None = None  # the one with the best bounds of the margin
+
+    @property
+    def residual(self) -> float:
+        """The best KKT residual so far."""
+        return np.inf if self.best is None else self.best.kkt_residual
+
+    def run(self, data: NextTokenData, order: TokenPriority | None, solver: str) -> MarginSolution:
+        """Return the solution, or raise what :func:`max_margin` raises."""
+        if solver == "auto" and _has_few_dimensions(data):
+            _refute_by_parts(data, self.watch)
+            _require_whole(data)
+        if order is None:
+            order = token_priority(data)
+        if len(order.strict) == 0:
+            return certify(data, order, np.zeros(len(order.equal)), "no strict pairs")
+        names = [solver]
+        if solver == "auto":
+            names = _methods_for(data, order, only_separability=False)
+        elif solver == "augmented-lagrangian" and not has_two_levels(data, order):
+            raise ValueError(
+                f"solver is {solver!r}, which needs one-hot tokens and in each context one set of "
+                "tied tokens that wins over all others; choose another for these data"
+            )
+
+        programs = Programs(data, order, self.watch)
+        for name in names:
+            self.tried.append(name)
+            for outcome in _outcomes(name, programs):
+                if isinstance(outcome, Certificate):
+                    raise _refusal(outcome, programs.used_by(name), order)
+                self._note(name, outcome)
+                if self.best is not None and self.residual <= STOP:
+                    return self.best
+                if self.gap > 0 and self._is_enclosed(name, outcome, programs):
+                    assert self.enclosed is not None
+                    return self.enclosed
+            if self.best is not None and self.residual <= ACCEPT:
+                return self.best
+        raise self.undecided(
+            f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, not small "
+            "enough, and found no certificate that the data are not separable"
+        )
+
+    def _note(self, name: str, attempt: Attempt) -> None:
+        """Keep an attempt's solution where it is the best, and tell of it."""
+        if attempt.solution.kkt_residual < self.residual:
+            self.best = attempt.solution
+        self.watch.say(f"{name}, step {attempt.step}: best KKT residual {self.residual:.1e}")
+
+    def _is_enclosed(self, name: str, attempt: Attempt, programs: Programs) -> bool:
+        """Whether an attempt, moved until all ties are met, has bounds within the gap."""
+        program = programs.used_by(name)
+        moved = attempt.iterate
+        try:
+            for _ in range(2):  # the proximal term leaves a little of the ties the first time
+                moved = meet_ties(program, moved)
+        except np.linalg.LinAlgError:
+            return False
+        dual = moved.dual
+        solution = programs.certify(name, dual)
+        if solution.min_margin > 0:
+            solution = programs.certify(name, dual / solution.min_margin)
+        if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
+            self.enclosed = solution
+        return self.enclosed.margin_gap <= self.gap
+
+    def undecided(self, reason: str) -> ConvergenceError:
+        """The error that says why the search ended, with the best point."""
+        point = self._point
+        residual = np.inf if point is None else point.kkt_residual
+        return ConvergenceError(f"undecided: {reason}", residual, point)
+
+    @property
+    def _point(self) -> MarginSolution | None:
+        """The solution with the better bounds of the margin, or the only one."""
+        if self.best is None or self.enclosed is None:
+            return self.best or self.enclosed
+        return self.enclosed if self.enclosed.margin_gap < self.best.margin_gap else self.best
+
+    def what_is_known(self) -> str:
+        """What the best point proves of the largest margin, as the end of a sentence."""
+        if self._point is None:
+            return ""
+        below, above = self._point.margin_bounds
+        return f"; the largest margin of a W of norm at most one is {below:.6g} to {above:.6g}"
 
 
 def _outcomes(method: str, programs: Programs) -> Iterator[Attempt | Certificate]:
@@ -267,14 +445,49 @@ def _outcomes(method: str, programs: Programs) -> Iterator[Attempt | Certificate
     program = programs.used_by(method)
     try:
         for step, iterate in enumerate(programs.iterates(method), 1):
+            programs.watch.check()
             if iterate.direction is None:
                 continue
-            yield Attempt(step, programs.certify(method, iterate.dual))
+            yield Attempt(step, iterate, programs.certify(method, iterate.dual))
             certificate = refine_certificate(program, iterate.direction)
             if certificate is not None:
                 yield certificate
     except NUMERICAL_FAILURES:
         return  # the best attempt so far decides
+
+
+# -- the first proof ------------------------------------------------------------------------------
+
+
+def _first_verdict(
+    data: NextTokenData,
+    order: TokenPriority | None,
+    watch: Watch,
+) -> bool:
+    """Whether the data are separable, by the first proof; see :func:`is_separable`."""
+    if _has_few_dimensions(data):
+        try:
+            _refute_by_parts(data, watch)
+        except NotSeparableError:
+            return False
+        _require_whole(data)
+    if order is None:
+        order = token_priority(data)
+    if len(order.strict) == 0:
+        return True
+    names = _methods_for(data, order, only_separability=True)
+    programs = Programs(data, order, watch)
+    residual = np.inf
+    for name in names:
+        verdict = _separability(name, programs)
+        if verdict.separable is not None:
+            return verdict.separable
+        residual = min(residual, verdict.kkt_residual)
+    raise ConvergenceError(
+        f"undecided: {' and '.join(names)} reached a KKT residual of {residual:.1e}, not small "
+        "enough, and found no certificate that the data are not separable",
+        residual,
+    )
 
 
 @dataclass(frozen=True)
@@ -292,41 +505,54 @@ def _separability(method: str, programs: Programs) -> Verdict:
     so every iterate is asked that first. Residuals, which cost a pass over all pairs, are computed
     of settled iterates only. They decide where margins are too small for ``separates``.
     """
-    program = programs.used_by(method)
     residual = np.inf
-    try:
-        for iterate in programs.iterates(method):
-            if separates(program, iterate):
-                return Verdict(separable=True)
-            if iterate.direction is None:
-                continue
-            if iterate.settled:
-                solution = programs.certify(method, iterate.dual)
-                residual = min(residual, solution.kkt_residual)
-                if residual <= STOP:
-                    return Verdict(separable=True)
-            if refine_certificate(program, iterate.direction) is not None:
-                return Verdict(separable=False)
-    except NUMERICAL_FAILURES:
-        pass  # the best solution so far decides
+    for step, verdict in enumerate(_verdicts(method, programs), 1):
+        if verdict.separable is not None:
+            return verdict
+        residual = min(residual, verdict.kkt_residual)
+        programs.watch.say(f"{method}, step {step}: no proof yet")
     return Verdict(True if residual <= ACCEPT else None, residual)
 
 
-def _refusal(certificate: Certificate, program: MarginProgram, num_ties: int) -> NotSeparableError:
+def _verdicts(method: str, programs: Programs) -> Iterator[Verdict]:
+    """What each step of a method proves, until it ends or runs out of digits."""
+    program = programs.used_by(method)
+    try:
+        for iterate in programs.iterates(method):
+            programs.watch.check()
+            yield _verdict_of(iterate, program, method, programs)
+    except NUMERICAL_FAILURES:
+        return  # the best solution so far decides
+
+
+def _verdict_of(
+    iterate: Iterate, program: MarginProgram, method: str, programs: Programs
+) -> Verdict:
+    """What one step proves."""
+    if separates(program, iterate):
+        return Verdict(separable=True)
+    if iterate.direction is None:
+        return Verdict(None)
+    residual = np.inf
+    if iterate.settled:
+        residual = programs.certify(method, iterate.dual).kkt_residual
+        if residual <= STOP:
+            return Verdict(separable=True)
+    if refine_certificate(program, iterate.direction) is not None:
+        return Verdict(separable=False)
+    return Verdict(None, residual)
+
+
+def _refusal(
+    certificate: Certificate, program: MarginProgram, order: TokenPriority
+) -> NotSeparableError:
     """The error that carries a certificate, as weights of the data's strict pairs."""
     multipliers = program.pair_multipliers(certificate.dual)
-    lam = np.maximum(multipliers[num_ties:], 0.0)
+    lam = np.maximum(multipliers[len(order.equal) :], 0.0)
+    weights = lam / lam.sum()
+    positions = np.flatnonzero(weights)
     return NotSeparableError(
         f"no W keeps all {len(lam)} strict pairs at a positive margin: weighted as "
-        f".certificate says, {np.count_nonzero(lam)} of them contradict each other",
-        lam / lam.sum(),
-    )
-
-
-def _undecided(names: list[str], residual: float) -> ConvergenceError:
-    """The error that says how close the methods came."""
-    return ConvergenceError(
-        f"undecided: {' and '.join(names)} reached a KKT residual of {residual:.1e}, not small "
-        "enough, and found no certificate that the data are not separable",
-        residual,
+        f".certificate says, {len(positions)} of them contradict each other",
+        PairWeights(order.strict[positions], weights[positions], positions, len(lam)),
     )

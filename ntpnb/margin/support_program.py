@@ -41,6 +41,11 @@ class SupportProgram(MarginProgram):
     data : NextTokenData
     order : TokenPriority
         The order of ``data``, of two levels, with strict pairs.
+
+    Attributes
+    ----------
+    directions : ndarray, shape (m, q)
+        The rows ``h_j / ‖h_j‖``.
     """
 
     def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
@@ -58,19 +63,24 @@ class SupportProgram(MarginProgram):
             num_ties=len(order.equal),
             num_columns=len(columns),
         )
-        self._directions = embeddings / norms[:, None]
-        self._gram = self._directions @ self._directions.T
+        self.directions = embeddings / norms[:, None]
         self._inverses: dict[float, FloatArray | None] = {}
         self._step_matrices: dict[npt.DTypeLike, _StepMatrices] = {}
 
+    @cached_property
+    def _gram(self) -> FloatArray:
+        """Inner products of all contexts, shape (m, m)."""
+        gram: FloatArray = self.directions @ self.directions.T
+        return gram
+
     def weights(self, dual: FloatArray) -> FloatArray:
         """``w_v = Σ_j A_vj h_j / ‖h_j‖`` for every row of ``W``, shape (V, q)."""
-        W: FloatArray = dual @ self._directions
+        W: FloatArray = dual @ self.directions
         return W
 
     def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``c_j − w_v · h_j / ‖h_j‖ − b_vj``, zero outside the domain."""
-        slack = common - weights @ self._directions.T - self.rhs
+        slack = common - weights @ self.directions.T - self.rhs
         return np.where(self.domain, slack, 0.0)
 
     def column_sums(self, dual: FloatArray) -> FloatArray:
@@ -107,7 +117,7 @@ class SupportProgram(MarginProgram):
         The common scores are left out: they shift whole columns, which the projection undoes.
         """
         step = self._step_matrices_in(dual.dtype)
-        num_contexts, dim = self._directions.shape
+        num_contexts, dim = self.directions.shape
         if num_contexts < 2 * dim:
             return dual @ step.damping - step.shift
         return dual - dual @ step.directions @ step.scaled - step.shift
@@ -123,8 +133,8 @@ class SupportProgram(MarginProgram):
         lipschitz = eigvalsh(self._gram, subset_by_index=[last, last])[0] or 1.0
         return _StepMatrices(
             damping=np.eye(self.num_columns) - self._gram / lipschitz,
-            directions=self._directions,
-            scaled=self._directions.T / lipschitz,
+            directions=self.directions,
+            scaled=self.directions.T / lipschitz,
             shift=self.rhs / lipschitz,
         )
 

@@ -1,0 +1,162 @@
+"""Contradictions among a few tokens: what refutes real text, far below its full size.
+
+A certificate of a part of the data, some contexts and the tokens in some set ``Z``, is one of the
+whole: its pairs are among the whole's. The frequent tokens of a text follow so many contexts that
+ten of them often contradict each other already where all tokens together ask for minutes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.errors import PairWeights
+from ntpnb.margin.augmented_lagrangian import contradiction
+from ntpnb.margin.program import margin_program
+from ntpnb.margin.separation import refine_certificate
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import token_priority
+from ntpnb.watch import Watch
+
+SIZES = ((10, 3.0), (40, 5.0))
+"""How many frequent tokens, and how many contexts per dimension at least that they are tried with.
+
+Random data with one next token each are separable up to 4.5 contexts per dimension for 10 tokens
+and 10.8 for 40 (:func:`ntpnb.thresholds.separability_threshold`). Text contradicts itself earlier.
+"""
+
+CONTEXTS_PER_DIMENSION = (8, 32)
+"""Contexts that are tried with each set, as a multiple of the dimension; then all that touch it."""
+
+
+GIVE_UP = 0.5
+"""Share of a part's first residual below which it is taken for separable."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some contexts of a dataset, with some of its tokens as their only candidates.
+
+    Attributes
+    ----------
+    contexts : ndarray of int
+        Rows of the data.
+    tokens : ndarray of int
+        Increasing.
+    data : NextTokenData
+        Their problem.
+    """
+
+    contexts: IntArray
+    tokens: IntArray
+    data: NextTokenData
+
+
+def parts(data: NextTokenData) -> Iterator[Part]:
+    """Parts of one-hot data, by growing sets of the tokens that follow the most contexts.
+
+    Contexts that many of the tokens follow come first: the less they leave to order, the more they
+    ask for.
+
+    Parameters
+    ----------
+    data : NextTokenData
+        With one-hot tokens that are all candidates everywhere, and a group for each row.
+    """
+    support = (data.sparse_target_probs > 0).astype(np.int64)
+    followers, num_followed = np.unique(support.indices, return_counts=True)
+    dim = data.context_embeddings.shape[1]
+    by_frequency = followers[np.argsort(-num_followed, kind="stable")]
+    for num_tokens, contexts_per_dimension in SIZES:
+        tokens = np.sort(by_frequency[:num_tokens])
+        shared = np.asarray(support[:, tokens].sum(1))  # how many of the tokens follow a context
+        touching = np.argsort(-shared, kind="stable")[: np.count_nonzero(shared)]
+        sizes = {min(share * dim, len(touching)) for share in CONTEXTS_PER_DIMENSION}
+        for size in sorted(sizes | {len(touching)}):
+            if size < contexts_per_dimension * dim:
+                continue
+            yield _part(data, np.sort(touching[:size]), tokens)
+        if num_tokens >= len(followers):
+            return
+
+
+def _part(data: NextTokenData, contexts: IntArray, tokens: IntArray) -> Part:
+    probs = data.sparse_target_probs[contexts][:, tokens].toarray()
+    return Part(
+        contexts=contexts,
+        tokens=tokens,
+        data=NextTokenData(
+            context_embeddings=data.context_embeddings[contexts],
+            target_probs=probs / probs.sum(1, keepdims=True),
+        ),
+    )
+
+
+def contradiction_in(
+    part: Part, whole: NextTokenData, watch: Watch | None = None
+) -> PairWeights | None:
+    """A certificate that a part, and with it the whole, is not separable; None where none is found.
+
+    Parameters
+    ----------
+    part : Part
+    whole : NextTokenData
+        The data that it is a part of.
+    watch : Watch, optional
+        The search ends where its time is over.
+    """
+    order = token_priority(part.data)
+    if len(order.strict) == 0:
+        return None
+    program = margin_program(part.data, order)
+    if watch is not None:
+        program.between_steps = watch.check
+    try:
+        for iterate in contradiction(program, feasible=GIVE_UP):
+            assert iterate.direction is not None
+            certificate = refine_certificate(program, iterate.direction)
+            if certificate is not None:
+                multipliers = program.pair_multipliers(certificate.dual)
+                weights = np.maximum(multipliers[len(order.equal) :], 0.0)
+                row, _, loser = order.strict.T
+                return _weights_of_whole(whole, part.contexts[row], part.tokens[loser], weights)
+    except np.linalg.LinAlgError:
+        return None
+    return None
+
+
+def _weights_of_whole(
+    whole: NextTokenData, context: IntArray, loser: IntArray, weights: FloatArray
+) -> PairWeights:
+    """Weights by context and losing token, as ones of the whole's strict pairs.
+
+    A part's winner may not be the token that stands for its support in the whole. The two tie, so
+    that the certificate holds with either.
+    """
+    kept = weights > 0
+    position = whole.group_index[context[kept]]
+    by_position = np.argsort(position, kind="stable")
+    context = context[kept][by_position]
+    loser = loser[kept][by_position]
+    kept_weights = weights[kept][by_position]
+
+    support = whole.sparse_target_probs
+    outside = whole.vocab_size - np.diff(support.indptr)  # strict pairs of each row
+    in_order = np.argsort(whole.group_index, kind="stable")
+    first = np.zeros(len(outside), dtype=np.int64)
+    first[in_order] = np.cumsum(outside[in_order]) - outside[in_order]
+    winner = support.indices[support.indptr[context]]  # the smallest of each support
+    in_support_before = np.array(
+        [
+            np.searchsorted(support.indices[support.indptr[j] : support.indptr[j + 1]], v)
+            for j, v in zip(context, loser, strict=True)
+        ]
+    )
+    names = whole.context_groups[context]
+    return PairWeights(
+        pairs=np.stack([names, winner, loser], axis=1),
+        weights=kept_weights / kept_weights.sum(),
+        positions=first[context] + loser - in_support_before,
+        num_strict=int(outside.sum()),
+    )

@@ -1,0 +1,96 @@
+"""What a caller may ask of a long computation: to say how far it is, and to end in time."""
+
+import math
+import time
+from collections.abc import Callable
+
+from ntpnb.errors import ConvergenceError
+from ntpnb.validation import require_number
+
+Progress = Callable[[str], object]
+
+
+class OutOfTime(Exception):
+    """The time that a caller allowed is over; for :meth:`Watch.check`, never for the caller."""
+
+
+class Watch:
+    """A time limit, which begins with this object, and somebody who wants to be told.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        After so many seconds :attr:`expired` is true. Default: never.
+    progress : callable, optional
+        Called with a line of text. What it raises ends the computation.
+
+    Raises
+    ------
+    TypeError
+        ``seconds`` is no number, or ``progress`` cannot be called.
+    ValueError
+        ``seconds`` is negative or not finite.
+
+    Examples
+    --------
+    >>> from ntpnb.watch import Watch
+    >>> watch = Watch(seconds=0, progress=print)
+    >>> watch.say("step 1")
+    step 1
+    >>> watch.expired, watch.left
+    (True, 0.0)
+    """
+
+    def __init__(self, seconds: float | None = None, progress: Progress | None = None) -> None:
+        if seconds is not None:
+            require_number("seconds", seconds, lambda x: x >= 0, "be a nonnegative number")
+        if progress is not None and not callable(progress):
+            raise TypeError(
+                f"progress is of type {type(progress).__name__}; a function of one text is needed"
+            )
+        self.seconds = seconds
+        self._progress = progress
+        self._started = time.monotonic()
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        if self.seconds is None:
+            return False
+        return time.monotonic() - self._started >= self.seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, zero at least; None without a limit."""
+        if self.seconds is None:
+            return None
+        return max(0.0, self.seconds - (time.monotonic() - self._started))
+
+    def check(self) -> None:
+        """End what runs where the time is over; who asked for it then says what is known.
+
+        Raises
+        ------
+        OutOfTime
+        """
+        if self.expired:
+            raise OutOfTime
+
+    def say(self, text: str) -> None:
+        """Pass on a line that says what is known."""
+        if self._progress is not None:
+            self._progress(text)
+
+    def tell(self, text: str) -> None:
+        """Pass on a line, and end the computation where the time is over.
+
+        For those who take a ``progress`` that may raise.
+
+        Raises
+        ------
+        ConvergenceError
+            The time is over; ``text`` is the last that was known.
+        """
+        self.say(text)
+        if self.expired:
+            raise ConvergenceError(f"stopped after {self.seconds:g} seconds: {text}", math.inf)
