@@ -1,14 +1,13 @@
 """The finite part: where training converges on the tied tokens (T24's W*, L24's W^cyc)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import softmax
 
 from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError
-from ntpnb.problem.data import NextTokenData, counts_or_ones
+from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import (
     bilinear_scores,
     excess_loss,
@@ -18,18 +17,17 @@ from ntpnb.problem.loss import (
     pull_back,
 )
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
-from ntpnb.tied.subspace import EqualSubspace, Whitening, equal_subspace
+from ntpnb.saving import Result
+from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
+from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
+from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.watch import Watch
 
 COMPATIBLE = 1e-8  # nats of log-odds: far above rounding, far below any effect
-SLOPE = 1e-9  # largest norm of the gradient, in coordinates where it is an error in probabilities
-NEWTON_STEPS = 100
-SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
-SHORTEST_STEP = 1e-10
-LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
 
 
-@dataclass(frozen=True, eq=False)
-class FinitePart:
+@dataclass(frozen=True, eq=False, repr=False)
+class FinitePart(Result):
     """The minimiser ``W*`` over the tied subspace F of the loss restricted to tied tokens.
 
     Attributes
@@ -46,7 +44,7 @@ class FinitePart:
         token of a row is without target probability (T24 Def. 1; for L24 true only when S_cyc is
         {0}).
     subspace : EqualSubspace
-        The tied subspace that contains ``W``.
+        The tied subspace that contains ``W``. Of large data it costs nothing until it is used.
 
     References
     ----------
@@ -106,18 +104,33 @@ def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTok
     return data.replace(candidate_counts=np.where(tied, counts_or_ones(data), 0.0))
 
 
-def finite_part(data: NextTokenData, *, order: TokenPriority | None = None) -> FinitePart:
+def finite_part(
+    data: NextTokenData,
+    *,
+    order: TokenPriority | None = None,
+    seconds: float | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> FinitePart:
     """Minimise the restricted cross-entropy over the tied subspace F.
 
     Where the data are compatible this solves T24's log-odds equations. In general it is the
     finite maximum-likelihood estimate of a choice model on every component, which exists and is
     unique because a component is strongly connected (Ford's condition).
 
+    Data with one-hot tokens, no candidate counts, a group for each row, and contexts times tokens
+    of at least 2²⁰ are solved from their supports alone: tokens that can meet any odds are set
+    aside, Newton's method fits those that are left, and conjugate gradients find the smallest
+    ``W`` with the log-odds that result.
+
     Parameters
     ----------
     data : NextTokenData
     order : TokenPriority, optional
-        ``token_priority(data)``, where it is at hand already.
+        ``token_priority(data)``, where it is at hand already. Large data need none.
+    seconds : float, optional
+        Time limit of the iterations. Default: none.
+    progress : callable, optional
+        Called with a line of text that says what is known; what it raises ends the iteration.
 
     Returns
     -------
@@ -126,12 +139,14 @@ def finite_part(data: NextTokenData, *, order: TokenPriority | None = None) -> F
     Raises
     ------
     TypeError
-        ``data`` is no dataset.
+        ``data`` is no dataset, ``seconds`` no number, or ``progress`` cannot be called.
     ValueError
-        The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
+        The tied subspace is too large, see :func:`ntpnb.equal_subspace`; or ``seconds`` is
+        negative.
     ConvergenceError
-        The gradient's norm stayed above 1e-9; the norm reached is its ``residual``. It is measured
-        in coordinates in which the embeddings have no scale.
+        The gradient's norm stayed above 1e-9, or time was over. The norm reached is its
+        ``residual``, in coordinates in which the embeddings have no scale: an error of the
+        probabilities. Its ``point`` is the best ``W`` that was reached, in F.
 
     References
     ----------
@@ -147,6 +162,17 @@ def finite_part(data: NextTokenData, *, order: TokenPriority | None = None) -> F
     >>> found.W.round(6).tolist()  # ± ½ log 4
     [[0.693147], [-0.693147], [0.0]]
     """
+    require_data("data", data)
+    watch = Watch(seconds, progress)
+    if is_large(data):
+        solution = large_finite_part(data, watch)
+        return FinitePart(
+            W=solution.W,
+            gradient_norm=solution.gradient_norm,
+            residual=solution.residual,
+            compatible=solution.residual <= COMPATIBLE,
+            subspace=LargeSubspace(data),
+        )
     if order is None:
         order = token_priority(data)
     F = equal_subspace(data, order)
@@ -156,7 +182,7 @@ def finite_part(data: NextTokenData, *, order: TokenPriority | None = None) -> F
     if F.dim:
         W = F.fit(_pooled_log_odds(tied))
         if not all_tied_occur or _largest_log_odds_error(W, tied) > COMPATIBLE:
-            W = _minimise(tied, F, W)
+            W = _minimise(tied, F, W, watch)
     residual = _largest_log_odds_error(W, tied)
     return FinitePart(
         W=W,
@@ -195,83 +221,45 @@ def _pool_rows(data: NextTokenData, rows: FloatArray) -> FloatArray:
 # -- Newton's method ------------------------------------------------------------------------------
 
 
-def _minimise(tied: NextTokenData, F: EqualSubspace, start: FloatArray) -> FloatArray:
-    """Damped Newton with conjugate gradients, in coordinates in which no context is small."""
-    whiten = F.whitening()
+class _DenseLoss(RestrictedLoss):
+    """The restricted loss, from tables with an entry for each context and token."""
+
+    def __init__(self, tied: NextTokenData, F: EqualSubspace) -> None:
+        self._tied = tied
+        self._whitening = F.whitening()
+        self.most_inner_steps = 10 * F.dim
+
+    def loss(self, W: FloatArray) -> float:
+        """Restricted loss of one matrix, less the entropy."""
+        return float(excess_loss(W, self._tied))
+
+    def gradient(self, W: FloatArray) -> FloatArray:
+        return gradient(W, self._tied)
+
+    def curvature(self, W: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """Hessian at ``W``: a change of W changes the residuals ``π_j q_jv``, pulled back to W."""
+        tied = self._tied
+        Q = softmax(logits(W, tied), axis=1)
+        frequencies = tied.context_probs[:, None] * Q
+
+        def hessian(direction: FloatArray) -> FloatArray:
+            S = bilinear_scores(direction, tied)
+            residuals = frequencies * (S - (Q * S).sum(-1, keepdims=True))
+            return pull_back(residuals, tied)
+
+        return hessian
+
+    def whiten(self, G: FloatArray) -> FloatArray:
+        return self._whitening(G)
+
+
+def _minimise(tied: NextTokenData, F: EqualSubspace, start: FloatArray, watch: Watch) -> FloatArray:
+    """Minimise the restricted loss by Newton's method, or say how near to the minimum it came."""
+    problem = _DenseLoss(tied, F)
     zero = np.zeros(tied.shape)
     # The fit may saturate the probabilities, and then its gradient says nothing; zero does not.
-    W = start if _loss(start, tied) < _loss(zero, tied) else zero
-    slope = gradient(W, tied)
-    white_slope = whiten(slope)
-    for _ in range(NEWTON_STEPS):
-        direction = whiten(_newton_direction(W, tied, white_slope, whiten, 10 * F.dim))
-        trial = W - _step_length(W, direction, slope, tied) * direction
-        trial_slope = gradient(trial, tied)
-        trial_white_slope = whiten(trial_slope)
-        size = np.linalg.norm(white_slope)
-        trial_size = np.linalg.norm(trial_white_slope)
-        no_digit_left_to_gain = trial_size >= size / 2
-        if size <= SLOPE and no_digit_left_to_gain:
-            return F.project(W)
-        W = trial
-        slope = trial_slope
-        white_slope = trial_white_slope
-    raise ConvergenceError(
-        f"the finite part's gradient norm, relative to the embeddings, stayed at {size:.1e}; "
-        f"{SLOPE:.0e} is needed. Nearly parallel context embeddings are the usual cause",
-        float(size),
-    )
-
-
-def _loss(W: FloatArray, tied: NextTokenData) -> float:
-    """Restricted loss of one matrix, less the entropy."""
-    return float(excess_loss(W, tied))
-
-
-def _step_length(
-    W: FloatArray, direction: FloatArray, slope: FloatArray, tied: NextTokenData
-) -> float:
-    """Halve the Newton step until the loss decreases as much as its slope lets expect (Armijo)."""
-    loss = _loss(W, tied)
-    enough = SUFFICIENT_DECREASE * np.vdot(direction, slope)
-    step = 1.0
-    while step > SHORTEST_STEP:
-        if _loss(W - step * direction, tied) <= loss - step * enough + LOSS_NOISE:
-            break
-        step /= 2
-    return step
-
-
-def _newton_direction(
-    W: FloatArray,
-    tied: NextTokenData,
-    white_slope: FloatArray,
-    whiten: Whitening,
-    max_iterations: int,
-) -> FloatArray:
-    """Solve Newton's equations, as accurately as the slope makes worthwhile.
-
-    The solution is in white coordinates: whitened once more, it is a change of W. The Hessian
-    of the loss maps a change of W to that of the residuals ``π_j q_jv``, pulled back to W.
-    """
-    Q = softmax(logits(W, tied), axis=1)
-    frequencies = tied.context_probs[:, None] * Q
-
-    def white_hessian(flat: FloatArray) -> FloatArray:
-        white = flat.reshape(white_slope.shape)
-        S = bilinear_scores(whiten(white), tied)
-        residuals = frequencies * (S - (Q * S).sum(-1, keepdims=True))
-        curved = whiten(pull_back(residuals, tied))
-        never_singular = curved + 1e-16 * white
-        return never_singular.ravel()
-
-    num_entries = white_slope.size
-    operator = LinearOperator((num_entries, num_entries), matvec=white_hessian, dtype=np.float64)
-    # Superlinear convergence: the accuracy grows as the slope falls.
-    accuracy = np.clip(np.sqrt(np.linalg.norm(white_slope)), 1e-8, 0.1)
-    # Rare contexts alone leave a slope whose square underflows: solve for it at size one.
-    size = np.abs(white_slope).max() or 1.0
-    scaled = white_slope.ravel() / size
-    step: FloatArray = cg(operator, scaled, rtol=accuracy, maxiter=max_iterations)[0]
-    direction: FloatArray = size * step.reshape(white_slope.shape)
-    return direction
+    W = start if problem.loss(start) < problem.loss(zero) else zero
+    best = minimise(problem, W, watch)
+    if best.slope > SLOPE:
+        raise not_settled(best.slope, F.project(best.W), watch)
+    return F.project(best.W)

@@ -12,6 +12,7 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.saving import Result, register
 
 # Directions of relative size below this are rounding: embeddings count as dependent.
 RANK_TOLERANCE = 1e-11
@@ -24,6 +25,7 @@ CACHE_LIMIT = 2**23  # entries of cached factors (64 MiB); beyond it they are co
 Whitening = Callable[[FloatArray], FloatArray]
 
 
+@register
 def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "EqualSubspace":
     """Span the generators ``(t_i − t_j) h_gᵀ`` of all ties ``i ≍ j`` of all groups ``g``.
 
@@ -68,13 +70,8 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     return _DenseSubspace(data, data.token_embeddings, order)
 
 
-class EqualSubspace(ABC):
+class EqualSubspace(Result, ABC):
     """A tied subspace F of ``p × q`` matrices (see :func:`equal_subspace`).
-
-    Attributes
-    ----------
-    dim : int
-        Its dimension.
 
     Examples
     --------
@@ -83,10 +80,28 @@ class EqualSubspace(ABC):
     6
     """
 
-    dim: int
-
     def __init__(self, data: NextTokenData) -> None:
         self._data = data
+
+    def __repr__(self) -> str:
+        p, q = self._data.shape
+        return f"EqualSubspace(dim: {self.dim}, W: {p} × {q})"
+
+    def _saved(self) -> tuple[Callable[..., "EqualSubspace"], tuple[NextTokenData]]:
+        """What a file holds: the factors are large, and follow from the data."""
+        return equal_subspace, (self._data,)
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Dimension of the subspace.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.equal_subspace(ntpnb.NextTokenData([[1.0]], [[0.5, 0.25, 0.25]])).dim
+        2
+        """
 
     def project(self, W: ArrayLike) -> FloatArray:
         """Orthogonal projection onto the subspace.
@@ -239,8 +254,8 @@ class _DenseSubspace(EqualSubspace):
     def __init__(self, data: NextTokenData, T: FloatArray, order: TokenPriority) -> None:
         super().__init__(data)
         H = data.group_embeddings
-        self._token_space = _thin_svd(_unit_rows(T)).Vt
-        self._context_space = _thin_svd(_unit_rows(H)).Vt
+        self._token_space = thin_svd(_unit_rows(T)).Vt
+        self._context_space = thin_svd(_unit_rows(H)).Vt
         self._ties = _ties_to_shortest(T, order)
         self._require_room()
 
@@ -249,8 +264,11 @@ class _DenseSubspace(EqualSubspace):
         contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
         self._generators = _flat_outer_products(_unit_rows(differences), contexts)
-        self._svd = _thin_svd(self._generators)
-        self.dim = self._svd.rank
+        self._svd = thin_svd(self._generators)
+
+    @property
+    def dim(self) -> int:
+        return self._svd.rank
 
     def fit(self, targets: FloatArray) -> FloatArray:
         group, i, j = self._ties
@@ -261,7 +279,7 @@ class _DenseSubspace(EqualSubspace):
     def whitening(self) -> Whitening:
         tie_probs = _group_probs(self._data)[self._ties.group]
         weights = self._generator_norms * np.sqrt(tie_probs)
-        _, s, Vt = _thin_svd(weights[:, None] * self._generators)
+        _, s, Vt = thin_svd(weights[:, None] * self._generators)
 
         def whiten(G: FloatArray) -> FloatArray:
             return self._from_coordinates(self._to_coordinates(G) @ Vt.T / s @ Vt)
@@ -355,7 +373,11 @@ class _TokenwiseSubspace(EqualSubspace):
         q = data.shape[1]
         # The complement consists of free common scores and of the null spaces of the H_i.
         dim_complement = common.free.shape[1] + sum(q - rank for rank in self._ranks)
-        self.dim = data.vocab_size * q - dim_complement
+        self._dim = int(data.vocab_size * q - dim_complement)
+
+    @property
+    def dim(self) -> int:
+        return self._dim
 
     def fit(self, targets: FloatArray) -> FloatArray:
         wanted = targets[self._owner].T / self._lengths
@@ -371,7 +393,7 @@ class _TokenwiseSubspace(EqualSubspace):
         component_probs = _group_probs(self._data)[self._owner]
         weights = self._lengths * np.sqrt(component_probs)
         weighted = weights[:, None] * self._directions
-        svds = [_thin_svd(weighted[holders]) for holders in self._holders]
+        svds = [thin_svd(weighted[holders]) for holders in self._holders]
 
         def whiten(G: FloatArray) -> FloatArray:
             rows = [g @ svd.Vt.T / svd.s @ svd.Vt for g, svd in zip(G, svds, strict=True)]
@@ -395,7 +417,7 @@ class _TokenwiseSubspace(EqualSubspace):
         """Thin SVD of ``H_i``, with rows of unit length."""
         svd = self._cached_svds.get(i)
         if svd is None:
-            svd = _thin_svd(self._directions[self._holders[i]])
+            svd = thin_svd(self._directions[self._holders[i]])
             if self._num_cached_entries <= CACHE_LIMIT:
                 self._cached_svds[i] = svd
                 self._num_cached_entries += svd.U.size + svd.Vt.size
@@ -521,7 +543,8 @@ class ThinSVD(NamedTuple):
         return len(self.s)
 
 
-def _thin_svd(A: FloatArray) -> ThinSVD:
+def thin_svd(A: FloatArray) -> ThinSVD:
+    """Singular value decomposition of ``A`` without the part of rounding size."""
     if A.size == 0:
         return ThinSVD(np.zeros((len(A), 0)), np.zeros(0), np.zeros((0, A.shape[1])))
     U, s, Vt = sla.svd(A, full_matrices=False)

@@ -1,0 +1,248 @@
+"""The finite part of a linear decoder at real sizes: nothing as large as contexts × tokens."""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.problem.data import NextTokenData
+from ntpnb.tied.core import CoreLoss, core_of
+from ntpnb.tied.entries import (
+    TieEntries,
+    log_softmax,
+    sampled_products,
+    tie_entries,
+)
+from ntpnb.tied.newton import SLOPE, minimise, not_settled
+from ntpnb.tied.smallest import SmallestFit
+from ntpnb.tied.subspace import BASIS_LIMIT, EqualSubspace, Whitening, equal_subspace
+from ntpnb.validation import require_dense
+from ntpnb.watch import Watch
+
+LARGE = 2**20
+"""Entries of the table contexts × tokens from which on it is not formed."""
+
+
+class LargeSolution(NamedTuple):
+    """The finite part with its proof, see :class:`ntpnb.FinitePart`."""
+
+    W: FloatArray
+    gradient_norm: float
+    residual: float
+
+
+def is_large(data: NextTokenData) -> bool:
+    """Whether the finite part of these data is found by :func:`large_finite_part`.
+
+    Tokens are one-hot and all of them candidates, every row is a group of its own, and contexts
+    times tokens are at least 2²⁰.
+
+    Parameters
+    ----------
+    data : NextTokenData
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.tied.large import is_large
+    >>> is_large(ntpnb.datasets.toy())
+    False
+    """
+    is_decoder = data.token_embeddings is None and data.candidate_counts is None
+    num_contexts = len(data.context_probs)
+    own_groups = len(data.group_names) == num_contexts
+    return is_decoder and own_groups and num_contexts * data.vocab_size >= LARGE
+
+
+def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
+    """Find the finite part from the supports alone.
+
+    The core of the ties is fitted by Newton's method; every other token meets its target
+    probabilities. That gives the log-odds of all ties, and the smallest W that has them is the
+    finite part. Whether it is one is then asked of the data themselves.
+
+    Parameters
+    ----------
+    data : NextTokenData
+        With one-hot tokens, no candidate counts, and each row a group of its own.
+    watch : Watch
+
+    Returns
+    -------
+    LargeSolution
+
+    Raises
+    ------
+    ConvergenceError
+        The proof was not reached in time, or not at all. The error's ``residual`` is the norm of
+        the whitened gradient at its ``point``, a matrix in F.
+    ValueError
+        ``W`` would have more than 2**28 entries.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.tied.large import large_finite_part
+    >>> from ntpnb.watch import Watch
+    >>> found = large_finite_part(ntpnb.NextTokenData([[1.0]], [[0.8, 0.2, 0.0]]), Watch())
+    >>> found.W.round(6).tolist()  # ± ½ log 4
+    [[0.693147], [-0.693147], [0.0]]
+    """
+    require_dense("W", data.shape, "use fewer dimensions, or a smaller vocabulary")
+    table = data.sparse_target_probs
+    entries = tie_entries(data, table)
+    core = core_of(entries)
+    watch.say(
+        f"{len(entries.token)} entries of {entries.num_contexts} contexts tie; "
+        f"{np.count_nonzero(core)} of them may have odds out of reach"
+    )
+    log_odds = np.log(entries.probs)
+    known = np.zeros(data.shape)
+    problem = CoreLoss(entries, core) if core.any() else None
+    if problem is not None:
+        best = minimise(problem, np.zeros((len(problem.tokens), data.shape[1])), watch)
+        known[problem.tokens] = best.W
+        log_odds[core] = problem.log_probs(best.W)
+    W = SmallestFit(entries, core)(log_odds, known, watch)
+    slope = _slope(W, entries, core, problem)
+    watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
+    if slope > SLOPE:
+        raise not_settled(slope, W, watch)
+    return LargeSolution(W, *_evidence(W, data, table))
+
+
+# -- proof ----------------------------------------------------------------------------------------
+
+
+def _slope(W: FloatArray, entries: TieEntries, core: BoolArray, problem: CoreLoss | None) -> float:
+    """Bound of the gradient's norm in coordinates in which the embeddings have no scale.
+
+    A gradient that comes from errors of the probabilities ``q_kv`` is, in these coordinates, at
+    most as long as the errors times ``√π_k``. Errors outside the core vanish, and are bounded so.
+    """
+    errors = np.exp(log_softmax(entries.scores(W), entries.context)) - entries.probs
+    context_probs = entries.context_probs[entries.context]
+    slope = float(np.linalg.norm((np.sqrt(context_probs) * errors)[~core]))
+    if problem is not None:
+        of_core = problem.pull_back((context_probs * errors)[core])
+        slope += float(np.linalg.norm(problem.whiten(of_core)))
+    return slope
+
+
+def _evidence(W: FloatArray, data: NextTokenData, table: csr_array) -> tuple[float, float]:
+    """Gradient norm and residual of :class:`ntpnb.FinitePart`, from the data themselves."""
+    several = np.flatnonzero(np.diff(table.indptr) > 1)
+    if not len(several):
+        return 0.0, 0.0
+    table = table[several]
+    embeddings = data.context_embeddings[several]
+    context = np.repeat(np.arange(len(several)), np.diff(table.indptr))
+    log_q = log_softmax(sampled_products(W, embeddings, table.indices, context), context)
+
+    errors = data.context_probs[several][context] * (np.exp(log_q) - table.data)
+    gradient = csr_array((errors, table.indices, table.indptr), shape=table.shape).T @ embeddings
+    log_odds_errors = log_q - np.log(table.data)
+    starts = table.indptr[:-1]
+    highest = np.maximum.reduceat(log_odds_errors, starts)
+    lowest = np.minimum.reduceat(log_odds_errors, starts)
+    return float(np.linalg.norm(gradient)), float((highest - lowest).max())
+
+
+# -- the tied subspace ----------------------------------------------------------------------------
+
+
+class LargeSubspace(EqualSubspace):
+    """The tied subspace F of a large linear decoder; nothing is computed before it is needed.
+
+    Projections take conjugate gradients and fit at any size. The dimension, a basis, a fit of
+    targets and the whitening come from dense factors, and are refused where these are too large.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.tied.large import LargeSubspace
+    >>> F = LargeSubspace(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5]]))
+    >>> F.project([[3.0], [1.0]]).round(6).tolist()
+    [[1.0], [-1.0]]
+    """
+
+    def __init__(self, data: NextTokenData) -> None:
+        super().__init__(data)
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the subspace."""
+        return self._dense.dim
+
+    def fit(self, targets: FloatArray) -> FloatArray:
+        """Fit targets of shape (m, V), see :meth:`EqualSubspace.fit`."""
+        return self._dense.fit(targets[self._tied])
+
+    def whitening(self) -> Whitening:
+        """Undo the scales, see :meth:`EqualSubspace.whitening`."""
+        whiten_tied = self._dense.whitening()
+        # The tied contexts alone are that much more probable each.
+        root = np.sqrt(self._data.context_probs[self._tied].sum())
+
+        def whiten(G: FloatArray) -> FloatArray:
+            white: FloatArray = whiten_tied(G) / root
+            return white
+
+        return whiten
+
+    def _project(self, W: FloatArray) -> FloatArray:
+        each = W.reshape(-1, *W.shape[-2:])
+        projected: FloatArray = np.stack([self._project_one(matrix) for matrix in each])
+        return projected.reshape(W.shape)
+
+    def _project_one(self, W: FloatArray) -> FloatArray:
+        """The smallest matrix with the same scores of tied tokens, up to common ones."""
+        scores = self._entries.scores(W)
+        size = float(np.abs(scores).max(initial=0.0))
+        if size == 0:
+            return np.zeros_like(W)
+        # The fit's accuracy is absolute, in scores.
+        return size * self._smallest(scores / size, W / size, Watch())
+
+    def _basis(self) -> FloatArray:
+        return self._dense._basis()
+
+    @cached_property
+    def _entries(self) -> TieEntries:
+        return tie_entries(self._data, self._data.sparse_target_probs)
+
+    @cached_property
+    def _smallest(self) -> SmallestFit:
+        return SmallestFit(self._entries, core_of(self._entries))
+
+    @cached_property
+    def _tied(self) -> IntArray:
+        """Rows of the data with two or more in-support tokens; any row where there are none."""
+        tied = np.flatnonzero(np.diff(self._data.sparse_target_probs.indptr) > 1)
+        return tied if len(tied) else np.zeros(1, dtype=int)
+
+    @cached_property
+    def _dense(self) -> EqualSubspace:
+        """The same subspace with dense factors, from the tied contexts alone."""
+        data = self._data
+        num_tied = len(self._tied)
+        num_entries = num_tied * max(num_tied, data.vocab_size)
+        if num_entries > BASIS_LIMIT:
+            raise ValueError(
+                f"the dense factors of the tied subspace of {num_tied} contexts and "
+                f"{data.vocab_size} tokens have {num_entries} entries, more than {BASIS_LIMIT}; "
+                "use project and reject, which need none"
+            )
+        context_probs = data.context_probs[self._tied]
+        tied_data = NextTokenData(
+            data.context_embeddings[self._tied],
+            data.sparse_target_probs[self._tied].toarray(),
+            context_probs / context_probs.sum(),
+        )
+        return equal_subspace(tied_data)

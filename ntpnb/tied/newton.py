@@ -1,0 +1,197 @@
+"""Damped Newton with conjugate gradients, for the loss restricted to tied tokens."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg
+
+from ntpnb.array_types import FloatArray
+from ntpnb.errors import ConvergenceError
+from ntpnb.watch import Watch
+
+SLOPE = 1e-9  # largest norm of the gradient, in coordinates where it is an error in probabilities
+NEWTON_STEPS = 100
+SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
+SHORTEST_STEP = 1e-10
+LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
+
+
+class RestrictedLoss(ABC):
+    """A loss to minimise, with a linear map to coordinates in which no context is small.
+
+    Attributes
+    ----------
+    most_inner_steps : int
+        How many steps of conjugate gradients one Newton step may take.
+    no_digit_left : float
+        Norm of the whitened gradient that is rounding, so that no further step is tried.
+    """
+
+    most_inner_steps: int
+    no_digit_left: float = 0.0
+
+    @abstractmethod
+    def loss(self, W: FloatArray) -> float:
+        """Loss of one matrix, up to a constant."""
+
+    @abstractmethod
+    def gradient(self, W: FloatArray) -> FloatArray:
+        """Gradient of the loss."""
+
+    @abstractmethod
+    def curvature(self, W: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """Hessian at ``W``, as a map from changes of ``W`` to changes of the gradient."""
+
+    @abstractmethod
+    def whiten(self, G: FloatArray) -> FloatArray:
+        """Apply the symmetric map ``A`` for which the Hessian in ``A⁻¹ W`` has size one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """Where an iteration ended.
+
+    Attributes
+    ----------
+    W : ndarray
+        The last point, which is the best.
+    slope : float
+        Norm of the whitened gradient there; at most ``SLOPE`` unless time was over or
+        ``NEWTON_STEPS`` did not suffice.
+    """
+
+    W: FloatArray
+    slope: float
+
+
+class _OutOfTime(Exception):
+    """Ends conjugate gradients between two steps."""
+
+
+def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimum:
+    """Minimise a restricted loss from a starting point.
+
+    Parameters
+    ----------
+    problem : RestrictedLoss
+    start : ndarray
+    watch : Watch
+
+    Returns
+    -------
+    Minimum
+
+    Examples
+    --------
+    The core of two parallel contexts whose odds, 1 and 4, no ``W`` meets at once:
+
+    >>> import numpy as np, ntpnb
+    >>> from ntpnb.tied.core import CoreLoss, core_of
+    >>> from ntpnb.tied.entries import tie_entries
+    >>> from ntpnb.tied.newton import minimise
+    >>> from ntpnb.watch import Watch
+    >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.8, 0.2]])
+    >>> entries = tie_entries(data, data.sparse_target_probs)
+    >>> problem = CoreLoss(entries, core_of(entries))
+    >>> best = minimise(problem, np.zeros((2, 1)), Watch())
+    >>> best.slope < 1e-9, bool(np.abs(problem.gradient(best.W)).max() < 1e-12)
+    (True, True)
+    """
+    W = start
+    slope = problem.gradient(W)
+    white_slope = problem.whiten(slope)
+    for step in range(NEWTON_STEPS):
+        size = float(np.linalg.norm(white_slope))
+        watch.say(
+            f"Newton step {step}: the gradient's norm, relative to the embeddings, is {size:.1e}; "
+            f"{SLOPE:.0e} is needed"
+        )
+        if size <= problem.no_digit_left:
+            return Minimum(W, size)
+        if watch.expired:
+            return Minimum(W, size)
+        try:
+            direction = problem.whiten(_newton_direction(problem, W, white_slope, watch))
+        except _OutOfTime:
+            return Minimum(W, size)
+        trial = W - _step_length(problem, W, direction, slope) * direction
+        trial_slope = problem.gradient(trial)
+        trial_white_slope = problem.whiten(trial_slope)
+        trial_size = np.linalg.norm(trial_white_slope)
+        no_digit_left_to_gain = trial_size >= size / 2
+        if size <= SLOPE and no_digit_left_to_gain:
+            return Minimum(W, size)
+        W = trial
+        slope = trial_slope
+        white_slope = trial_white_slope
+    return Minimum(W, float(np.linalg.norm(white_slope)))
+
+
+def not_settled(slope: float, W: FloatArray, watch: Watch) -> ConvergenceError:
+    """The error that says how far the finite part is from proved, with the point reached.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.newton import not_settled
+    >>> from ntpnb.watch import Watch
+    >>> str(not_settled(1e-3, np.zeros((2, 1)), Watch(seconds=0)))[:29]
+    'stopped after 0 seconds: the '
+    """
+    known = (
+        f"the finite part's gradient norm, relative to the embeddings, is {slope:.1e}; "
+        f"{SLOPE:.0e} is needed"
+    )
+    if watch.expired:
+        return ConvergenceError(f"stopped after {watch.seconds:g} seconds: {known}", slope, W)
+    return ConvergenceError(
+        f"{known}. Nearly parallel context embeddings are the usual cause", slope, W
+    )
+
+
+def _step_length(
+    problem: RestrictedLoss, W: FloatArray, direction: FloatArray, slope: FloatArray
+) -> float:
+    """Halve the Newton step until the loss decreases as much as its slope lets expect (Armijo)."""
+    loss = problem.loss(W)
+    enough = SUFFICIENT_DECREASE * np.vdot(direction, slope)
+    step = 1.0
+    while step > SHORTEST_STEP:
+        if problem.loss(W - step * direction) <= loss - step * enough + LOSS_NOISE:
+            break
+        step /= 2
+    return step
+
+
+def _newton_direction(
+    problem: RestrictedLoss, W: FloatArray, white_slope: FloatArray, watch: Watch
+) -> FloatArray:
+    """Solve Newton's equations, as accurately as the slope makes worthwhile.
+
+    The solution is in white coordinates: whitened once more, it is a change of W.
+    """
+    hessian = problem.curvature(W)
+
+    def white_hessian(flat: FloatArray) -> FloatArray:
+        white = flat.reshape(white_slope.shape)
+        curved = problem.whiten(hessian(problem.whiten(white)))
+        never_singular = curved + 1e-16 * white
+        return never_singular.ravel()
+
+    def stop_in_time(step: FloatArray) -> None:
+        if watch.expired:
+            raise _OutOfTime
+
+    num_entries = white_slope.size
+    operator = LinearOperator((num_entries, num_entries), matvec=white_hessian, dtype=np.float64)
+    # Superlinear convergence: the accuracy grows as the slope falls.
+    accuracy = np.clip(np.sqrt(np.linalg.norm(white_slope)), 1e-8, 0.1)
+    # Rare contexts alone leave a slope whose square underflows: solve for it at size one.
+    size = np.abs(white_slope).max() or 1.0
+    scaled = white_slope.ravel() / size
+    most = problem.most_inner_steps
+    step: FloatArray = cg(operator, scaled, rtol=accuracy, maxiter=most, callback=stop_in_time)[0]
+    direction: FloatArray = size * step.reshape(white_slope.shape)
+    return direction

@@ -1,0 +1,453 @@
+"""The finite part at real sizes, against dense linear algebra and today's dense method."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import changed, rearranged, regimes, renamed, rotated, t24
+
+import ntpnb
+from ntpnb import bias as bias_module
+from ntpnb.tied import core, finite, large, smallest
+from ntpnb.tied.finite import finite_part, restrict
+from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
+from ntpnb.watch import Watch
+
+
+def solve(data, **options):
+    """The large method, whatever the size of the data."""
+    return large_finite_part(data, Watch(**options))
+
+
+def is_decoder(data):
+    """Whether the large method is meant for such data, of whatever size."""
+    plain = data.token_embeddings is None and data.candidate_counts is None
+    return plain and len(data.group_names) == len(data.context_probs)
+
+
+def scale(W, data):
+    """Largest product of norms that a score is made of: the scale of its rounding."""
+    h = np.linalg.norm(data.context_embeddings, axis=1).max()
+    return 1 + np.linalg.norm(W) * h
+
+
+def smallest_with_these_odds(data, W):
+    """The smallest matrix whose in-support scores differ as those of ``W``, by dense SVD."""
+    pairs = reference.pair_matrices(data, reference.equal_pairs(data))
+    if not len(pairs):
+        return np.zeros(data.shape)
+    flat = np.linalg.lstsq(pairs, pairs @ W.ravel(), rcond=1e-11)[0]
+    return flat.reshape(data.shape)
+
+
+def planted(seed, V=12, m=30, d=5, size=(1, 5)):
+    """Data whose in-support odds a random matrix meets exactly, and that matrix."""
+    data = t24(seed, V=V, m=m, d=d, size=size)
+    W = np.random.default_rng([7, seed]).standard_normal(data.shape)
+    P = np.where(data.support, np.exp(data.context_embeddings @ W.T), 0.0)
+    return changed(data, target_probs=P / P.sum(1, keepdims=True)), W
+
+
+def zipf_text(seed, num_words, vocab_size, dim):
+    """Bigrams of words that follow Zipf's law, in part by what stands before, as large data."""
+    rng = np.random.default_rng([5, seed])
+    frequencies = 1 / np.arange(1, vocab_size + 1)
+    free = rng.choice(vocab_size, size=num_words, p=frequencies / frequencies.sum())
+    words = np.where(rng.random(num_words) < 0.5, free, (np.roll(free, 1) * 31 + 7) % vocab_size)
+    counts = np.zeros((vocab_size, vocab_size))
+    np.add.at(counts, (words[:-1], words[1:]), 1)
+    counts = counts[counts.any(1)]
+    total = counts.sum(1)
+    H = rng.standard_normal((len(counts), dim))
+    return ntpnb.NextTokenData(H, counts / total[:, None], total / total.sum())
+
+
+# -- against the dense method ---------------------------------------------------------------------
+
+DECODERS = {name: data for name, data in regimes().items() if is_decoder(data)}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_regime_agrees_with_the_dense_method(name):
+    data = DECODERS[name]
+    dense = finite_part(data)
+    found = solve(data)
+    # ill-conditioned draws have large W, and differ in as many digits
+    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
+    assert abs(found.residual - dense.residual) <= 1e-8 * (1 + dense.residual)
+
+
+SIZES = {
+    "more dimensions than contexts": {"V": 20, "m": 40, "d": 60, "size": (1, 4)},
+    "compatible, few dimensions": {"V": 20, "m": 40, "d": 15, "size": (1, 4)},
+    "most tokens out of reach": {"V": 20, "m": 60, "d": 4, "size": (1, 4)},
+    "all tokens out of reach": {"V": 12, "m": 60, "d": 3, "size": (1, 6)},
+    "lengths over two decades": {"V": 12, "m": 60, "d": 9, "size": (1, 6), "norms": 2},
+    "embeddings of low rank": {"V": 12, "m": 60, "d": 13, "size": (1, 6), "rank": 7},
+    "all embeddings parallel": {"V": 8, "m": 49, "d": 3, "size": (1, 5), "rank": 1},
+    "parallel embeddings": {"V": 12, "m": 60, "d": 13, "size": (1, 6), "parallel": 8},
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_data_agree_with_the_dense_method(name, seed):
+    data = t24(seed, **SIZES[name])
+    dense = finite_part(data)
+    found = solve(data)
+    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
+    slope = ntpnb.gradient(found.W, restrict(data))
+    rounding = 1e-14 * scale(found.W, data)
+    assert np.linalg.norm(slope) <= 1e-9 * scale(0 * found.W, data)
+    assert abs(found.gradient_norm - np.linalg.norm(slope)) <= rounding
+    outside = found.W - smallest_with_these_odds(data, found.W)
+    assert np.linalg.norm(outside) <= 1e-10 * scale(found.W, data)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 992388762])
+def test_lengths_over_six_decades_agree_with_the_dense_method(seed):
+    data = t24(seed, V=8, m=49, d=23, size=(1, 7), norms=6, parallel=5)
+    dense = finite_part(data)
+    found = solve(data)
+    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
+    # the longest contexts' log-odds, whose rounding is the largest
+    tolerance = 1e-13 * scale(dense.W, data)
+    assert abs(found.residual - dense.residual) <= tolerance
+
+
+@pytest.mark.parametrize("verses", [10, 31])
+@pytest.mark.parametrize("dim", [4, 20])
+def test_a_text_agrees_with_the_dense_method(verses, dim):
+    corpus = ntpnb.datasets.text_corpus(verses)
+    text = np.concatenate(corpus.verses)
+    rng = np.random.default_rng(0)
+    data = ntpnb.NextTokenData.from_sequences(
+        [text], lambda context: rng.standard_normal(dim), context_length=1
+    )
+    dense = finite_part(data)
+    found = solve(data)
+    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
+
+
+@pytest.mark.parametrize("change", ["no preconditioner", "no tokens made one", "rows not kept"])
+def test_what_only_saves_time_does_not_matter(monkeypatch, change):
+    data = zipf_text(0, 4000, 120, 10)
+    expected = solve(data).W
+    if change == "no preconditioner":
+        monkeypatch.setattr(smallest, "DENSE", 0)
+    elif change == "no tokens made one":
+        monkeypatch.setattr(smallest, "RIGID", 1e9)
+    else:
+        monkeypatch.setattr(ntpnb.tied.entries, "KEPT", 0)
+        monkeypatch.setattr(ntpnb.tied.entries, "BLOCK", 1)
+        monkeypatch.setattr(core, "BLOCK", 1)
+        monkeypatch.setattr(smallest, "BLOCK", 1)
+    np.testing.assert_allclose(solve(data).W, expected, rtol=0, atol=1e-8)
+
+
+# -- planted solutions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim", [3, 5, 8, 40])
+@pytest.mark.parametrize("seed", range(3))
+def test_compatible_data_are_met_by_the_smallest_matrix_that_meets_them(seed, dim):
+    data, W = planted(seed, d=dim)
+    found = solve(data)
+    expected = smallest_with_these_odds(data, W)
+    np.testing.assert_allclose(found.W, expected, rtol=0, atol=1e-9 * scale(expected, data))
+    assert found.residual <= 1e-8
+    assert found.gradient_norm <= 1e-9 * scale(0 * W, data)
+
+
+def test_uniform_supports_need_nothing():
+    data = t24(3, V=9, m=20, d=4, size=(1, 4))
+    even = data.support / data.support.sum(1, keepdims=True)
+    found = solve(changed(data, target_probs=even))
+    assert not found.W.any()
+    assert found.gradient_norm <= 1e-16
+    assert found.residual <= 1e-15
+
+
+# -- the core -------------------------------------------------------------------------------------
+
+
+def core_by_ranks(data):
+    """What is left of the supports when one token after the other is set aside, by dense ranks."""
+    left = data.support.copy()
+    left[~data.context_embeddings.any(1)] = False
+    while True:
+        left[left.sum(1) < 2] = False
+        free = [
+            v
+            for v in np.flatnonzero(left.any(0))
+            if np.linalg.matrix_rank(data.context_embeddings[left[:, v]]) == left[:, v].sum()
+        ]
+        if not free:
+            return left
+        left[:, free[-1]] = False
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_core_is_what_ranks_leave(name, seed):
+    data = t24(seed, **SIZES[name])
+    entries = large.tie_entries(data, data.sparse_target_probs)
+    rows = np.flatnonzero((data.support.sum(1) > 1) & data.context_embeddings.any(1))
+    found = np.zeros(data.support.shape, dtype=bool)
+    inside = core.core_of(entries)
+    found[rows[entries.context[inside]], entries.token[inside]] = True
+    np.testing.assert_array_equal(found, core_by_ranks(data))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tokens_outside_the_core_meet_their_probabilities(seed):
+    data = t24(seed, **SIZES["most tokens out of reach"])
+    inside = core_by_ranks(data)
+    dense = finite_part(data)  # which knows nothing of a core
+    logits = np.where(data.support, data.context_embeddings @ dense.W.T, -np.inf)
+    q = np.exp(logits - logits.max(1, keepdims=True))
+    q /= q.sum(1, keepdims=True)
+    assert inside.any()
+    assert np.abs(q - data.target_probs)[~inside].max() <= 1e-10
+    assert np.abs(q - data.target_probs)[inside].max() >= 1e-3
+
+
+# -- invariances ----------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 9999), st.integers(2, 12), st.integers(0, 99))
+def test_rotation_and_permutations(seed, dim, other):
+    data = t24(seed, V=8, m=15, d=dim, size=(1, 4))
+    rng = np.random.default_rng(other)
+    Q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    tokens = rng.permutation(8)
+    contexts = rng.permutation(15)
+    W = solve(data).W
+    tolerance = 1e-10 * scale(W, data) ** 2
+    for same, expected in [
+        (rotated(data, Q), W @ Q),
+        (renamed(data, tokens), W[tokens]),
+        (changed(rearranged(data, contexts), context_groups=None), W),
+    ]:
+        np.testing.assert_allclose(solve(same).W, expected, rtol=0, atol=tolerance)
+
+
+@given(st.integers(0, 9999), st.integers(2, 12), st.sampled_from([1e-8, 1e8]))
+def test_scaling_the_embeddings_scales_it_back(seed, dim, c):
+    data = t24(seed, V=8, m=15, d=dim, size=(1, 4))
+    W = solve(data).W
+    scaled = solve(changed(data, context_embeddings=c * data.context_embeddings))
+    np.testing.assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
+
+
+def test_a_fit_down_to_the_last_digit_divides_by_nothing():
+    data = t24(184, V=8, m=15, d=2, size=(1, 4))
+    H = data.context_embeddings
+    with np.errstate(all="raise", under="ignore"):
+        W = solve(changed(data, context_embeddings=1e-8 * H)).W
+    expected = solve(data).W
+    np.testing.assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * scale(expected, data))
+
+
+# -- which data are large -------------------------------------------------------------------------
+
+
+def test_small_data_take_the_dense_method(monkeypatch):
+    monkeypatch.setattr(finite, "large_finite_part", None)  # calling it would fail
+    assert finite_part(t24(0, m=4, d=6, size=(2, 3))).compatible
+
+
+@pytest.mark.parametrize(
+    "options", [{"candidates": True}, {"tokens": 4}, {"rows": 3, "m": 9}], ids=str
+)
+def test_other_data_take_the_dense_method(monkeypatch, options):
+    monkeypatch.setattr(large, "LARGE", 1)
+    assert is_large(t24(0))
+    assert not is_large(t24(0, **options))
+
+
+def test_the_table_decides_what_is_large():
+    H = np.zeros((1024, 1))
+    P = np.zeros((1024, 1024))
+    P[:, 0] = 1.0
+    assert is_large(ntpnb.NextTokenData(H, P))
+    assert not is_large(ntpnb.NextTokenData(H[1:], P[1:]))
+
+
+def test_the_public_function_says_the_same_of_large_data(monkeypatch):
+    data, _ = planted(0, d=5)
+    dense = finite_part(data)
+    monkeypatch.setattr(large, "LARGE", 1)
+    monkeypatch.setattr(finite, "token_priority", None)  # calling them would fail
+    monkeypatch.setattr(bias_module, "token_priority", None)
+    found = ntpnb.implicit_bias(data).finite_part
+    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-9)
+    assert found.compatible is True
+    assert found.residual <= 1e-8
+    assert type(found.gradient_norm) is float
+    assert not finite_part(t24(2, m=14, d=4)).compatible
+
+
+def test_no_table_of_contexts_and_tokens_is_formed():
+    data = zipf_text(1, 10_000, 2000, 16)
+    m, V = data.target_probs.shape
+    assert is_large(data)
+    tracemalloc.start()
+    found = finite_part(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # finding the supports in the dense table takes one byte an entry; another table takes eight
+    assert peak <= 3 * m * V
+    assert found.gradient_norm <= 1e-9
+
+
+# -- the tied subspace ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_lazy_subspace_is_the_dense_one(name):
+    data = t24(1, **SIZES[name])
+    dense = ntpnb.equal_subspace(data)
+    lazy = LargeSubspace(data)
+    rng = np.random.default_rng(0)
+    for size in (1.0, 1e-9, 1e9):
+        W = size * rng.standard_normal((2, 3, *data.shape))
+        expected = dense.project(W)
+        np.testing.assert_allclose(lazy.project(W), expected, rtol=0, atol=1e-9 * size)
+    assert lazy.dim == dense.dim
+    W = rng.standard_normal(data.shape)
+    inside = np.einsum("npq,pq->n", lazy.basis, W)
+    expected = np.einsum("n,npq->pq", inside, lazy.basis)
+    np.testing.assert_allclose(expected, dense.project(W), rtol=0, atol=1e-10)
+    targets = data.context_embeddings @ W.T
+    np.testing.assert_allclose(lazy.fit(targets), dense.fit(targets), rtol=0, atol=1e-9)
+    white = dense.whitening()(dense.project(W))
+    tolerance = 1e-9 * np.abs(white).max()
+    np.testing.assert_allclose(lazy.whitening()(lazy.project(W)), white, rtol=0, atol=tolerance)
+
+
+def test_without_ties_it_is_the_zero_subspace():
+    lazy = LargeSubspace(t24(5, size=1, m=7, d=5))
+    assert lazy.dim == 0
+    assert not lazy.project(np.ones((5, 5))).any()
+
+
+def test_it_costs_nothing_until_it_is_used(monkeypatch):
+    data = t24(0)
+    monkeypatch.setattr(large, "LARGE", 1)
+    for name in ("equal_subspace", "NextTokenData"):
+        monkeypatch.setattr(large, name, None)  # calling them would fail
+    assert isinstance(finite_part(data).subspace, LargeSubspace)
+
+
+def test_dense_factors_that_are_too_large_are_refused(monkeypatch):
+    monkeypatch.setattr(large, "BASIS_LIMIT", 10)
+    lazy = LargeSubspace(t24(0, m=8, size=(2, 3)))
+    with pytest.raises(ValueError, match="of 8 contexts and 5 tokens have 64 entries, more than"):
+        _ = lazy.dim
+
+
+# -- stopping early -------------------------------------------------------------------------------
+
+
+def white_slope(W, data):
+    """Norm of the restricted gradient in coordinates in which the embeddings have no scale."""
+    whiten = ntpnb.equal_subspace(data).whitening()
+    return np.linalg.norm(whiten(ntpnb.gradient(W, restrict(data))))
+
+
+@pytest.mark.parametrize("name", ["compatible, few dimensions", "all tokens out of reach"])
+def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
+    monkeypatch.setattr(smallest, "LEAST_STEPS", 1)
+    monkeypatch.setattr(smallest, "DENSE", 0)
+    data = t24(1, **SIZES[name])
+    with pytest.raises(
+        ntpnb.ConvergenceError, match=r"^stopped after 0 seconds: .* is needed"
+    ) as e:
+        solve(data, seconds=0)
+    W = e.value.point
+    assert W.shape == data.shape
+    # as recomputed; the bound for the core is by weights of the core alone
+    assert 1e-9 < white_slope(W, data) <= e.value.residual * (1 + 1e-9)
+    outside = W - smallest_with_these_odds(data, W)
+    assert np.linalg.norm(outside) <= 1e-10 * scale(W, data)
+
+
+def test_a_run_without_time_may_be_done_all_the_same():
+    found = solve(t24(1, **SIZES["compatible, few dimensions"]), seconds=0)
+    assert found.residual <= 1e-8
+
+
+@pytest.mark.parametrize("method", [solve, finite_part])
+@pytest.mark.parametrize("line", [0, 2])
+def test_interruption_leaves_nothing_broken(method, line):
+    data = t24(0, **SIZES["all tokens out of reach"])
+    expected = method(data).W
+    lines = []
+
+    def interrupt(text):
+        lines.append(text)
+        if len(lines) > line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        method(data, progress=interrupt)
+    np.testing.assert_array_equal(method(data).W, expected)
+
+
+def test_progress_says_what_is_known():
+    lines = []
+    solve(t24(0, **SIZES["all tokens out of reach"]), progress=lines.append)
+    assert "entries of" in lines[0]
+    assert "contexts tie" in lines[0]
+    assert any(line.startswith("Newton step 1: the gradient's norm") for line in lines)
+    assert lines[-1].startswith("the gradient's norm, relative to the embeddings, is ")
+
+
+def test_the_dense_method_stops_in_time_too():
+    data = t24(2, V=4, m=9, d=2, size=(2, 3))
+    with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds") as e:
+        finite_part(data, seconds=0)
+    np.testing.assert_allclose(white_slope(e.value.point, data), e.value.residual, rtol=1e-6)
+    assert finite_part(data, seconds=1000).gradient_norm <= 1e-9
+
+
+@pytest.mark.parametrize("angle", 10.0 ** -np.arange(1, 13))
+def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
+    """Pairs of contexts with the same next tokens and other odds, at a small angle."""
+    rng = np.random.default_rng(0)
+    H = np.repeat(rng.standard_normal((10, 6)), 2, axis=0)
+    H[::2] += angle * rng.standard_normal((10, 6))
+    P = np.repeat(t24(0, V=8, m=10, size=(2, 4)).support, 2, axis=0) * rng.uniform(0.1, 1, (20, 8))
+    data = ntpnb.NextTokenData(H, P / P.sum(1, keepdims=True))
+    refusal = None
+    try:
+        W = solve(data).W
+    except ntpnb.ConvergenceError as error:
+        refusal = error
+        W = error.point
+    slope = np.linalg.norm(ntpnb.gradient(W, restrict(data)))
+    if refusal is None:
+        assert slope <= 1e-9 * scale(0 * W, data) + 1e-14 * scale(W, data)
+    else:
+        assert angle < 5e-6
+        assert "Nearly parallel context embeddings" in str(refusal)
+        assert refusal.residual > 1e-9
+        assert np.isfinite(slope)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"seconds": -1}, ValueError, "^seconds is -1; it must be a nonnegative number"),
+        ({"seconds": "1"}, TypeError, "^seconds is of type str"),
+        ({"seconds": np.nan}, ValueError, "^seconds is nan"),
+        ({"progress": 3}, TypeError, "^progress is of type int; a function of one text"),
+    ],
+)
+def test_wrong_options_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        finite_part(t24(0), **options)
