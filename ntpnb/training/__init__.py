@@ -1,11 +1,11 @@
 """Training: gradient methods, gradient flow and the regularization path, and where they lead."""
 
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.comparison import Comparison, compare, compare_with
+from ntpnb.training.comparison import Comparison, WeightComparison, compare, compare_with
 from ntpnb.training.coordinates import Coordinates
 from ntpnb.training.descent import descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
-from ntpnb.training.late_time import LateLaw, next_order_term
+from ntpnb.training.late_time import LateLaw, late_constant, late_law, next_order_term
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam
 from ntpnb.training.path import PathTrace, regularization_path, ridge_path
 from ntpnb.training.trace import Trace
@@ -22,10 +22,13 @@ __all__ = [
     "PathTrace",
     "ProblemBatch",
     "Trace",
+    "WeightComparison",
     "compare",
     "compare_with",
     "descend",
     "gradient_flow",
+    "late_constant",
+    "late_law",
     "next_order_term",
     "regularization_path",
     "ridge_path",

@@ -66,7 +66,7 @@ class ProblemBatch:
     """
 
     def __init__(self, problems: Sequence[NextTokenData]) -> None:
-        _require_equal_shapes(problems)
+        require_equal_shapes(problems)
         self.H: FloatArray = np.stack([d.context_embeddings for d in problems])
         self.Ht: FloatArray = np.ascontiguousarray(np.swapaxes(self.H, 1, 2))
         self.pi: FloatArray = np.stack([d.context_probs for d in problems])[:, None, :]
@@ -278,16 +278,19 @@ class ProblemBatch:
         return gradient
 
 
-def _require_equal_shapes(problems: Sequence[NextTokenData]) -> None:
+def require_equal_shapes(problems: Sequence[NextTokenData]) -> None:
+    """Raise unless there are problems, and all are data of one shape and kind."""
     if not problems:
         raise ValueError("data is an empty list; it needs at least one problem")
     first = problems[0]
     for i, data in enumerate(problems):
         require_data(f"data[{i}]" if len(problems) > 1 else "data", data)
-        if (data.shape, data.target_probs.shape) != (first.shape, first.target_probs.shape):
+        table = (data.num_contexts, data.vocab_size)
+        first_table = (first.num_contexts, first.vocab_size)
+        if (data.shape, table) != (first.shape, first_table):
             raise ValueError(
-                f"data[{i}] has W {data.shape} and target_probs {data.target_probs.shape}, data[0] "
-                f"{first.shape} and {first.target_probs.shape}; a batch needs equal shapes"
+                f"data[{i}] has W {data.shape} and target_probs {table}, data[0] "
+                f"{first.shape} and {first_table}; a batch needs equal shapes"
             )
         if (data.token_embeddings is None) != (first.token_embeddings is None):
             raise ValueError(f"data[{i}] and data[0] must both have token_embeddings, or none")

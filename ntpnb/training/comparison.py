@@ -5,16 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.array_types import FloatArray
+from ntpnb.array_types import BoolArray, FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.margin.solution import MarginSolution
+from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.loss import as_weights
+from ntpnb.problem.loss import as_weights, excess_loss
+from ntpnb.problem.order import dominated
+from ntpnb.problem.table import row_slices
+from ntpnb.saving import Result
 from ntpnb.tied.finite import FinitePart
+from ntpnb.watch import Progress
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result):
     """How recorded matrices ``W_k`` compare with the theory, arrays shaped like ``run.loss``.
 
     Attributes
@@ -47,17 +52,76 @@ class Comparison:
     finite_error: FloatArray
 
 
-def compare(W: npt.ArrayLike, data: NextTokenData | ImplicitBias) -> Comparison:
-    """Compare matrices with what the theory predicts for a dataset.
+@dataclass(frozen=True, eq=False, repr=False)
+class WeightComparison(Comparison):
+    """How matrices ``W_k`` compare with the theory, and what they do on the data.
+
+    The arrays have the shape of the stack of matrices that were compared: none for a single one.
+
+    Attributes
+    ----------
+    alignment : ndarray
+        Cosine between ``W_k`` and ``W^mm``; nan where ``W_k`` or ``W^mm`` is zero and has none.
+    angle : ndarray
+        The same angle in radians, accurate near zero where the cosine is not.
+    corrected_alignment : ndarray
+        Cosine between ``W_k − W*`` and ``W^mm``; nan where one of the two is zero.
+    finite_error : ndarray
+        ``‖P_F W_k − W*‖``, the Frobenius norm; not relative to ``‖W*‖``.
+    norm : ndarray
+        Frobenius norm of ``W_k``.
+    excess : ndarray
+        Loss above the entropy in nats, see :func:`ntpnb.excess_loss`.
+    margin : ndarray, shape (..., m)
+        Smallest margin in each context: how far the lowest score of a token that follows it, or
+        that ties with one, is above the highest score of one that must lose. Negative where some
+        pair is still in the wrong order, ``inf`` where none must lose.
+
+    References
+    ----------
+    T24 (002) Thm 2 and Defs 1–2; L24 (004) Figs 3 and 4.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.datasets.toy()
+    >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), 1000, record=[10, 100, 1000])
+    >>> found = ntpnb.compare(run.W, data)
+    >>> found.excess.round(3), found.margin.round(1).tolist()
+    (array([0.302, 0.048, 0.006]), [[0.6, 0.4, 0.0], [2.2, 1.4, 1.1], [4.5, 2.8, 3.2]])
+    """
+
+    norm: FloatArray
+    excess: FloatArray
+    margin: FloatArray
+
+    @property
+    def smallest_margin(self) -> FloatArray:
+        """The smallest margin in any context, shape (...)."""
+        smallest: FloatArray = self.margin.min(axis=-1)
+        return smallest
+
+
+def compare(
+    W: npt.ArrayLike,
+    data: NextTokenData | ImplicitBias,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> WeightComparison:
+    """Compare matrices, such as a trained decoder's, with what the theory predicts for a dataset.
 
     Parameters
     ----------
     W : array_like, shape (..., p, q)
+        One matrix, or a stack or list of them, such as checkpoints of a training.
     data : NextTokenData or ImplicitBias
+    seconds, progress : optional
+        As in :func:`ntpnb.implicit_bias`, where ``data`` is no bias yet.
 
     Returns
     -------
-    Comparison
+    WeightComparison
         With arrays of shape (...).
 
     Raises
@@ -83,9 +147,132 @@ def compare(W: npt.ArrayLike, data: NextTokenData | ImplicitBias) -> Comparison:
     >>> ntpnb.compare(run.W[-1], data).angle.round(2)
     np.float64(0.3)
     """
-    bias = implicit_bias(data)
+    bias = implicit_bias(data, seconds=seconds, progress=progress)
     matrices = as_weights("W", W, bias.data)
-    return compare_with(matrices, bias.finite_part, bias.require_max_margin())
+    return compare_what_is_known(matrices, bias, bias.finite_part, bias.require_max_margin())
+
+
+def compare_what_is_known(
+    W: FloatArray, bias: ImplicitBias, finite: FinitePart | None, svm: MarginSolution | None
+) -> WeightComparison:
+    """Compare matrices with those parts of the theory that are known.
+
+    Parameters
+    ----------
+    W : ndarray, shape (..., p, q)
+    bias : ImplicitBias
+    finite : FinitePart or None
+    svm : MarginSolution or None
+
+    Returns
+    -------
+    WeightComparison
+        With nan for whatever needs a part that is None.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.comparison import compare_what_is_known
+    >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
+    >>> found = compare_what_is_known(bias.finite_part.W, bias, bias.finite_part, None)
+    >>> found.finite_error.round(6), found.angle
+    (np.float64(0.0), array(nan))
+    """
+    unknown = np.full(W.shape[:-2], np.nan)
+    angle = unknown if svm is None else _angle(W, svm.W)
+    corrected = unknown
+    finite_error = unknown
+    if finite is not None:
+        inside = finite.subspace.project(W)
+        finite_error = np.linalg.norm(inside - finite.W, axis=(-2, -1))
+        if svm is not None:
+            corrected = np.cos(_angle(W - finite.W, svm.W))
+    return WeightComparison(
+        alignment=np.cos(angle),
+        angle=angle,
+        corrected_alignment=corrected,
+        finite_error=finite_error,
+        norm=np.linalg.norm(W, axis=(-2, -1)),
+        excess=excess_of_stack(W, bias.data),
+        margin=context_margins(W, bias),
+    )
+
+
+def excess_of_stack(W: FloatArray, data: NextTokenData) -> FloatArray:
+    """Loss above the entropy of each matrix of a stack, one after the other to save memory.
+
+    Parameters
+    ----------
+    W : ndarray, shape (..., p, q)
+    data : NextTokenData
+
+    Returns
+    -------
+    ndarray, shape (...)
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> from ntpnb.training.comparison import excess_of_stack
+    >>> excess_of_stack(np.zeros((2, 5, 2)), ntpnb.datasets.toy()).round(4)
+    array([0.7284, 0.7284])
+    """
+    flat = W.reshape(-1, *W.shape[-2:])
+    excess = np.array([excess_loss(matrix, data) for matrix in flat])
+    return excess.reshape(W.shape[:-2])
+
+
+def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
+    """Smallest margin in each context, of each matrix of a stack.
+
+    Where each context is a group of its own, this takes a block of contexts at a time.
+
+    Parameters
+    ----------
+    W : ndarray, shape (..., p, q)
+    bias : ImplicitBias
+
+    Returns
+    -------
+    ndarray, shape (..., m)
+        See :class:`WeightComparison`.
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> from ntpnb.training.comparison import context_margins
+    >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    >>> context_margins(np.array([[3.0], [2.0], [0.5]]), ntpnb.implicit_bias(data))
+    array([1.5, inf])
+    """
+    data = bias.data
+    flat = W.reshape(-1, *W.shape[-2:])
+    margins = np.empty((len(flat), data.num_contexts))
+    for rows in row_slices((data.num_contexts, data.vocab_size)):
+        block = data.block(rows)
+        loses = _dominated_in(rows, block, bias)
+        ties = ~loses
+        if block.candidate_counts is not None:
+            ties &= block.candidate_counts > 0
+        for k, matrix in enumerate(flat):
+            S = block.context_embeddings @ matrix.T
+            if data.token_embeddings is not None:
+                S = S @ data.token_embeddings.T
+            lowest = np.where(ties, S, np.inf).min(axis=1)
+            highest = np.where(loses, S, -np.inf).max(axis=1)
+            margins[k, rows] = lowest - highest
+    return margins.reshape(*W.shape[:-2], data.num_contexts)
+
+
+def _dominated_in(rows: slice, block: RowBlock, bias: ImplicitBias) -> BoolArray:
+    """Candidates of some rows that are not tied with their in-support tokens."""
+    data = bias.data
+    is_separate = len(data.group_names) == data.num_contexts
+    if not is_separate:
+        whole: BoolArray = dominated(data, bias.order)[rows]
+        return whole
+    loses: BoolArray = ~block.support
+    return loses if block.candidate_counts is None else loses & (block.candidate_counts > 0)
 
 
 def compare_with(

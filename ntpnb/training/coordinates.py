@@ -17,10 +17,12 @@ from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import excess_of_logits
 from ntpnb.problem.order import dominated
+from ntpnb.validation import require_dense
 
 # Between these bounds of its smoothness a dataset is solved in its own units.
 LEAST_ORDINARY = 1e-4
 LARGEST_ORDINARY = 1e4
+_INSTEAD = "train with descend instead, or take fewer contexts or tokens"
 
 
 class UnitScale(NamedTuple):
@@ -120,6 +122,9 @@ class Coordinates:
         The strict orders cannot all hold, so training has no max-margin direction.
     ConvergenceError
         It is undecided whether they can, or the finite part was not found.
+    ValueError
+        One of the arrays would have more than 2**28 entries; it is raised before the theory is
+        computed where that can be known.
 
     Examples
     --------
@@ -133,21 +138,39 @@ class Coordinates:
     def __init__(self, data: NextTokenData | ImplicitBias, init: FloatArray | None = None) -> None:
         bias = implicit_bias(data)
         self.data = bias.data
+        self._list_candidates(bias)
+        self._require_room_for_strict()
         self.svm = bias.require_max_margin()
         self.finite = bias.finite_part
-        self._list_candidates(bias)
+        self._require_room_for_tied()
         self._span_directions()
         self._locate_start_and_limit(np.zeros(self.data.shape) if init is None else init)
         self._evaluate_base_logits()
 
     def _list_candidates(self, bias: ImplicitBias) -> None:
         data = self.data
+        counts = data.sparse_candidate_counts
+        num_candidates = data.num_contexts * data.vocab_size if counts is None else counts.nnz
+        embeddings_of_candidates = (num_candidates, data.shape[0])
+        require_dense("a flow or path", embeddings_of_candidates, _INSTEAD)
         self.row, self.token = np.nonzero(data.candidates)
         self.first = np.searchsorted(self.row, np.arange(len(data.context_probs)))
         self.dominated = dominated(data, bias.order)[self.row, self.token]
         self.p = data.target_probs[self.row, self.token]
         self.pi = data.context_probs[self.row]
-        self._anchor = data.support.argmax(axis=1)  # an in-support token of each row, shape (m,)
+        self._anchor = data.anchors  # an in-support token of each row, shape (m,)
+
+    def _require_room_for_strict(self) -> None:
+        """Raise before memory is taken for each dominated candidate's matrix and their products."""
+        num_strict = int(np.count_nonzero(self.dominated))
+        for shape in ((num_strict, *self.data.shape), (num_strict, num_strict)):
+            require_dense(f"a flow or path with {num_strict} dominated candidates", shape, _INSTEAD)
+
+    def _require_room_for_tied(self) -> None:
+        """Raise before memory is taken for the slopes of all candidates along the tied subspace."""
+        dim = self.finite.subspace.dim
+        shape = (len(self.row), self.data.shape[0], dim)
+        require_dense(f"a flow or path with {dim} tied dimensions", shape, _INSTEAD)
 
     def _span_directions(self) -> None:
         """Directions of the coordinates, and how the logits change along them."""
@@ -388,6 +411,6 @@ class Coordinates:
         >>> round(coords.excess(np.array([0.0, 0.0])), 4)
         0.6931
         """
-        table = np.full(self.data.target_probs.shape, -np.inf)
+        table = np.full((self.data.num_contexts, self.data.vocab_size), -np.inf)
         table[self.row, self.token] = x
         return float(excess_of_logits(table, self.data))

@@ -8,10 +8,10 @@ import numpy.typing as npt
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
-from ntpnb.training.batch import ProblemBatch
+from ntpnb.training.large_batch import AnyBatch, batch_of
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer
 from ntpnb.training.trace import Trace
-from ntpnb.validation import as_indices, as_integer
+from ntpnb.validation import as_indices, as_integer, require_dense
 
 RECORDS_PER_RUN = 200
 
@@ -45,8 +45,9 @@ def descend(
     ------
     ValueError
         No problem at all, problems of different shapes, an ``init`` of the wrong shape, ``steps``
-        that are no nonnegative integer, an unusable ``record``, or a step so large that an entry of
-        ``W`` exceeds 1e151.
+        that are no nonnegative integer, an unusable ``record``, records of more than 2**28 entries,
+        SGD on data that are too large for it, or a step so large that an entry of ``W`` exceeds
+        1e151.
     TypeError
         Something else than data, than a method, or, as ``steps``, than a number.
 
@@ -67,7 +68,7 @@ def descend(
     """
     single = not isinstance(data, Sequence)
     problems = list(data) if isinstance(data, Sequence) else [data]
-    problem = ProblemBatch(problems)
+    problem = batch_of(problems)
     grid = record_grid(steps, record)
     W = iterate(problem, method, grid, start_at(problems, init, single))
     loss = np.stack([cross_entropy(w, d) for w, d in zip(W, problems, strict=True)])
@@ -106,7 +107,9 @@ def start_at(
     >>> start_at([ntpnb.datasets.toy()], None, single=True).shape
     (1, 5, 2)
     """
-    W = np.zeros((len(problems), *problems[0].shape))
+    shape = (len(problems), *problems[0].shape)
+    require_dense("W", shape, "use fewer dimensions, or a smaller vocabulary")
+    W = np.zeros(shape)
     if init is not None:
         given = as_weights("init", init, problems[0])
         needed = W.shape[1:] if single else W.shape
@@ -116,14 +119,12 @@ def start_at(
     return W
 
 
-def iterate(
-    problem: ProblemBatch, method: Optimizer, record: IntArray, W: FloatArray
-) -> FloatArray:
+def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArray) -> FloatArray:
     """Move ``W`` in place through all steps and return the recorded matrices.
 
     Parameters
     ----------
-    problem : ProblemBatch
+    problem : ProblemBatch or LargeBatch
     method : GD, NGD, Adam or SGD
     record : ndarray of int, shape (r,)
         Steps to record, increasing.
@@ -139,7 +140,8 @@ def iterate(
     TypeError
         A ``method`` of another type.
     ValueError
-        A step so large that an entry of ``W`` exceeds 1e151, above which scores might overflow.
+        A step so large that an entry of ``W`` exceeds 1e151, above which scores might overflow, or
+        records of more than 2**28 entries.
 
     Examples
     --------
@@ -155,7 +157,9 @@ def iterate(
         raise TypeError(
             f"method is of type {type(method).__name__}; one of GD, NGD, Adam or SGD is needed"
         )
-    recorded = np.empty((len(record), *W.shape))
+    shape = (len(record), *W.shape)
+    require_dense("the record of a run", shape, "give record= fewer steps")
+    recorded = np.empty(shape)
     done = 0
     with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
         advance = method._begin(problem, W)

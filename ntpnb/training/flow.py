@@ -29,7 +29,7 @@ ABSOLUTE_TOLERANCE = 1e-10
 EVALUATIONS = 50_000  # ordinary flows take some hundreds, difficult ones some thousands
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FlowTrace(ExactTrace):
     """Points of a gradient flow.
 

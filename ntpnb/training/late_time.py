@@ -22,10 +22,12 @@ from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
+from ntpnb.saving import register
 from ntpnb.training.coordinates import Coordinates, unit_scale
 
 USED = 1e-9  # a multiplier with a larger share of the sum of all is more than rounding
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
+RANK = 1e-9  # relative size of a singular value that counts
 REFINEMENTS = 8
 # Largest error of the linear equations, relative to their right-hand side, with which a solution is
 # accepted: where nothing else could be tried, and where Newton's method could.
@@ -34,6 +36,7 @@ EXACT = 1e-12
 NEWTON_STEPS = 200
 
 
+@register
 class LateLaw(NamedTuple):
     """The late law ``tan(angle) = constant / (log t + shift)``, exact as ``t`` grows.
 
@@ -294,20 +297,72 @@ def _smallest_with_margins(
 # -- in general: a convex minimisation ------------------------------------------------------------
 
 
-def _minimise_exponentials(coords: Coordinates) -> FloatArray:
-    """Minimise ``Σ_k e^{log odds_k − ⟨D_k, W̃⟩} + ⟨W^mm, W̃⟩`` over the tight ``k`` by Newton.
+@dataclass(frozen=True, eq=False)
+class TightPairs:
+    """The pairs whose margin is one at W^mm; there is one for each dominated candidate.
 
-    Here ``k`` runs over dominated candidates, and not over pairs of components. The unknowns ``c``
-    are coordinates of the strict part of ``W̃`` in the orthonormal basis ``span`` of the tight ones.
+    Attributes
+    ----------
+    matrices : ndarray, shape (K, p·q)
+        ``D_k``, projected off F and flattened.
+    log_odds : ndarray, shape (K,)
+        ``log(π_j q̃_k)``: the weight of the pair's context times the odds of its candidate against
+        the tied tokens, both at the finite part.
+    span : ndarray, shape (r, p·q)
+        Orthonormal basis of the matrices' span.
+    next_margin : float
+        Smallest margin of a pair that is not among them; inf without one.
+    """
+
+    matrices: FloatArray
+    log_odds: FloatArray
+    span: FloatArray
+    next_margin: float
+
+
+def tight_pairs(coords: Coordinates) -> TightPairs:
+    """Find the tight pairs of a problem, which decide its next-order term.
+
+    Parameters
+    ----------
+    coords : Coordinates
+
+    Returns
+    -------
+    TightPairs
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.coordinates import Coordinates
+    >>> from ntpnb.training.late_time import tight_pairs
+    >>> tight = tight_pairs(Coordinates(ntpnb.NextTokenData([[1.0]], [[1, 0]])))
+    >>> tight.matrices.tolist(), tight.log_odds.tolist()
+    ([[1.0, -1.0]], [0.0])
     """
     direction = coords.svm.W.ravel()
     pairs = coords.strict.reshape(-1, direction.size)
-    tight = pairs @ direction < 1 + TIGHT
-    log_odds = _log_odds_of_candidates(coords)[tight]
-    _, size, rows = sla.svd(pairs[tight], full_matrices=False)
-    span = rows[size > 1e-9 * size[:1].sum()]
-    D = pairs[tight] @ span.T
-    goal = span @ direction
+    margins = pairs @ direction
+    is_tight = margins < 1 + TIGHT
+    _, sizes, rows = sla.svd(pairs[is_tight], full_matrices=False)
+    return TightPairs(
+        matrices=pairs[is_tight],
+        log_odds=_log_odds_of_candidates(coords)[is_tight],
+        span=rows[sizes > RANK * sizes[:1].sum()],
+        next_margin=float(margins[~is_tight].min(initial=np.inf)),
+    )
+
+
+def _minimise_exponentials(coords: Coordinates) -> FloatArray:
+    """Minimise ``Σ_k e^{log odds_k − ⟨D_k, W̃⟩} + ⟨W^mm, W̃⟩`` over the tight ``k`` by Newton.
+
+    The unknowns ``c`` are coordinates of the strict part of ``W̃`` in the basis ``span``.
+    """
+    tight = tight_pairs(coords)
+    log_odds = tight.log_odds
+    span = tight.span
+    D = tight.matrices @ span.T
+    goal = span @ coords.svm.W.ravel()
     goal_norm = np.linalg.norm(goal)
 
     c = _start_from_least_squares(D, goal, log_odds)

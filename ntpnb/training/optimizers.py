@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.array_types import FloatArray
+from ntpnb.problem.table import BLOCK
 from ntpnb.training.batch import ProblemBatch
+from ntpnb.training.large_batch import LARGE_BATCH, AnyBatch
 from ntpnb.validation import as_integer, require_number
 
 RESYNC = 100  # steps between two computations of the scores from W itself
 SAFE_SQUARE = 1e-280  # a sum of squares above it has lost nothing to underflow
-DRAWN_AT_ONCE = 256  # samples
+DRAWN_AT_ONCE = 256  # samples, or fewer where they are large
 
 # Takes the steps done + 1 … until, and leaves W at the last of them.
 Advance = Callable[[int, int], None]
@@ -49,9 +51,9 @@ class GD:
     def __post_init__(self) -> None:
         _require_positive_step(self.step)
 
-    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
         """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
-        if problem.gram is not None:
+        if isinstance(problem, ProblemBatch) and problem.gram is not None:
             return _descend_on_scores(self.step, problem.gram, problem, W)
 
         def move(k: int) -> FloatArray:
@@ -91,7 +93,7 @@ class NGD:
     def __post_init__(self) -> None:
         _require_positive_step(self.step)
 
-    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
         """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
 
         def move(k: int) -> FloatArray:
@@ -150,7 +152,7 @@ class Adam:
             require_number(name, getattr(self, name), lambda x: 0 <= x < 1, "lie in [0, 1)")
         require_number("epsilon", self.epsilon, lambda x: x > 0, "be positive")
 
-    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
         """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
         mean = np.zeros_like(W)
         square = np.zeros_like(W)
@@ -227,8 +229,13 @@ class SGD:
         if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
             raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
 
-    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
         """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
+        if not isinstance(problem, ProblemBatch):
+            raise ValueError(
+                f"data are too large for SGD: its samples are tables of all contexts and tokens, "
+                f"with more than {LARGE_BATCH} entries; use GD, NGD or Adam"
+            )
         streams = [self._samples(problem, i) for i in range(len(problem.P))]
 
         def move(k: int) -> FloatArray:
@@ -252,9 +259,10 @@ class SGD:
         whole_distributions = self.over == "contexts"
         law = pi if whole_distributions else problem.target[i]
         probabilities = law.ravel() / law.sum()
+        drawn_at_once = max(1, min(DRAWN_AT_ONCE, BLOCK // law.size))
         while True:
-            counts = rng.multinomial(int(self.batch_size), probabilities, size=DRAWN_AT_ONCE)
-            frequencies = counts.reshape(DRAWN_AT_ONCE, *law.shape) / self.batch_size
+            counts = rng.multinomial(int(self.batch_size), probabilities, size=drawn_at_once)
+            frequencies = counts.reshape(drawn_at_once, *law.shape) / self.batch_size
             for frequency in frequencies:
                 # Over the tokens; a frequency of whole distributions has one row only and stays.
                 contexts = frequency.sum(0, keepdims=True)

@@ -22,7 +22,7 @@ ACCEPT = 1e-10  # enough where a further step leaves no better
 SHORTEST_STEP = 1e-6  # along the path, in units of log ‖W‖ or of R
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PathTrace(ExactTrace):
     """Constrained minimisers, one for each radius.
 

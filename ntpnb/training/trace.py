@@ -9,12 +9,13 @@ import numpy as np
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.bias import ImplicitBias
 from ntpnb.margin.solution import MarginSolution
+from ntpnb.saving import Result
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import Comparison, compare_trace
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(Result):
     """Recorded matrices of a run, of one problem or of a batch.
 
     Shapes are those of one problem. Of a batch of n, every array but ``steps`` has a leading axis
@@ -134,8 +135,8 @@ class Trace:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ExactTrace:
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactTrace(Result):
     """Matrices of a curve that is known beyond what ``W`` can hold, such as a flow or a path.
 
     Attributes
