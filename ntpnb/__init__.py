@@ -21,9 +21,10 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy, excess_loss, gradient, logits, scores
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.reporting.analysis import Report, report
+from ntpnb.saving import Result, load
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
-from ntpnb.training.comparison import Comparison, compare
+from ntpnb.training.comparison import Comparison, WeightComparison, compare
 from ntpnb.training.descent import descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import next_order_term
@@ -49,8 +50,10 @@ __all__ = [
     "NotSeparableError",
     "PathTrace",
     "Report",
+    "Result",
     "TokenPriority",
     "Trace",
+    "WeightComparison",
     "attention",
     "compare",
     "cross_entropy",
@@ -63,6 +66,7 @@ __all__ = [
     "gradient_flow",
     "implicit_bias",
     "is_separable",
+    "load",
     "logits",
     "max_margin",
     "next_order_term",

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
+from ntpnb.saving import Result
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import iterate, record_grid, start_at
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam
@@ -137,8 +138,8 @@ def cross_entropy(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, Flo
 # -- training with a general head -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class HeadTrace:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadTrace(Result):
     """Recorded matrices of training with a general head; a batch of n leads every array but steps.
 
     Attributes

@@ -1,17 +1,23 @@
 """Everything the theory says of a dataset, each part computed once, when asked for."""
 
 from functools import cached_property
+from typing import Any
 
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.saving import Result
 from ntpnb.tied.finite import FinitePart, finite_part
+from ntpnb.tied.large import is_large
 from ntpnb.tied.subspace import EqualSubspace
+from ntpnb.watch import Progress, Watch
+
+TEMPORARY = {"_limits", "_watch"}  # attributes that are not pickled or saved
 
 
-class ImplicitBias:
+class ImplicitBias(Result):
     """What next-token training on a dataset tends to (made by :func:`implicit_bias`).
 
     Where the data are separable and some token is strictly dominated, the weights of training grow
@@ -22,6 +28,11 @@ class ImplicitBias:
     Parameters
     ----------
     data : NextTokenData
+    seconds : float, optional
+        Time limit of all that is computed, counted from the first part that is asked for; beyond it
+        separability is undecided. Default: none.
+    progress : callable, optional
+        Called with a line of text that says what is known; what it raises ends the computation.
 
     Attributes
     ----------
@@ -30,7 +41,9 @@ class ImplicitBias:
     Raises
     ------
     TypeError
-        Anything else than data.
+        Anything else than data, a limit that is no number, or a ``progress`` that cannot be called.
+    ValueError
+        A negative limit.
 
     References
     ----------
@@ -46,9 +59,44 @@ class ImplicitBias:
     True
     """
 
-    def __init__(self, data: NextTokenData) -> None:
+    _limits: tuple[float | None, Progress | None] = (None, None)
+
+    def __init__(
+        self,
+        data: NextTokenData,
+        *,
+        seconds: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         require_data("data", data)
         self.data = data
+        if seconds is not None or progress is not None:
+            Watch(seconds, progress)  # explains what cannot be used
+            self._limits = (seconds, progress)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: part for name, part in vars(self).items() if name not in TEMPORARY}
+
+    def say(self, text: str) -> None:
+        """Tell who wanted to know of progress, and end the computation where its time is over.
+
+        Raises
+        ------
+        ConvergenceError
+            The time is over.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.implicit_bias(ntpnb.datasets.toy(), progress=print).say("step 1")
+        step 1
+        """
+        self._watch.tell(text)
+
+    @cached_property
+    def _watch(self) -> Watch:
+        """The time limit, which begins when the first part is asked for."""
+        return Watch(*self._limits)
 
     @cached_property
     def order(self) -> TokenPriority:
@@ -66,7 +114,10 @@ class ImplicitBias:
         ValueError
             The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
         """
-        return finite_part(self.data, order=self.order)
+        # Large data need no order, which would be as large as contexts × tokens.
+        order = None if is_large(self.data) else self.order
+        watch = self._watch
+        return finite_part(self.data, order=order, seconds=watch.left, progress=watch.say)
 
     @property
     def equal_subspace(self) -> EqualSubspace:
@@ -75,8 +126,11 @@ class ImplicitBias:
 
     @cached_property
     def _max_margin_or_refusal(self) -> MarginSolution | NotSeparableError | ConvergenceError:
+        # As above: contradictions among few tokens are looked for without an order.
+        order = None if is_large(self.data) else self.order
+        watch = self._watch
         try:
-            return max_margin(self.data, order=self.order)
+            return max_margin(self.data, order=order, seconds=watch.left, progress=watch.say)
         except (NotSeparableError, ConvergenceError) as refusal:
             return refusal
 
@@ -134,6 +188,12 @@ class ImplicitBias:
 
     def __repr__(self) -> str:
         """Name the data and what is known of them so far; nothing is computed for it."""
+        known = self._shown()
+        parts = [f"{name}: {text}" for name, text in known.items() if name != "data"]
+        return f"ImplicitBias({', '.join([known['data'], *parts])})"
+
+    def _shown(self) -> dict[str, str]:
+        """The data, and what is known of them so far, in a few words each."""
         known = vars(self)  # where a cached property appears once it has been computed
         tied = "not asked yet"
         if "finite_part" in known:
@@ -147,16 +207,26 @@ class ImplicitBias:
                 margin = "refused, not separable"
             else:
                 margin = "undecided"
-        return f"ImplicitBias({self.data!r}, finite part: {tied}, max margin: {margin})"
+        return {"data": repr(self.data), "finite part": tied, "max margin": margin}
 
 
-def implicit_bias(data: NextTokenData | ImplicitBias) -> ImplicitBias:
+def implicit_bias(
+    data: NextTokenData | ImplicitBias,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> ImplicitBias:
     """Return what next-token training on ``data`` tends to, computed once and on demand.
 
     Parameters
     ----------
     data : NextTokenData or ImplicitBias
         A bias is returned as it is.
+    seconds : float, optional
+        Time limit of all that is computed, counted from the first part that is asked for; beyond it
+        separability is undecided. Default: none.
+    progress : callable, optional
+        Called with a line of text that says what is known; what it raises ends the computation.
 
     Returns
     -------
@@ -169,7 +239,10 @@ def implicit_bias(data: NextTokenData | ImplicitBias) -> ImplicitBias:
     Raises
     ------
     TypeError
-        Anything else than data or a bias.
+        Anything else than data or a bias, a limit that is no number, or a ``progress`` that cannot
+        be called.
+    ValueError
+        A negative limit, or limits for a bias, which is made already.
 
     References
     ----------
@@ -188,4 +261,8 @@ def implicit_bias(data: NextTokenData | ImplicitBias) -> ImplicitBias:
     >>> flow.compare(bias).angle.round(2)
     array([0.8 , 0.16, 0.01])
     """
-    return data if isinstance(data, ImplicitBias) else ImplicitBias(data)
+    if not isinstance(data, ImplicitBias):
+        return ImplicitBias(data, seconds=seconds, progress=progress)
+    if seconds is not None or progress is not None:
+        raise ValueError("seconds and progress are given where a bias is made; data is one already")
+    return data

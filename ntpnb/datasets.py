@@ -1,5 +1,6 @@
-"""The papers' datasets, their initializations, and the text that chapter 7 trains on."""
+"""The papers' datasets, their initializations, and two texts that the chapters train on."""
 
+import re
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
@@ -11,6 +12,7 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import token_priority
 from ntpnb.problem.text import split_words
+from ntpnb.saving import Result
 from ntpnb.validation import Seed, as_indices, as_integer, as_seed, require_range
 
 DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused
@@ -23,6 +25,7 @@ __all__ = [
     "TextCorpus",
     "TrialSet",
     "attention_trials",
+    "declaration_corpus",
     "figure2",
     "lecun_init",
     "overparameterized",
@@ -221,8 +224,8 @@ def figure2() -> NextTokenData:
     return NextTokenData.from_attention(np.eye(4), sequences, labels)
 
 
-@dataclass(frozen=True)
-class TrialSet:
+@dataclass(frozen=True, repr=False)
+class TrialSet(Result):
     """Random attention datasets and the count of draws that led to them.
 
     Attributes
@@ -407,8 +410,8 @@ def _draw_attention(rng: np.random.Generator, recipe: _AttentionRecipe) -> NextT
 # -- text -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TextCorpus:
+@dataclass(frozen=True, repr=False)
+class TextCorpus(Result):
     """A text in words.
 
     Attributes
@@ -517,11 +520,55 @@ def text_corpus(num_verses: int = 31) -> TextCorpus:
     >>> len(corpus.verses), len(corpus.words)
     (31, 150)
     """
-    text = files("ntpnb").joinpath("data_files/genesis.txt").read_text("utf-8")
+    return _read_corpus("genesis.txt", "num_verses", num_verses)
+
+
+def declaration_corpus(num_paragraphs: int = 24) -> TextCorpus:
+    """Load the beginning of the Declaration of Independence (1776), prepared as Genesis is.
+
+    The file comes with the package and says where it is from: a text in the public domain. Its
+    sentences are long and hardly repeat themselves, other than those of Genesis, of which chapter 1
+    is as long.
+
+    Parameters
+    ----------
+    num_paragraphs : int
+        All 24 have 800 words, 362 of them distinct. What :class:`TextCorpus` calls a verse is here
+        a paragraph.
+
+    Returns
+    -------
+    TextCorpus
+
+    Raises
+    ------
+    ValueError
+        More paragraphs than there are, or none.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> corpus = ntpnb.datasets.declaration_corpus()
+    >>> len(corpus.verses), len(corpus.words)
+    (24, 362)
+    >>> corpus.spell(corpus.verses[0][:7])
+    'when in the course of human events'
+    """
+    return _read_corpus("declaration.txt", "num_paragraphs", num_paragraphs)
+
+
+def _read_corpus(file_name: str, count_name: str, num_lines: int) -> TextCorpus:
+    """The first lines of a text that ships with the package, without its comments."""
+    text = files("ntpnb").joinpath("data_files", file_name).read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    if not 1 <= as_integer("num_verses", num_verses) <= len(lines):
-        raise ValueError(f"num_verses is {num_verses}; it must lie between 1 and {len(lines)}")
-    verses = [split_words(line) for line in lines[:num_verses]]
+    if not 1 <= as_integer(count_name, num_lines) <= len(lines):
+        raise ValueError(f"{count_name} is {num_lines}; it must lie between 1 and {len(lines)}")
+    verses = [split_words(_without_number(line)) for line in lines[:num_lines]]
     words = tuple(sorted({word for verse in verses for word in verse}))
     token = {word: v for v, word in enumerate(words)}
     return TextCorpus(words, tuple(tuple(token[word] for word in verse) for verse in verses))
+
+
+def _without_number(line: str) -> str:
+    """Drop the number with which a verse begins, such as ``1:3``."""
+    return re.sub(r"^\d+:\d+ ", "", line)

@@ -1,13 +1,21 @@
 """What a chapter of the book imports: measuring claims, quoting numbers, drawing and saving.
 
 `ledger` measures claims, `vocabulary` holds the small mathematics that chapters share, `drawing`
-what their pictures share, and `figures` the style and saving with the data behind a figure. Nothing
-in the mathematics imports this package; what only the build of the book needs is in `publishing`.
+what their pictures share, `toy_picture` the toy of Chapter 1 as each of them draws it,
+`attention_picture` the sequences, graphs and tokens of the chapters on attention, `trials` the
+random problems of the evidence pages, `late_training` what is known in advance of the end of
+training, `twins` data on which training is the same, and `figures` the style and saving with the
+data behind a figure. Nothing in the mathematics imports this package; what only the build of the
+book needs is in `publishing`.
 """
 
 from typing import TYPE_CHECKING
 
+from ntpnb.notebook import attention_picture, toy_picture
+from ntpnb.notebook.late_training import NextOrder, euler_bound, next_order
 from ntpnb.notebook.ledger import check, glue
+from ntpnb.notebook.trials import LinearTrial, linear_trials, unit_smoothness
+from ntpnb.notebook.twins import twin
 from ntpnb.notebook.vocabulary import (
     cosine,
     curvatures,
@@ -34,12 +42,16 @@ if TYPE_CHECKING:
     from ntpnb.notebook import drawing, figures
 
 __all__ = [
+    "LinearTrial",
+    "NextOrder",
+    "attention_picture",
     "check",
     "cosine",
     "curvatures",
     "distance",
     "distance_to_subspace",
     "drawing",
+    "euler_bound",
     "figures",
     "flat_loss",
     "frobenius_norm",
@@ -47,15 +59,20 @@ __all__ = [
     "inner",
     "least_norm_separator",
     "linear_separator",
+    "linear_trials",
     "log_softplus",
     "margin",
+    "next_order",
     "orthogonal_part",
     "pair_matrices",
     "power_of_ten",
     "priority_graph",
     "projected_descent",
     "reachable",
+    "toy_picture",
+    "twin",
     "unit_rows",
+    "unit_smoothness",
     "weighted_pairs",
 ]
 

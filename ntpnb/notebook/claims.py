@@ -1,6 +1,7 @@
 """The claims of the book: their files, their schema, and reading them.
 
-`book/claims/NN_name.yml` lists the claims of the notebook of that name. What may stand in
+`book/claims/NN_name.yml` lists the claims of the chapter of that name, and
+`book/claims/evidence/name.yml` those of the page of evidence. What may stand in
 ``printed`` and ``expect`` is in `ntpnb.notebook.comparisons`.
 """
 
@@ -73,7 +74,7 @@ _SCHEMA = {
         },
         "meant": _TEXT,
         "affects": {"enum": ["statement", "proof", "text"]},
-        "explained": {"type": "string", "pattern": r"^nb/[0-9]{2}_\w+\.ipynb#[\w.-]+$"},
+        "explained": {"type": "string", "pattern": r"^nb/([0-9]{2}_|evidence/)\w+\.ipynb#[\w.-]+$"},
     },
 }
 _fits_schema = fastjsonschema.compile(_SCHEMA)
@@ -196,11 +197,13 @@ def load(root: Path = ROOT) -> dict[str, Claim]:
     {}
     """
     claims: dict[str, Claim] = {}
-    for path in sorted(Path(root).glob("book/claims/*.yml")):
+    folder = Path(root) / "book" / "claims"
+    for path in [*sorted(folder.glob("*.yml")), *sorted(folder.glob("evidence/*.yml"))]:
         for claim in read(path):
             if claim["id"] in claims:
                 raise ValueError(f"{path.name}: {claim['id']}: listed twice")
-            claims[claim["id"]] = claim | {"notebook": path.stem}
+            notebook = path.relative_to(folder).with_suffix("").as_posix()
+            claims[claim["id"]] = claim | {"notebook": notebook}
     for complaint in _wrong_with_sweeps(claims):
         raise ValueError(f"book/claims: {complaint}")
     return claims

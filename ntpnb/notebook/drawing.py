@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
     from matplotlib.typing import ColorType
 
-__all__ = ["GREY", "INK", "PALE", "Band", "arrow", "band", "disc", "label_point"]
+__all__ = ["GREY", "INK", "PALE", "PALETTE", "Band", "arrow", "band", "disc", "label_point"]
 
 INK = "#3d3d3d"
 """Nearly black: letters, and lines that belong to no curve."""
@@ -27,6 +27,11 @@ GREY = "#8f8f8f"
 
 PALE = "#c9c9c9"
 """For areas and for what is left out."""
+
+PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", GREY)
+"""Okabe and Ito's hues, their lightness spread so that all stay apart under every kind of colour
+blindness, with contrast 4.5 or more against the background, as letters need; the grey, which is
+for marks alone, with 3."""
 
 
 class Band(NamedTuple):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cycler import cycler
 from matplotlib.figure import Figure
 
-from ntpnb.notebook.drawing import GREY, INK, PALE
+from ntpnb.notebook.drawing import GREY, INK, PALE, PALETTE
 from ntpnb.notebook.frames import save_frames
 from ntpnb.notebook.saving import save
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ntpnb.training.trace import Trace
 
 __all__ = [
+    "AMOUNTS",
     "BACKGROUND",
     "DASHES",
     "GREY",
@@ -26,6 +27,7 @@ __all__ = [
     "MARKERS",
     "PALE",
     "PALETTE",
+    "SIGNED",
     "curves",
     "four_panels",
     "plt",
@@ -37,10 +39,11 @@ __all__ = [
 BACKGROUND = "#fcfcfa"
 """An opaque, nearly white card, so that a figure reads the same in light and dark mode."""
 
-PALETTE = ("#0072b2", "#c74900", "#00342c", "#830768", "#504600", GREY)
-"""Okabe and Ito's hues, their lightness spread so that all stay apart under every kind of colour
-blindness, with contrast 4.5 or more against the background, as letters need; the grey, which is
-for marks alone, with 3."""
+AMOUNTS = "Blues"
+"""The colour map of what is counted from little to much: more ink is more of what is named."""
+
+SIGNED = "RdBu_r"
+"""The colour map around zero, which is pale: red above, blue below."""
 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -62,6 +65,7 @@ _STYLE: dict[Any, Any] = {
     "mathtext.fontset": "dejavusans",
     "font.size": 10,
     "axes.titlesize": 10,
+    "axes.titlelocation": "left",  # the name of the vertical axis, above it and upright
     "axes.labelsize": 10,
     "xtick.labelsize": 9,
     "ytick.labelsize": 9,
@@ -164,8 +168,9 @@ def four_panels(
     >>> from ntpnb.notebook import figures
     >>> names = ("steps", "excess", "norm", "alignment", "corrected_alignment", "finite_error")
     >>> one = {name: [0.5, 1.0] for name in names}
+    >>> figures.use_style()
     >>> fig, axes = figures.four_panels({"GD": [one]})
-    >>> axes[1].get_title()
+    >>> axes[1].get_title(loc="left")
     '$\\|W_k\\|$'
     >>> figures.plt.close(fig)
     """
@@ -211,8 +216,9 @@ def _label(
     )
     for ax, title in zip(axes, titles, strict=True):
         ax.set(xscale="log", title=title)
-    for ax in axes[2:]:
-        ax.set_xlabel(xlabel)
+    for ax in axes:
+        if ax.xaxis.get_tick_params()["labelbottom"]:  # else it leaves its numbers to one below
+            ax.set_xlabel(xlabel)
     axes[3].set_yscale("log")
     axes[3].legend()
     if entropy is None:

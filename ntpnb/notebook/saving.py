@@ -17,6 +17,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from ntpnb.notebook import output
+from ntpnb.notebook.stacking import is_sketch, stack
 
 # Nothing in the files may depend on the time or on a random number.
 _OUTPUT: dict[Any, Any] = {
@@ -111,6 +112,49 @@ def curves(fig: Figure, data: Mapping[str, Any]) -> tuple[int, int]:
     return drawn, elsewhere
 
 
+def unnamed(fig: Figure) -> list[str]:
+    """List the axes of a figure that do not say what they measure.
+
+    A vertical axis is named by its label or by the panel's title, which stands above it at the
+    left; a horizontal one by its label. Axes that leave their numbers to a neighbour, have words
+    in place of numbers, or belong to a sketch without ticks need no name.
+
+    Parameters
+    ----------
+    fig : matplotlib Figure
+
+    Returns
+    -------
+    list of str
+        For example ``["x of panel 2"]``; panels count from 1.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import figures
+    >>> from ntpnb.notebook.saving import unnamed
+    >>> fig, (left, right) = figures.plt.subplots(1, 2)
+    >>> lines = left.plot([1, 2]), right.plot([3, 4])
+    >>> texts = left.set(title="loss", xlabel="step"), right.set(ylabel="angle")
+    >>> unnamed(fig)
+    ['x of panel 2']
+    >>> figures.plt.close(fig)
+    """
+    fig.draw_without_rendering()
+    found = []
+    for number, ax in enumerate(fig.axes, start=1):
+        if is_sketch(ax):
+            continue
+        titles = [ax.get_title(loc=place) for place in ("left", "center", "right")]
+        names = {"x": [ax.get_xlabel()], "y": [ax.get_ylabel(), *titles]}
+        for which, axis in (("x", ax.xaxis), ("y", ax.yaxis)):
+            labels = [one.get_text() for one in axis.get_ticklabels() if one.get_visible()]
+            counts = any(re.search(r"\d", text) for text in labels)
+            figure_wide = {"x": fig.get_supxlabel(), "y": fig.get_supylabel()}[which]
+            if axis.get_visible() and counts and not any([*names[which], figure_wide]):
+                found.append(f"{which} of panel {number}")
+    return found
+
+
 def render(fig: Figure, suffix: str) -> bytes:
     """Return a figure as a file of one kind (``png``, ``svg``, ``pdf``), the same on every run."""
     buffer = io.BytesIO()
@@ -137,14 +181,20 @@ def save(
     seed: int | list[int] | None,
     *,
     frames: Mapping[str, Any] | None = None,
+    columns: int = 1,
 ) -> None:
     """Save a figure with the data behind it, show it in the notebook and close it.
 
     Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv``, with the same bytes on every run.
     In a checkout of the book ``figures`` is the one beside the package, elsewhere it is in the
     working directory; the environment variable ``NTPNB_FIGURES`` names another folder. The notebook
-    shows the very PNG that was saved; the output's metadata records seed and data, and how many
-    `curves` there are and how many of them the data do not hold.
+    shows the very PNG that was saved; the output's metadata records seed and data, how many
+    `curves` there are and how many of them the data do not hold, and which axes have no name
+    (`unnamed`).
+
+    For telephones ``figures/NAME_narrow.svg`` has the panels one below the other. Where this cannot
+    be done (`ntpnb.notebook.stacking.stack` says when), no such file is left, and the page lets the
+    wide drawing scroll.
 
     Parameters
     ----------
@@ -161,6 +211,8 @@ def save(
         Seed of the generator; None where nothing is random.
     frames : dict, optional
         What `save_frames` records besides.
+    columns : int
+        How many panels stand side by side on a telephone; 0 for none: there it scrolls.
 
     Raises
     ------
@@ -185,14 +237,23 @@ def save(
     for suffix in _METADATA:
         files[suffix] = render(fig, suffix)
         fig.set_layout_engine("none")  # the first file's layout serves all, at half the time
+    nameless = unnamed(fig)  # draws the figure, which before would have moved its layout
+    stacked = bool(columns and not frames) and stack(fig, columns)
+    narrow = render(fig, "svg") if stacked else b""
     plt.close(fig)
     for suffix, content in files.items():
         output.write(folder() / f"{name}.{suffix}", content)
+    if stacked:
+        output.write(folder() / f"{name}_narrow.svg", narrow)
+    else:
+        (folder() / f"{name}_narrow.svg").unlink(missing_ok=True)
     record: dict[str, Any] = {
         "figure": name,
         "seed": np.array(seed).tolist(),
         "data": hashlib.sha256(files["csv"]).hexdigest(),
         "curves": list(drawn),
+        "unnamed": nameless,
+        "narrow": stacked,
     }
     output.show(
         {"text/plain": f"Figure {name}", "image/png": b64encode(files["png"]).decode()},

@@ -2,8 +2,10 @@
 
 from ntpnb.reporting.analysis import Report, report
 from ntpnb.reporting.findings import Pair
+from ntpnb.reporting.steps import DescentRecord
 
 __all__ = [
+    "DescentRecord",
     "Pair",
     "Report",
     "report",

@@ -1,34 +1,46 @@
 """A report on one's own data: what training on it will do, in words, numbers and one figure."""
 
-from collections.abc import Sequence
+import html
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import dominated
-from ntpnb.problem.text import split_words
 from ntpnb.reporting.drawing import draw
-from ntpnb.reporting.findings import Findings, Pair
-from ntpnb.reporting.wording import describe, spell_pair
+from ntpnb.reporting.findings import DIRECTION, FINITE_PART, ROOM, WAY, Findings, Pair
+from ntpnb.reporting.reading import Embedding, TextOptions, Tokenizer, load_text, text_data
+from ntpnb.reporting.steps import DescentRecord, record_descent
+from ntpnb.reporting.summary import plain_values
+from ntpnb.reporting.wording import describe, spell_pair, summarize
+from ntpnb.tied.finite import FinitePart
+from ntpnb.training.comparison import compare_what_is_known
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
-from ntpnb.validation import as_integer, as_seed
+from ntpnb.watch import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
+
+FLOW_TABLE_UP_TO = 2**22  # contexts × tokens: larger tables are not formed to count in
 FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
 # Natural logarithms of the steps of gradient descent at which the flow is recorded: sparser late,
 # when little is left to see.
 LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomspace(60, 1e5, 40)])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report(Findings):
     """What :func:`report` found; ``print`` it, or ask :meth:`plot` for its figure.
 
@@ -53,15 +65,27 @@ class Report(Findings):
         it cannot be followed.
     angle : ndarray or None
         Angle in radians between the flow and ``W^mm`` at each of its r times, shape (r,).
+    descent : DescentRecord or None
+        Gradient descent itself, as far as it comes in about a second, where there is a direction
+        and no flow. None also where a second is enough for a few steps only.
     law : LateLaw or None
         ``(constant, shift)`` of the late law ``tan(angle) = constant / (log t + shift)``, exact as
-        ``t`` grows. From the flow's last point, or without a flow from the multipliers: then
-        ``constant`` is a lower bound. None where there is no direction, or where the multipliers
-        are not unique.
+        ``t`` grows. From the flow's last point, or without a flow from the multipliers, where
+        descent's part across ``W^mm`` has settled: then ``constant`` is a lower bound in the limit,
+        and :attr:`law_holds` says whether descent confirms it. None otherwise, where there is no
+        direction, or where the multipliers are not unique.
+    weights : WeightComparison or None
+        Where the ``W`` that was given stands, see :func:`ntpnb.compare`; nan what needs a direction
+        or a finite part that is not known.
+    failures : mapping of str to Exception
+        What could not be computed, and why; empty as a rule. The keys are ``"finite part"``,
+        ``"direction"``, ``"room"`` (how many dimensions are needed) and ``"way"`` (how many steps).
     words : tuple of str or None
         Names of the tokens.
     random_embeddings, drawn : bool
         Whether the embeddings were drawn at random, as they are for a text.
+    embedding : {"random", "mean", "concatenated"} or None
+        How the contexts of a text were embedded, see :func:`report`.
 
     References
     ----------
@@ -78,6 +102,33 @@ class Report(Findings):
     def __str__(self) -> str:
         """Write the report, a line for each finding."""
         return describe(self)
+
+    def __repr__(self) -> str:
+        """Say in one line what the report is on and what it found."""
+        return summarize(self)
+
+    def _repr_html_(self) -> str:
+        """Show the report as :func:`print` does, for notebooks."""
+        return f"<pre>{html.escape(describe(self))}</pre>"
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the report says as plain values, which JSON can write.
+
+        Shorter than ``to_dict``, which holds everything that was computed.
+
+        Returns
+        -------
+        dict
+            None stands for what is not known, or is infinite.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> said = ntpnb.report(ntpnb.datasets.toy()).summary()
+        >>> said["compatible"], round(said["log10_steps_to_degrees"]["10"], 1)
+        (True, 3.6)
+        """
+        return plain_values(self)
 
     def spell(self, pair: Pair) -> str:
         """Write one of :attr:`pairs` in words.
@@ -102,8 +153,10 @@ class Report(Findings):
     def plot(self) -> "Figure":
         """Draw how many tokens follow, which contexts decide, and the way in time.
 
-        In the style that matplotlib is set to. Without a flow the way is the late law, and the
-        loss is left out; where the data are not separable there is no way to draw.
+        In the style that matplotlib is set to. The way is the flow's, or descent's as far as it
+        was run and dashed by the late law from there on, where that holds; where the data are not
+        separable there is no way to draw. Weights that were given add their margins, and several
+        of them their angles.
 
         Returns
         -------
@@ -112,7 +165,7 @@ class Report(Findings):
         Raises
         ------
         ImportError
-            Matplotlib is not installed.
+            Matplotlib is not installed; the extra ``plot`` brings it.
 
         Examples
         --------
@@ -126,27 +179,46 @@ class Report(Findings):
 
 
 def report(
-    data: NextTokenData | ImplicitBias | str,
+    data: NextTokenData | ImplicitBias | str | os.PathLike[str],
     *,
     words: Sequence[str] | None = None,
-    context_length: int = 2,
+    context_length: int | None = None,
     dim: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
+    tokenizer: Tokenizer | None = None,
+    embedding: Embedding | None = None,
+    W: ArrayLike | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Say what next-token training on some data will do, before training.
 
     Parameters
     ----------
-    data : NextTokenData, ImplicitBias or str
-        A text is split into lower-case words without punctuation; every ``context_length`` of them
-        in a row are a context, and its embedding is drawn from the standard normal law.
+    data : NextTokenData, ImplicitBias, str or path
+        A text, or the ``pathlib.Path`` of a file that holds one in UTF-8. It is split into words,
+        and every ``context_length`` of them in a row are a context. A string that is the name of a
+        file is refused.
     words : list or tuple of str, optional
-        Names of the tokens. Default for a text: its words.
-    context_length, dim, seed : int
-        For a text only. ``dim`` is the dimension of the embeddings, by default the number of
-        distinct contexts. The embeddings are then linearly independent with probability one, so
-        that the scores after each context can be chosen freely and the data are compatible and
-        separable (T24 (002) Lemma 1, which is stated for one dimension more).
+        Names of the tokens. The words of a text are its own.
+    context_length, dim, seed : int, optional
+        For a text only. ``context_length`` is 2 by default and ``seed``, of the random vectors, 0.
+        ``dim`` is the dimension of the embeddings: by default the number of vectors that are drawn
+        (times ``context_length`` where they are concatenated), or 256 each where that would be more
+        than 2000. With as many dimensions as distinct contexts the embeddings are linearly
+        independent with probability one, so that the scores after each context can be chosen freely
+        and the data are compatible and separable (T24 (002) Lemma 1, which is stated for one
+        dimension more).
+    tokenizer : callable, optional
+        For a text only: a function from a text to the list of its words. Default:
+        :func:`ntpnb.problem.split_words`.
+    embedding : {"random", "mean", "concatenated"}, optional
+        For a text only: a vector from the standard normal law for each context (the default), or
+        one for each word, of which a context's are averaged or written one after the other.
+    W : array_like, shape (p, q) or (r, p, q), optional
+        Trained weights, or r checkpoints of a training: the report says where they stand.
+    seconds, progress : optional
+        As in :func:`ntpnb.implicit_bias`, where ``data`` is no bias yet.
 
     Returns
     -------
@@ -155,13 +227,18 @@ def report(
     Raises
     ------
     ValueError
-        A text with fewer than ``context_length + 1`` words, the wrong number of ``words``, or a
-        ``context_length``, ``dim`` or ``seed`` outside its range.
+        A text with fewer than ``context_length + 1`` words, the name of a file, a file that is not
+        UTF-8, the wrong number of ``words``, an option outside its range, or one that these data
+        leave no use for.
     TypeError
-        Anything else than data, a bias or a text; ``words`` that are no list or tuple, or a
-        ``context_length``, ``dim`` or ``seed`` that is no number.
-    ConvergenceError
-        The finite part, or the flow, was not found to the accuracy promised.
+        Anything else than data, a bias, a text or a path, or an option of the wrong type.
+    OSError
+        The file cannot be read.
+
+    Notes
+    -----
+    What cannot be computed, because it does not converge or memory is not enough, is said in its
+    place, and noted in ``failures``; the other parts of the report are there all the same.
 
     References
     ----------
@@ -173,18 +250,85 @@ def report(
     >>> found = ntpnb.report("the cat sat on the mat and the dog sat on the rug")
     >>> found.separable, len(found.data.contexts), found.words[:3]
     (True, 9, ('and', 'cat', 'dog'))
+    >>> letters = ntpnb.report("abracadabra", context_length=1, tokenizer=list)
+    >>> letters.words
+    ('a', 'b', 'c', 'd', 'r')
     """
-    is_text = isinstance(data, str)
-    if isinstance(data, str):
-        text = _read(data, context_length, dim, seed)
-        words = text.words
-        data = text.data
-    elif not isinstance(data, NextTokenData | ImplicitBias):
-        raise TypeError(f"data is of type {type(data).__name__}; NextTokenData or str is needed")
-    bias = implicit_bias(data)
-    names = _as_names(words, bias.data.vocab_size)
-    way = _way_in_time(bias)
-    return Report(bias, way.flow, way.angle, way.law, names, is_text)
+    options = TextOptions(context_length, dim, seed, tokenizer, embedding)
+    if isinstance(data, str | os.PathLike):
+        if words is not None:
+            raise ValueError("words cannot be given with a text, whose tokens are its own words")
+        text = text_data(load_text(data), options)
+        bias = implicit_bias(text.data, seconds=seconds, progress=progress)
+        return _report_on(bias, text.words, text.embedding, W)
+    if not isinstance(data, NextTokenData | ImplicitBias):
+        raise TypeError(
+            f"data is of type {type(data).__name__}; NextTokenData, a str or a path is needed"
+        )
+    _refuse_text_options(options, data)
+    bias = implicit_bias(data, seconds=seconds, progress=progress)
+    return _report_on(bias, _as_names(words, bias.data.vocab_size), None, W)
+
+
+def _refuse_text_options(options: TextOptions, data: object) -> None:
+    """Raise where an option was given that nothing would use."""
+    given = [name for name, value in vars(options).items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{given[0]} says how a text becomes data; data is of type {type(data).__name__}, "
+            "which is made already"
+        )
+
+
+def _report_on(
+    bias: ImplicitBias,
+    words: tuple[str, ...] | None,
+    embedding: Embedding | None,
+    W: ArrayLike | None,
+) -> Report:
+    """Compute every part of a report; what fails in one of them leaves the others."""
+    matrices = None if W is None else _as_checkpoints(W, bias.data)
+    failures: dict[str, Exception] = {}
+    finite = _attempt(FINITE_PART, lambda: bias.finite_part, failures)
+    svm = _attempt(DIRECTION, lambda: bias.max_margin, failures)
+    way = _attempt(WAY, lambda: _way_in_time(bias, finite, svm), failures) or _Way()
+    found = Report(
+        bias=bias,
+        flow=way.flow,
+        angle=way.angle,
+        law=way.law,
+        words=words,
+        random_embeddings=embedding is not None,
+        embedding=embedding,
+        descent=way.descent,
+        weights=None if matrices is None else compare_what_is_known(matrices, bias, finite, svm),
+        failures=failures,
+    )
+    _attempt(ROOM, lambda: found.generic_dimension, failures)
+    return found
+
+
+def _as_checkpoints(W: ArrayLike, data: NextTokenData) -> FloatArray:
+    """Return one matrix, or a stack of them, or explain."""
+    matrices = as_weights("W", W, data)
+    if matrices.ndim > 3 or not len(matrices):
+        raise ValueError(
+            f"W has shape {matrices.shape}; one matrix, {data.shape}, or a stack of them is needed"
+        )
+    return matrices
+
+
+def _attempt(part: str, compute: Callable[[], T], failures: dict[str, Exception]) -> T | None:
+    """Compute one part; where that fails, note why and return None."""
+    try:
+        return compute()
+    except ConvergenceError as error:
+        failures[part] = error
+    except ValueError as error:  # too large for what was asked, as its message says
+        failures[part] = ValueError(str(error))
+    except MemoryError as error:
+        failures[part] = MemoryError(f"there is not enough memory: {error}")
+    return None
 
 
 def _as_names(words: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] | None:
@@ -194,6 +338,9 @@ def _as_names(words: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] |
         raise TypeError(f"words is of type {type(words).__name__}; a list of names is needed")
     if len(words) != vocab_size:
         raise ValueError(f"words has {len(words)} entries; the vocabulary has {vocab_size}")
+    for token, word in enumerate(words):
+        if not isinstance(word, str):
+            raise TypeError(f"words[{token}] is of type {type(word).__name__}; a str is needed")
     return tuple(words)
 
 
@@ -203,61 +350,45 @@ class _Way(NamedTuple):
     flow: FlowTrace | None = None
     angle: FloatArray | None = None
     law: LateLaw | None = None
+    descent: DescentRecord | None = None
 
 
-def _way_in_time(bias: ImplicitBias) -> _Way:
-    """Follow the flow where that is affordable, else take the late law from the multipliers."""
-    finite = bias.finite_part  # raises where the theory is not known to the accuracy promised
-    svm = bias.max_margin
-    if svm is None or not len(bias.order.strict):
+def _way_in_time(bias: ImplicitBias, finite: FinitePart | None, svm: MarginSolution | None) -> _Way:
+    """Follow the flow where that is affordable, and else descent as far as it comes in a second."""
+    if svm is None or not svm.norm:  # refused, or nothing is ordered
         return _Way()
-    flow = _affordable_flow(bias)
-    if flow is None:
-        return _Way(law=late_law(late_constant(bias), svm))
+    flow = None if finite is None else _affordable_flow(bias)
+    if flow is None or finite is None:
+        descent = _descent(bias, svm)
+        law = None
+        if finite is not None and descent is not None and descent.is_settled:
+            law = _law_by_multipliers(bias, svm)
+        return _Way(law=law, descent=descent)
     angle = flow.compare(finite, svm).angle
     constant_term = flow.W[-1] - svm.W * flow.log_times[-1]
     return _Way(flow, angle, late_law(constant_term, svm))
 
 
+def _law_by_multipliers(bias: ImplicitBias, svm: MarginSolution) -> LateLaw | None:
+    """Find the late law without a flow; None where the multipliers do not give it."""
+    try:
+        return late_law(late_constant(bias), svm)
+    except (ConvergenceError, ValueError, MemoryError):
+        return None
+
+
+def _descent(bias: ImplicitBias, svm: MarginSolution) -> DescentRecord | None:
+    return record_descent(bias.data, 1 / bias.data.smoothness, svm, bias.say)
+
+
 def _affordable_flow(bias: ImplicitBias) -> FlowTrace | None:
     """Gradient flow from zero, recorded at ``t = k/L`` for the steps ``k``; None if too costly."""
-    if np.count_nonzero(dominated(bias.data, bias.order)) > FLOW_UP_TO:
+    data = bias.data
+    if data.num_contexts * data.vocab_size > FLOW_TABLE_UP_TO:
+        return None
+    if np.count_nonzero(dominated(data, bias.order)) > FLOW_UP_TO:
         return None
     try:
-        return gradient_flow(bias, LOG_STEPS - np.log(bias.data.smoothness))
-    except ConvergenceError:  # ties that settle over many decades: the late law must do
+        return gradient_flow(bias, LOG_STEPS - np.log(data.smoothness))
+    except ConvergenceError:  # ties that settle over many decades: descent must do
         return None
-
-
-class _Text(NamedTuple):
-    """A text as data, and the words that its tokens stand for."""
-
-    words: list[str]
-    data: NextTokenData
-
-
-def _read(text: str, context_length: int, dim: int | None, seed: int) -> _Text:
-    context_length = as_integer("context_length", context_length, 1)
-    if dim is not None:
-        dim = as_integer("dim", dim, 1)
-    said = split_words(text)
-    if len(said) <= context_length:
-        raise ValueError(
-            f"data is a text of {len(said)} words; at least context_length + 1 = "
-            f"{context_length + 1} are needed"
-        )
-    words = sorted(set(said))
-    token_of = {word: token for token, word in enumerate(words)}
-    tokens = [token_of[word] for word in said]
-    starts = range(len(tokens) - context_length)
-    contexts = {tuple(tokens[start : start + context_length]) for start in starts}
-    size = len(contexts) if dim is None else dim
-    rng = np.random.default_rng(as_seed("seed", seed))
-
-    def embed(context: Sequence[int]) -> FloatArray:
-        return rng.standard_normal(size)
-
-    data = NextTokenData.from_sequences(
-        [tokens], embed, context_length=context_length, vocab_size=len(words)
-    )
-    return _Text(words, data)

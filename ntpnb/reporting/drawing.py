@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ntpnb.array_types import FloatArray
+from ntpnb.extras import needs_extra
 from ntpnb.reporting.findings import Findings, two_digits
 
 if TYPE_CHECKING:
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
 
 LAST_DECADE = 12  # the time axis of the figure ends at 10^12 steps
 CONTEXTS_SHOWN = 8
+LAST_DEGREES = 1.0  # where the line of the late law ends
 
 
 def draw(found: Findings) -> "Figure":
-    """Draw one figure of two to four panels.
+    """Draw one figure of two to six panels.
 
     Parameters
     ----------
@@ -29,7 +31,7 @@ def draw(found: Findings) -> "Figure":
     Raises
     ------
     ImportError
-        Matplotlib is not installed.
+        Matplotlib is not installed; the extra ``plot`` brings it.
 
     Examples
     --------
@@ -40,18 +42,18 @@ def draw(found: Findings) -> "Figure":
     >>> len(draw(ntpnb.report(ntpnb.datasets.toy())).axes)
     4
     """
-    try:
+    with needs_extra("plot", "Report.plot"):
         import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError(
-            "Report.plot needs matplotlib; install it with pip install 'ntpnb[book]'"
-        ) from None
 
     panels = [_draw_supports, _draw_contexts]
     if found.flow is not None:
         panels += [_draw_flow, _draw_excess]
-    elif found.law is not None:
-        panels += [_draw_late_law]
+    elif found.descent is not None:
+        panels += [_draw_descent, _draw_excess_of_descent]
+    if found.weights is not None and found.weights.excess.size:
+        panels += [_draw_margins]
+        if found.weights.excess.size > 1:
+            panels += [_draw_checkpoints]
     rows = (len(panels) + 1) // 2
     fig, axes = plt.subplots(rows, 2, figsize=(7.6, 2.7 * rows), layout="constrained")
     for ax, panel in zip(axes.flat, panels, strict=False):
@@ -62,12 +64,12 @@ def draw(found: Findings) -> "Figure":
 
 
 def _draw_supports(found: Findings, ax: "Axes") -> None:
-    sizes, num_contexts = np.unique(found.data.support.sum(1), return_counts=True)
+    sizes, num_contexts = np.unique(found.support_sizes, return_counts=True)
     ax.bar(sizes, num_contexts, color="C0")
     ax.grid(False, axis="x")
     ax.set_axisbelow(True)
     ax.set(xlabel="different next tokens", title="number of contexts")
-    ax.locator_params(axis="x", integer=True)
+    ax.locator_params(axis="both", integer=True)
 
 
 def _draw_contexts(found: Findings, ax: "Axes") -> None:
@@ -83,7 +85,7 @@ def _draw_contexts(found: Findings, ax: "Axes") -> None:
     ax.grid(False, axis="y")
     ax.set_axisbelow(True)
     what = "who decides" if found.separable else "who contradicts"
-    ax.set(title=f"{what}: share of the multipliers")
+    ax.set(title=what, xlabel="share of the multipliers")
 
 
 def _draw_flow(found: Findings, ax: "Axes") -> None:
@@ -94,19 +96,21 @@ def _draw_flow(found: Findings, ax: "Axes") -> None:
     _draw_angle(steps[shown], np.degrees(found.angle[shown]), "-", ax)
 
 
-def _draw_late_law(found: Findings, ax: "Axes") -> None:
-    degrees = np.geomspace(5, 1)  # the law holds at small angles only
-    steps = np.array([found.log10_steps(angle) for angle in degrees])
-    _draw_angle(steps, degrees, "--", ax)
+def _draw_descent(found: Findings, ax: "Axes") -> None:
+    run = found.descent
+    assert run is not None  # so says who chose the panel
+    degrees = np.degrees(run.angle)
+    _draw_angle(np.log10(run.steps), degrees, "-", ax)
+    if found.law_holds:  # from there on, dashed
+        later = np.geomspace(degrees[-1], min(degrees[-1], LAST_DEGREES))
+        steps = np.array([found.log10_steps(angle) for angle in later])
+        ax.plot(steps, later, color="C1", linestyle="--")
 
 
 def _draw_angle(steps: FloatArray, degrees: FloatArray, dash: str, ax: "Axes") -> None:
     ax.plot(steps, degrees, color="C1", linestyle=dash)
-    ax.set(
-        xlabel="log10 of steps of GD",
-        title="angle to $W^{\\mathrm{mm}}$ (degrees)",
-        ylim=(0, None),
-    )
+    ax.set(title="angle to $W^{\\mathrm{mm}}$ (degrees)", ylim=(0, None))
+    _name_steps(ax)
 
 
 def _draw_excess(found: Findings, ax: "Axes") -> None:
@@ -114,5 +118,54 @@ def _draw_excess(found: Findings, ax: "Axes") -> None:
     steps = found.log10_flow_steps
     assert steps is not None
     shown = steps <= LAST_DECADE
-    ax.plot(steps[shown], found.flow.excess[shown], color="C0", linestyle="-")
-    ax.set(yscale="log", xlabel="log10 of steps of GD", title="loss above the entropy (nats)")
+    _draw_loss(steps[shown], found.flow.excess[shown], ax)
+
+
+def _draw_excess_of_descent(found: Findings, ax: "Axes") -> None:
+    assert found.descent is not None  # as above
+    _draw_loss(np.log10(found.descent.steps), found.descent.excess, ax)
+
+
+def _draw_loss(steps: FloatArray, excess: FloatArray, ax: "Axes") -> None:
+    ax.plot(steps, excess, color="C0", linestyle="-")
+    ax.set(yscale="log", title="loss above the entropy (nats)")
+    _name_steps(ax)
+
+
+def _draw_margins(found: Findings, ax: "Axes") -> None:
+    """Margins of all contexts in increasing order: of the last matrix, and fainter of the first."""
+    assert found.weights is not None  # as above
+    margins = np.sort(found.weights.margin.reshape(-1, found.weights.margin.shape[-1]), axis=1)
+    margins = np.where(np.isfinite(margins), margins, np.nan)  # where nothing must lose
+    contexts = np.arange(1, margins.shape[1] + 1)
+    if len(margins) > 1:
+        ax.plot(contexts, margins[0], color="C0", linestyle=":", label="first")
+    ax.plot(contexts, margins[-1], color="C0", linestyle="-", label="last")
+    if len(margins) > 1:
+        ax.legend()
+    ax.axhline(0, color="0.5", linewidth=0.8)
+    ax.set(title="margins of $W$", xlabel="contexts, the worst first")
+    ax.locator_params(axis="x", integer=True)
+
+
+def _draw_checkpoints(found: Findings, ax: "Axes") -> None:
+    """Angle to the direction of each matrix, or its loss where there is no direction."""
+    seen = found.weights
+    assert seen is not None  # as above
+    angles = np.degrees(seen.angle.ravel())
+    numbers = np.arange(1, angles.size + 1)
+    if np.isnan(angles).all():
+        ax.plot(numbers, seen.excess.ravel(), color="C0", marker="o")
+        ax.set(yscale="log", title="loss of $W$ above the entropy (nats)")
+    else:
+        ax.plot(numbers, angles, color="C1", marker="o")
+        ax.set(title="angle of $W$ to $W^{\\mathrm{mm}}$ (degrees)", ylim=(0, None))
+    ax.set(xlabel="matrices, in order")
+    ax.locator_params(axis="x", integer=True)
+
+
+def _name_steps(ax: "Axes") -> None:
+    """Write powers of ten under an axis that holds their exponents."""
+    ax.set(xlabel="steps of size $1/L$")
+    ax.locator_params(axis="x", integer=True)
+    ax.xaxis.set_major_formatter("$10^{{{x:.0f}}}$")

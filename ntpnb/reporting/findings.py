@@ -1,23 +1,36 @@
 """The numbers of a report, each derived once from what the theory and a flow say of the data."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
+from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
+from ntpnb.reporting.reading import Embedding
+from ntpnb.reporting.steps import DescentRecord
+from ntpnb.saving import Result, register
 from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
+from ntpnb.tied.large import is_large
+from ntpnb.training.comparison import WeightComparison
 from ntpnb.training.flow import FlowTrace
 from ntpnb.training.late_time import USED, LateLaw
 
+# The parts of a report that can fail without the others.
+FINITE_PART = "finite part"
+DIRECTION = "direction"
+ROOM = "room"
+WAY = "way"
 
+
+@register
 class Pair(NamedTuple):
     """One ordered pair of components: in its context every winner must score above every loser.
 
@@ -57,8 +70,15 @@ def two_digits(number: float) -> float:
     return float(f"{number:.2g}")
 
 
-@dataclass(frozen=True, eq=False)
-class Findings:
+class _Way(NamedTuple):
+    """Natural logarithms of times, and the angle to ``W^mm`` in radians at each of them."""
+
+    log_times: FloatArray
+    angle: FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Findings(Result):
     """What a report knows, without its words and its figure: see :class:`Report`.
 
     Examples
@@ -76,6 +96,10 @@ class Findings:
     law: LateLaw | None = None
     words: tuple[str, ...] | None = None
     random_embeddings: bool = False
+    embedding: Embedding | None = None
+    descent: DescentRecord | None = None
+    weights: WeightComparison | None = None
+    failures: Mapping[str, Exception] = field(default_factory=dict)
 
     @property
     def data(self) -> NextTokenData:
@@ -89,18 +113,20 @@ class Findings:
 
     @property
     def finite(self) -> FinitePart:
-        """Where training ends in the tied subspace."""
+        """Where training ends in the tied subspace; it raises why that is not known."""
+        if FINITE_PART in self.failures:
+            raise self.failures[FINITE_PART]
         return self.bias.finite_part
 
     @property
     def svm(self) -> MarginSolution | None:
         """The direction in which the weights grow; None where there is a :attr:`refusal`."""
-        return self.bias.max_margin
+        return None if DIRECTION in self.failures else self.bias.max_margin
 
     @property
     def refusal(self) -> NotSeparableError | ConvergenceError | None:
         """The proof that the data are not separable, or why that is undecided; else None."""
-        return self.bias.refusal
+        return None if DIRECTION in self.failures else self.bias.refusal
 
     @property
     def drawn(self) -> bool:
@@ -108,9 +134,9 @@ class Findings:
         return self.random_embeddings
 
     @property
-    def compatible(self) -> bool:
-        """Whether some finite ``W`` has all log-odds right (T24 Def. 1)."""
-        return self.finite.compatible
+    def compatible(self) -> bool | None:
+        """Whether some finite ``W`` has all log-odds right (T24 Def. 1); None where undecided."""
+        return None if FINITE_PART in self.failures else self.finite.compatible
 
     @cached_property
     def generic_dimension(self) -> CompatibleDimension | None:
@@ -125,14 +151,20 @@ class Findings:
         data = self.data
         every_row_its_own = len(np.unique(data.context_groups)) == len(data.context_groups)
         is_decoder = data.token_embeddings is None and data.candidate_counts is None
-        if not (is_decoder and every_row_its_own):
+        if ROOM in self.failures or not (is_decoder and every_row_its_own):
             return None
-        return compatible_dimension(data.support)
+        return compatible_dimension(data)
+
+    @cached_property
+    def support_sizes(self) -> IntArray:
+        """How many different tokens follow each context, shape (m,)."""
+        sizes: IntArray = np.diff(self.data.sparse_target_probs.indptr).astype(np.int64)
+        return sizes
 
     @property
     def separable(self) -> bool | None:
         """As :attr:`ImplicitBias.separable`; None where undecided."""
-        return self.bias.separable
+        return None if DIRECTION in self.failures else self.bias.separable
 
     @property
     def margin(self) -> float | None:
@@ -155,16 +187,19 @@ class Findings:
     @cached_property
     def pairs(self) -> list[Pair]:
         """Pairs that decide ``W^mm``, or contradict each other, heaviest first: list of Pair."""
+        if is_large(self.data) and isinstance(self.refusal, NotSeparableError):
+            return self._contradicting_pairs(self.refusal)
         weights = self._pair_weights()
-        if weights is None:
+        if weights is None or not len(weights):
             return []
         shares = weights / weights.sum()
         # A certificate is seldom unique and has few sure digits. Pairs are sorted by the two digits
         # that are printed, so that rounding does not reorder pairs that weigh the same.
-        heaviest_first = np.argsort([-two_digits(share) for share in shares], kind="stable")
+        used = np.flatnonzero(shares > USED)
+        heaviest_first = np.argsort([-two_digits(share) for share in shares[used]], kind="stable")
         position = self.order.positions(self.order.strict)
         found = []
-        for k in heaviest_first[shares[heaviest_first] > USED]:
+        for k in used[heaviest_first]:
             group, winner, loser = self.order.strict[k].tolist()
             labels = self.order.components[position[k]]
             winners = np.flatnonzero(labels == labels[winner])
@@ -173,10 +208,35 @@ class Findings:
             found.append(Pair(share, group, tuple(winners.tolist()), tuple(losers.tolist())))
         return found
 
+    def _contradicting_pairs(self, refusal: NotSeparableError) -> list[Pair]:
+        """Pairs of a certificate among few tokens of large data, which have no order at hand.
+
+        Each context is a group of its own there, whose support wins over every other token.
+        """
+        found = refusal.pair_weights
+        if found is None:
+            return []
+        laws = self.data.sparse_target_probs
+        row_of_group = np.argsort(self.data.group_index)
+        shares = found.weights / found.weights.sum()
+        heaviest_first = np.argsort([-two_digits(share) for share in shares], kind="stable")
+        pairs = []
+        for k in heaviest_first[shares[heaviest_first] > USED]:
+            group, _, loser = found.pairs[k].tolist()
+            row = row_of_group[np.searchsorted(self.data.group_names, group)]
+            winners = laws.indices[laws.indptr[row] : laws.indptr[row + 1]]
+            pairs.append(Pair(float(shares[k]), group, tuple(winners.tolist()), (loser,)))
+        return pairs
+
+    @property
+    def num_ordered_pairs(self) -> int:
+        """How many pairs the order has."""
+        if not is_large(self.data):
+            return len(self.order.strict)
+        return self.data.num_contexts * self.data.vocab_size - int(self.support_sizes.sum())
+
     def _pair_weights(self) -> FloatArray | None:
         """Multipliers of the strict pairs, or the certificate; None where there is neither."""
-        if not len(self.order.strict):
-            return None
         if self.svm is not None:
             return self.svm.multipliers
         if isinstance(self.refusal, NotSeparableError):
@@ -187,9 +247,8 @@ class Findings:
         """Decimal logarithm of the steps of GD after which the angle to ``W^mm`` stays this small.
 
         The steps have the size ``1/L`` and begin at zero weights. Their number is read off the
-        gradient flow at ``t = k/L`` and, beyond its end, off the late law. Without a flow the law
-        alone answers, with a lower bound as the angle tends to zero: at 1 degree still a rough one,
-        at 10 degrees wrong by decades.
+        gradient flow at ``t = k/L``, or where there is none off descent itself as far as that was
+        run. Beyond its end the late law answers, if it holds there (see :attr:`law_holds`).
 
         Parameters
         ----------
@@ -199,7 +258,7 @@ class Findings:
         Returns
         -------
         float
-            Nonnegative; ``nan`` where there is no law.
+            Nonnegative; ``nan`` where nothing is known.
 
         Raises
         ------
@@ -215,25 +274,48 @@ class Findings:
         """
         if not 0 < degrees < 90:
             raise ValueError(f"degrees is {degrees}; it must lie between 0 and 90")
-        if self.law is None:
+        way = self._way
+        if way is None:
             return np.nan
         goal = np.radians(degrees)
-        if self.flow is None or self.angle is None:
-            return self._log10_steps_at(self._log_time_by_the_law(goal))
-        too_wide = np.flatnonzero(~(self.angle <= goal))  # with zero weights, whose angle is nan
+        too_wide = np.flatnonzero(~(way.angle <= goal))  # with zero weights, whose angle is nan
         if not len(too_wide):
             return 0.0
         last = too_wide[-1]
-        if last + 1 == len(self.angle):
-            return self._log10_steps_at(self._log_time_by_the_law(goal))
+        if last + 1 == len(way.angle):
+            return self._log10_steps_by_the_law(goal)
         around = [last, last + 1]
-        cotangents = 1 / np.tan(self.angle[around])  # late, they are linear in log t
-        log_time = np.interp(1 / np.tan(goal), cotangents, self.flow.log_times[around])
+        cotangents = 1 / np.tan(way.angle[around])  # late, they are linear in log t
+        log_time = np.interp(1 / np.tan(goal), cotangents, way.log_times[around])
         return self._log10_steps_at(float(log_time))
 
-    def _log_time_by_the_law(self, angle: float) -> float:
-        assert self.law is not None  # so says who asks
-        return float(self.law.constant / np.tan(angle) - self.law.shift)
+    @property
+    def law_holds(self) -> bool:
+        """Whether the late law may answer beyond what was computed of the way.
+
+        It holds where it was taken from a flow. Taken from the multipliers it holds if both parts
+        of descent's last ``W``, along ``W^mm`` and across it, agree with it.
+        """
+        if self.law is None:
+            return False
+        if self.flow is not None:
+            return True
+        return self.descent is not None and self.descent.confirms(self.law, np.log(self.step))
+
+    @property
+    def _way(self) -> "_Way | None":
+        """The angle to ``W^mm`` in time, from the flow or from descent itself; None without."""
+        if self.flow is not None and self.angle is not None:
+            return _Way(self.flow.log_times, self.angle)
+        if self.descent is not None:
+            return _Way(np.log(self.descent.steps * self.step), self.descent.angle)
+        return None
+
+    def _log10_steps_by_the_law(self, angle: float) -> float:
+        if self.law is None or not self.law_holds:
+            return np.nan
+        log_time = float(self.law.constant / np.tan(angle) - self.law.shift)
+        return self._log10_steps_at(log_time)
 
     def _log10_steps_at(self, log_time: float) -> float:
         return max(0.0, float(self._as_log10_steps(np.array(log_time))))
@@ -266,6 +348,29 @@ class Findings:
         'see'
         """
         return str(token) if self.words is None else self.words[token]
+
+    def row_name(self, row: int) -> str:
+        """Name one row of the data: by its context's words, by its query, or by its number.
+
+        Parameters
+        ----------
+        row : int
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.report(ntpnb.datasets.figure2()).row_name(5)
+        'row 5 (query 1)'
+        """
+        data = self.data
+        shared = np.count_nonzero(data.context_groups == data.context_groups[row]) > 1
+        if data.contexts is not None or not shared:
+            return self.context_name(int(data.context_groups[row]))
+        return f"row {row} (query {data.context_groups[row]})"
 
     def context_name(self, context: int) -> str:
         """Name a context by its words where they are known, and by its number otherwise.

@@ -1,12 +1,34 @@
 """The words of a report: one short list of lines for each thing that it says."""
 
+import math
+import textwrap
+
 import numpy as np
 
-from ntpnb.reporting.findings import Findings, Pair, two_digits
+from ntpnb.reporting.findings import (
+    DIRECTION,
+    FINITE_PART,
+    ROOM,
+    WAY,
+    Findings,
+    Pair,
+    two_digits,
+)
+from ntpnb.reporting.reading import Embedding
+from ntpnb.training.comparison import WeightComparison
 
 ANGLES = (30, 10, 1)  # degrees
-LISTED = 3  # pairs of the printed report
+LISTED = 3  # pairs of the printed report, and contexts
+MATRICES = 6  # columns for checkpoints
+WIDTH = 78
+TINY = 1e-9  # no count of next tokens gives so small a share
 NAMED = 4  # tied tokens of a listed pair
+EMBEDDED: dict[Embedding | None, str] = {
+    None: "",
+    "random": ", context embeddings drawn at random",
+    "mean": ", contexts are means of random word vectors",
+    "concatenated": ", contexts are random word vectors in a row",
+}
 LARGEST_WRITTEN_OUT = 6  # decades of steps; from there on a power of ten is written
 
 
@@ -34,9 +56,46 @@ def describe(found: Findings) -> str:
     separable, for nothing is ordered: training ends at finite weights
     """
     lines = _sizes(found) + _compatibility(found) + _separability(found) + _pairs(found)
-    if found.separable and len(found.order.strict):
+    if found.separable and found.num_ordered_pairs:
         lines += _steps(found)
-    return "\n".join(lines)
+    return "\n".join(lines + _weights(found))
+
+
+def summarize(found: Findings) -> str:
+    """Write one line on a report.
+
+    Parameters
+    ----------
+    found : Findings
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.reporting.wording import summarize
+    >>> summarize(ntpnb.report(ntpnb.datasets.toy()))
+    'Report(3 contexts, 5 tokens, compatible, separable with margin 0.4419)'
+    """
+    data = found.data
+    sizes = f"{len(data.context_probs)} contexts, {data.vocab_size} tokens"
+    compatible = {
+        True: "compatible",
+        False: "not compatible",
+        None: "compatible or not: undecided",
+    }[found.compatible]
+    separable = "not separable"
+    if found.separable is None:
+        separable = "separable or not: undecided"
+    elif found.separable:
+        separable = (
+            f"separable with margin {found.margin:.4g}"
+            if found.num_ordered_pairs
+            else ("nothing ordered")
+        )
+    return f"Report({sizes}, {compatible}, {separable})"
 
 
 def spell_pair(found: Findings, pair: Pair) -> str:
@@ -72,19 +131,33 @@ def _tie(found: Findings, tokens: tuple[int, ...]) -> str:
 
 def _sizes(found: Findings) -> list[str]:
     data = found.data
-    sizes = data.support.sum(1)
+    sizes = found.support_sizes
     spread = f"{sizes.min()}" if np.ptp(sizes) == 0 else f"{sizes.min()} to {sizes.max()}"
-    drawn = ", context embeddings drawn at random" if found.random_embeddings else ""
+    drawn = EMBEDDED[found.embedding]
     return [
         f"{len(data.context_probs)} contexts, {data.vocab_size} tokens; different next "
         f"tokens of a context: {spread}",
         f"W has shape {data.shape[0]} × {data.shape[1]}{drawn}",
         f"entropy {data.entropy:.4g} nats: no training loss is lower",
+        *_tiny_probabilities(found),
+    ]
+
+
+def _tiny_probabilities(found: Findings) -> list[str]:
+    """Warn where something tiny stands in place of zeros, so that nothing is ordered."""
+    smallest = found.data.sparse_target_probs.data.min()
+    if smallest >= TINY:
+        return []
+    return [
+        f"    the smallest target probability is {smallest:.2g}; only tokens of probability zero",
+        "    must lose, so set to zero what is to count as never following",
     ]
 
 
 def _compatibility(found: Findings) -> list[str]:
-    if found.compatible:
+    if found.compatible is None:
+        lines = _failed("compatible or not", found.failures[FINITE_PART])
+    elif found.compatible:
         lines = ["compatible: some finite W has the log-odds of all tied tokens right"]
     else:
         lines = [
@@ -96,6 +169,8 @@ def _compatibility(found: Findings) -> list[str]:
 
 def _room(found: Findings) -> list[str]:
     """Say how many dimensions the supports need, and which tokens are to blame."""
+    if ROOM in found.failures:
+        return _failed("    dimensions that are needed", found.failures[ROOM])
     need = found.generic_dimension
     if need is None or need.dim == 0:
         return []
@@ -111,7 +186,7 @@ def _room(found: Findings) -> list[str]:
             f"    {but}{asked}, whose rows have {free} numbers:",
             f"    {names}; {need.dim} dimensions would do in general position",
         ]
-    if not found.compatible:
+    if found.compatible is False:
         return [f"    {need.dim} dimensions would do for embeddings in general position"]
     if need.dim == 1:
         return ["    1 dimension is enough for embeddings in general position"]
@@ -122,10 +197,11 @@ def _room(found: Findings) -> list[str]:
 
 
 def _separability(found: Findings) -> list[str]:
-    total = len(found.order.strict)
-    deciding = f"{len(found.pairs)} of {total} ordered pairs"
     if found.separable is None:
-        return [f"separable or not: {found.refusal}"]
+        why = found.failures.get(DIRECTION, found.refusal)
+        return _failed("separable or not", why)
+    total = found.num_ordered_pairs
+    deciding = f"{len(found.pairs)} of {total} ordered pairs"
     if found.svm is None:
         contexts = len({pair.context for pair in found.pairs})
         return [
@@ -151,18 +227,80 @@ def _pairs(found: Findings) -> list[str]:
 
 
 def _steps(found: Findings) -> list[str]:
-    if found.law is None:
-        return ["steps to a given angle: not known, for the multipliers are not unique"]
-    angles: tuple[int, ...] = ANGLES
-    caution = ""
-    if found.flow is None:  # the law holds at small angles only
-        angles = ANGLES[-1:]
-        caution = " (by the late law, often too few)"
+    if WAY in found.failures:
+        return _failed("steps to a given angle", found.failures[WAY])
+    if found.flow is None and found.descent is None:
+        return ["steps to a given angle: not known, for descent makes few steps in a second"]
     lines = [f"steps of gradient descent, of size 1/L = {found.step:.3g} from zero:"]
-    for degrees in angles:
-        number = _number_of_steps(found.log10_steps(degrees))
-        lines.append(f"    about {number} to come within {degrees}° of W^mm{caution}")
+    for degrees in ANGLES:
+        decades = found.log10_steps(degrees)
+        if not math.isnan(decades):
+            number = _number_of_steps(decades)
+            lines.append(
+                f"    about {number} to come within {degrees}° of W^mm{_source(found, degrees)}"
+            )
+    run = found.descent
+    if run is not None and not found.law_holds and math.isnan(found.log10_steps(ANGLES[-1])):
+        angle = np.degrees(run.angle[-1])
+        lines.append(f"    {run.steps[-1]:,} came within {angle:.3g}°, and more were not tried")
     return lines
+
+
+def _source(found: Findings, degrees: float) -> str:
+    """Say where a number of steps is from, unless it was computed."""
+    run = found.descent
+    if run is None or np.radians(degrees) >= run.angle[-1]:
+        return ""
+    return " (by the late law)"
+
+
+def _failed(what: str, error: Exception | None) -> list[str]:
+    """Say that a part of the report is not known, and why."""
+    return textwrap.wrap(f"{what}: {error}", WIDTH, subsequent_indent="    ")
+
+
+def _weights(found: Findings) -> list[str]:
+    """Say where the weights that were given stand."""
+    seen = found.weights
+    if seen is None:
+        return []
+    shown = {
+        "loss above the entropy, in nats": seen.excess,
+        "degrees to W^mm": np.degrees(seen.angle),
+        "degrees to W^mm without the finite part": np.degrees(np.arccos(seen.corrected_alignment)),
+        "distance from the finite part, in F": seen.finite_error,
+        "smallest margin": seen.smallest_margin,
+    }
+    if seen.excess.ndim == 0:
+        lines = ["your W:"]
+        chosen = np.array([0])
+    else:
+        number = len(seen.excess)
+        lines = [f"your {number} matrices W, from the first to the last:"]
+        chosen = np.unique(np.linspace(0, number - 1, MATRICES).round().astype(int))
+    for name, values in shown.items():
+        if not np.isnan(values).all():
+            row = "  ".join(f"{value:.3g}" for value in np.atleast_1d(values)[chosen])
+            lines.append(f"    {name}: {row}")
+    return lines + _wrong_contexts(found, seen)
+
+
+def _wrong_contexts(found: Findings, seen: WeightComparison) -> list[str]:
+    """Say in which contexts the last matrix has some pair in the wrong order."""
+    margins = seen.margin.reshape(-1, seen.margin.shape[-1])
+    if not len(margins) or not (margins[-1] < 0).any():
+        return []
+    last = margins[-1]
+    num_wrong = np.count_nonzero(last < 0)
+    worst_first = np.argsort(last, kind="stable")[: min(num_wrong, LISTED)]
+    names = [found.row_name(row) for row in worst_first.tolist()]
+    if num_wrong > LISTED:
+        names.append("…")
+    of_which = "the last one" if len(margins) > 1 else "it"
+    return [
+        f"    {of_which} has pairs in the wrong order in {num_wrong} of {len(last)} contexts:",
+        f"    {', '.join(names)}",
+    ]
 
 
 def _number_of_steps(decades: float) -> str:

@@ -1,15 +1,19 @@
 """The comparison of a run with the theory: its definitions, and its accuracy near zero."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import mpmath
 import numpy as np
 import pytest
 import reference
-from problems import t24
+from hypothesis import given, settings
+from problems import any_problem, t24
 
 import ntpnb
 from ntpnb import GD, descend
+from ntpnb.problem import table
+from ntpnb.training import comparison
 
 EPS = np.finfo(float).eps
 
@@ -120,3 +124,103 @@ def test_a_batch_of_one_is_compared_as_a_batch():
     data, fin, svm = theory()
     found = descend([data], GD(1.0), 2).compare([fin], [svm])
     assert found.angle.shape == (1, 3)
+
+
+# -- where a trained matrix stands ----------------------------------------------------------------
+
+
+def closure_margins(W, data):
+    """Smallest margin of each row over all tokens and all that must lose, by the definitions."""
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    order = ntpnb.token_priority(data)
+    position = {name: g for g, name in enumerate(order.groups.tolist())}
+    margins = []
+    for j, h in enumerate(data.context_embeddings):
+        labels = order.components[position[data.context_groups[j]]]
+        mine = labels[np.flatnonzero(data.support[j])[0]]
+        s = T @ W @ h
+        loses = [v for v in np.flatnonzero(data.candidates[j]) if labels[v] != mine]
+        ties = [v for v in np.flatnonzero(data.candidates[j]) if labels[v] == mine]
+        margins.append(min((s[i] - s[k] for i in ties for k in loses), default=np.inf))
+    return np.array(margins)
+
+
+@settings(max_examples=40)
+@given(any_problem())
+def test_margins_by_their_definition(data):
+    for seed in range(2):
+        W = start(data, seed)
+        found = comparison.context_margins(W, ntpnb.implicit_bias(data))
+        expected = closure_margins(W, data)
+        size = np.linalg.norm(W) * np.linalg.norm(data.context_embeddings, axis=1)
+        if data.token_embeddings is not None:
+            size = size * np.linalg.norm(data.token_embeddings, axis=1).max()
+        np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
+        loses = np.isfinite(expected)
+        error = np.abs(found[loses] - expected[loses])
+        assert (error <= 1e-14 * size[loses]).all()  # rounding of sums of a few products
+
+
+@pytest.mark.parametrize("data", [t24(3, m=11, d=4), ntpnb.datasets.figure2()])
+def test_margins_by_blocks_of_contexts_are_those_of_the_whole(data, monkeypatch):
+    W = np.stack([start(data, seed) for seed in range(3)])
+    bias = ntpnb.implicit_bias(data)
+    whole = comparison.context_margins(W, bias)
+    monkeypatch.setattr(table, "BLOCK", 2 * data.vocab_size)  # two contexts at a time
+    # a product of fewer rows may round otherwise
+    np.testing.assert_allclose(comparison.context_margins(W, bias), whole, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("data", [ntpnb.datasets.toy(), ntpnb.datasets.figure2()])
+def test_the_direction_has_margin_one_and_no_error(data):
+    bias = ntpnb.implicit_bias(data)
+    svm, fin = bias.max_margin, bias.finite_part
+    found = ntpnb.compare([svm.W, fin.W + 3 * svm.W], bias)
+    assert found.smallest_margin[0] == pytest.approx(svm.min_margin, abs=1e-9)
+    np.testing.assert_allclose(found.corrected_alignment[1], 1, atol=1e-12)
+    np.testing.assert_allclose(found.finite_error, [np.linalg.norm(fin.W), 0], atol=1e-10)
+    np.testing.assert_allclose(found.norm[0], svm.norm, rtol=1e-15)
+
+
+def test_a_stack_is_compared_matrix_by_matrix():
+    data = ntpnb.datasets.toy()
+    bias = ntpnb.implicit_bias(data)
+    run = descend(data, GD(0.5), 300, record=[0, 3, 300])
+    stack = ntpnb.compare(run.W, bias)
+    assert stack.margin.shape == (3, 3)
+    assert stack.smallest_margin.tolist() == stack.margin.min(1).tolist()
+    np.testing.assert_allclose(stack.excess, run.excess, rtol=1e-12)
+    compared = run.compare(bias)
+    for field in ("alignment", "angle", "corrected_alignment", "finite_error"):
+        np.testing.assert_array_equal(getattr(stack, field), getattr(compared, field))
+    listed = ntpnb.compare([W.astype(np.float32) for W in run.W], data)
+    np.testing.assert_allclose(listed.excess, run.excess, rtol=1e-4)  # single precision
+    for k, W in enumerate(run.W):
+        one = ntpnb.compare(W, data)
+        for field in dataclasses.fields(one):
+            # sums of ten numbers of size one, rounded in another order
+            np.testing.assert_allclose(
+                getattr(one, field.name), getattr(stack, field.name)[k], 1e-13, 1e-15, field.name
+            )
+    square = ntpnb.compare(run.W[:2].reshape(2, 1, 5, 2), data)
+    assert square.margin.shape == (2, 1, 3)
+    assert square.excess.shape == (2, 1)
+
+
+def test_no_matrix_at_all_is_compared_to_nothing():
+    found = ntpnb.compare(np.zeros((0, 5, 2)), ntpnb.datasets.toy())
+    assert found.margin.shape == (0, 3)
+    assert found.excess.shape == found.angle.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("W", "message"),
+    [
+        (np.ones((2, 5)), r"W has shape \(2, 5\); its last two axes must be \(5, 2\)"),
+        ([np.ones((5, 2)), np.ones((5, 3))], "W is not a rectangular array of numbers"),
+        (np.full((5, 2), np.nan), "W has entries that are not finite"),
+    ],
+)
+def test_matrices_that_do_not_fit_are_explained(W, message):
+    with pytest.raises(ValueError, match=message):
+        ntpnb.compare(W, ntpnb.datasets.toy())

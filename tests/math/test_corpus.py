@@ -97,3 +97,23 @@ def test_verses_that_do_not_exist_are_refused(num_verses):
 def test_windows_that_do_not_fit_are_refused(length):
     with pytest.raises(ValueError, match=r"length is .*between 1 and 280 words"):
         datasets.text_corpus(13).windows(length)
+
+
+def test_the_declaration_ships_in_its_own_words_and_states_its_provenance():
+    path = ROOT / "ntpnb/data_files/declaration.txt"
+    lines = path.read_text("utf-8").splitlines()
+    head = " ".join(line for line in lines if line.startswith("#"))
+    assert "miscfiles" in head
+    assert "public domain" in head
+    corpus = datasets.declaration_corpus()
+    paragraphs = [line for line in lines if not line.startswith("#")]
+    assert len(paragraphs) == len(corpus.verses)
+    for paragraph, verse in zip(paragraphs, corpus.verses, strict=True):
+        spaced = paragraph.lower().replace("-", " ")
+        assert corpus.spell(verse) == " ".join(word.strip(".,;:") for word in spaced.split())
+
+
+@pytest.mark.parametrize("num_paragraphs", [0, 25])
+def test_a_declaration_of_no_such_length_is_refused(num_paragraphs):
+    with pytest.raises(ValueError, match=f"num_paragraphs is {num_paragraphs}"):
+        datasets.declaration_corpus(num_paragraphs)

@@ -24,6 +24,11 @@ def test_errors_arrive_with_message_and_evidence(transport):
     assert type(unfinished) is ntpnb.ConvergenceError
     assert str(unfinished) == "came near"
     assert unfinished.residual == 1e-3
+    assert unfinished.point is None
+
+    stopped = transport(ntpnb.ConvergenceError("no time left", 1e-3, np.array([[1.0], [2.0]])))
+    assert stopped.residual == 1e-3
+    assert stopped.point.tolist() == [[1.0], [2.0]]
 
 
 def test_a_raised_error_can_be_sent():

@@ -10,7 +10,7 @@ from problems import any_problem, changed, doubled, l24, regimes, renamed, rotat
 from scipy.optimize import minimize
 
 import ntpnb
-from ntpnb.tied import finite, subspace
+from ntpnb.tied import finite, newton, subspace
 from ntpnb.tied.finite import finite_part, restrict
 
 
@@ -294,7 +294,7 @@ def test_laws_too_small_to_square_their_slope():
 
 
 def test_an_unfinished_iteration_says_so(monkeypatch):
-    monkeypatch.setattr(finite, "NEWTON_STEPS", 1)
+    monkeypatch.setattr(newton, "NEWTON_STEPS", 1)
     with pytest.raises(ntpnb.ConvergenceError, match="1e-09 is needed") as caught:
         finite_part(t24(2, V=4, m=9, d=2, size=(2, 3)))
     assert caught.value.residual > 1e-9

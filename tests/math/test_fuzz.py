@@ -389,6 +389,13 @@ JUNK = st.sampled_from(
         np.ma.masked_array([1.0], [True]),
     ]
 )  # fmt: skip
+
+
+def report_on_data(data, words):
+    """A report on something else than a text, with the options that it takes."""
+    return ntpnb.report(data, words=words)
+
+
 # ruff: noqa: C408, names of arguments read best as in a call
 CALLS = {
     NextTokenData: dict(
@@ -447,9 +454,14 @@ CALLS = {
         tokens="distinct", labels="sequence",
     ),
     datasets.text_corpus: dict(num_verses=2),
+    datasets.declaration_corpus: dict(num_paragraphs=2),
     datasets.text_corpus(1).windows: dict(length=2),
     datasets.text_corpus(1).spell: dict(tokens=[0, 1]),
-    ntpnb.report: dict(data=TOY, words=list("abcde"), context_length=2, dim=2, seed=0),
+    report_on_data: dict(data=TOY, words=list("abcde")),
+    ntpnb.report: dict(
+        data="we see what we see", context_length=2, dim=2, seed=0, tokenizer=str.split,
+        embedding="mean",
+    ),
 }  # fmt: skip
 
 

@@ -16,14 +16,16 @@ PAIRS = [(2, 1), (4, 1), (5, 2), (6, 5), (10, 6), (30, 3)]
 @pytest.mark.parametrize("outside", [0, 1, 3, 12, 40])
 def test_law_of_pooled_tokens_is_a_law(outside, support_size):
     law = thresholds.pooled_law(outside, support_size)
-    assert law.min() > -1e-13
-    assert law.sum() == pytest.approx(1, abs=1e-12)
+    assert law.shape == (outside + 1,)
+    assert law.min() >= 0
+    assert not law.flags.writeable
+    assert law.sum() == pytest.approx(1, abs=1e-13)
 
 
-def test_law_keeps_nine_digits_for_a_hundred_tokens():
+def test_tokens_are_tied_half_the_time_to_a_support_of_a_known_mean():
     for support_size in (1, 100, 10**6):
         law = thresholds.pooled_law(100, support_size)
-        assert law.sum() == pytest.approx(1, abs=1e-9)
+        assert law.sum() == pytest.approx(1, abs=1e-12)
     assert law @ np.arange(101) == pytest.approx(50, abs=0.1)  # each is above the mean, or not
 
 
@@ -74,8 +76,58 @@ def test_impossible_supports_are_refused(sizes):
 
 
 def test_too_many_tokens_are_refused():
-    with pytest.raises(ValueError, match="101 tokens"):
-        thresholds.separability_threshold(102, 1)
+    message = "^1000001 tokens are out of support; there may be 0 to 1000000$"
+    for f in (
+        lambda: thresholds.pooled_law(10**6 + 1, 1),
+        lambda: thresholds.separability_threshold(10**6 + 2, 1),
+        lambda: thresholds.transition_width(10**6 + 2, {1: 0.5, 2: 0.5}, 10),
+    ):
+        with pytest.raises(ValueError, match=message):
+            f()
+
+
+FORMULAS = {
+    "separability": thresholds.separability_threshold,
+    "compatibility": thresholds.compatibility_threshold,
+    "width": lambda V, S: thresholds.transition_width(V, S, 10),
+    "data": lambda V, S: thresholds.random_data(np.random.default_rng(0), V, S, 10),
+}
+NO_INTEGER = [2.5, np.float32(1.5), np.nan, np.inf]
+NO_NUMBER = ["2", None, [2], 2 + 0j]
+
+
+@pytest.mark.parametrize("formula", FORMULAS.values(), ids=list(FORMULAS))
+def test_sizes_that_are_no_integers_are_refused(formula):
+    for error, values in ((ValueError, NO_INTEGER), (TypeError, NO_NUMBER)):
+        for value in values:
+            with pytest.raises(error, match=r"^support_size is .* it must be an integer"):
+                formula(5, value)
+            with pytest.raises(error, match=r"^vocab_size is .* it must be an integer"):
+                formula(value, 1)
+    with pytest.raises(ValueError, match=r"^a size in support_size is 2\.5; it must be an integer"):
+        formula(5, {1: 0.5, 2.5: 0.5})
+    with pytest.raises(ValueError, match=r"^the shares in support_size is not .* numbers"):
+        formula(5, {1: "half", 2: 0.5})
+
+
+def test_arguments_of_the_law_and_of_widths_that_are_no_integers_are_refused():
+    for value in (2.5, -1, np.nan):
+        with pytest.raises(ValueError, match=r"^outside is .* it must be a nonnegative integer"):
+            thresholds.pooled_law(value, 1)
+    for value in (2.5, 0, np.inf):
+        with pytest.raises(ValueError, match=r"^support_size is .* it must be a positive integer"):
+            thresholds.pooled_law(3, value)
+        with pytest.raises(ValueError, match=r"^num_contexts is .* it must be a positive integer"):
+            thresholds.transition_width(5, 2, value)
+        with pytest.raises(ValueError, match=r"^num_contexts is .* it must be a positive integer"):
+            thresholds.random_data(np.random.default_rng(0), 5, 2, value)
+
+
+def test_integers_of_other_types_are_the_same_sizes():
+    expected = thresholds.separability_threshold(7, 3)
+    for V, S in ((np.int64(7), np.uint8(3)), (7.0, 3.0), (7, {np.int32(3): 1})):
+        assert thresholds.separability_threshold(V, S) == expected
+    assert thresholds.random_data(np.random.default_rng(0), 7.0, 3.0, 4.0).shape == (7, 4)
 
 
 def test_random_data_have_the_sizes_asked_for():

@@ -2,23 +2,16 @@
 
 import numpy as np
 from hypothesis import given
-from problems import any_problem, changed, t24
+from problems import any_problem, t24
 
 import ntpnb
-from ntpnb.problem.loss import logits
-from ntpnb.tied.finite import restrict
-
-
-def twin(data, finite):
-    L = logits(finite.W, restrict(data))
-    law = np.exp(L - L.max(axis=1, keepdims=True))
-    return changed(data, target_probs=law / law.sum(axis=1, keepdims=True))
+from ntpnb.notebook import twin
 
 
 @given(any_problem())
 def test_the_twin_has_the_same_gradients_ties_and_finite_part(data):
     fin = ntpnb.finite_part(data)
-    other = twin(data, fin)
+    other = twin(data)
     W = np.random.default_rng(0).standard_normal((5, *data.shape))
     # the finite part's own gradient, and rounding of scores that its W makes
     tolerance = 1e-9 + 1e-13 * (1 + np.linalg.norm(fin.W)) ** 2
@@ -35,4 +28,4 @@ def test_a_compatible_decoder_is_its_own_twin():
     data = t24(0)
     fin = ntpnb.finite_part(data)
     assert fin.compatible
-    np.testing.assert_allclose(twin(data, fin).target_probs, data.target_probs, atol=1e-10)
+    np.testing.assert_allclose(twin(data).target_probs, data.target_probs, atol=1e-10)

@@ -1,0 +1,8 @@
+"""What ``python -m ntpnb`` runs."""
+
+import sys
+
+from ntpnb.command_line import main
+
+if __name__ == "__main__":
+    sys.exit(main())

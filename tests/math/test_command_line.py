@@ -1,0 +1,310 @@
+"""``python -m ntpnb``: what it writes, where, and its exit status."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ntpnb
+from ntpnb import command_line
+
+STORY = """The fox runs over the hill. The fox hides in the wood. The owl sits
+in the wood and sees the fox. The fox sees the owl."""
+RIDDLE = "he can if he will will he if he can he will"  # not separable in few dimensions
+
+
+@pytest.fixture
+def story(tmp_path):
+    path = tmp_path / "story.txt"
+    path.write_text(STORY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(capsys):
+    """A function that runs a command here, and returns its status, output and errors."""
+
+    def command(*arguments):
+        try:
+            status = command_line.main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            status = end.code
+        output, errors = capsys.readouterr()
+        return status, output, errors
+
+    return command
+
+
+def in_a_process(*arguments, **options):
+    command = [sys.executable, "-m", "ntpnb", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, check=False, **options)
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def test_the_report_is_written(run, story):
+    expected = str(ntpnb.report(story))
+    assert run("report", story) == (0, expected + "\n", "")
+
+
+def test_options_are_those_of_the_report(run, story):
+    found = ntpnb.report(story, context_length=1, dim=4, embedding="mean", seed=3)
+    options = ("--context-length", 1, "--dim", 4, "--embedding", "mean", "--seed", 3)
+    assert run("report", *options, story) == (0, str(found) + "\n", "")
+
+
+def test_a_text_that_is_not_separable_is_an_answer(run, tmp_path):
+    (tmp_path / "riddle").write_text(RIDDLE, encoding="utf-8")
+    status, output, errors = run("report", tmp_path / "riddle", "--dim", 2)
+    assert (status, errors) == (0, "")
+    assert "not separable" in output
+
+
+def test_standard_input_is_read(story):
+    piped = in_a_process("report", "-", input=STORY.encode())
+    assert piped.returncode == 0
+    assert piped.stderr == b""
+    assert piped.stdout.decode() == str(ntpnb.report(story)) + "\n"
+
+
+def test_a_name_in_standard_input_is_a_text(tmp_path):
+    """Though a string in Python that names a file is refused."""
+    (tmp_path / "we see").touch()
+    piped = in_a_process("report", "-", "--context-length", 1, input=b"we see", cwd=tmp_path)
+    assert piped.returncode == 0
+    assert piped.stdout.startswith(b"1 contexts, 2 tokens")
+
+
+def test_json(run, story):
+    status, output, errors = run("report", story, "--json", "--context-length", 1)
+    said = json.loads(output)
+    found = ntpnb.report(story, context_length=1)
+    assert (status, errors) == (0, "")
+    assert said == found.summary()
+    assert said["entropy"] == found.data.entropy
+    assert said["margin"] == found.margin
+    assert said["separable"] is True
+    assert said["ordered_pairs"] == len(found.order.strict)
+    assert [pair["share"] for pair in said["pairs"]] == [pair.share for pair in found.pairs][:100]
+    assert said["log10_steps_to_degrees"]["10"] == found.log10_steps(10)
+    assert said["dimensions_needed"] == found.generic_dimension.dim
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ntpnb.datasets.toy(),
+        ntpnb.datasets.figure2(),
+        ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]]),
+        ntpnb.NextTokenData([[1.0]], [[0.3, 0.7]]),
+        ntpnb.NextTokenData([[0.0]], [[0.3, 0.7]]),
+    ],
+    ids=["toy", "attention", "contradiction", "nothing ordered", "zero embedding"],
+)
+def test_summaries_are_strict_json(data):
+    for W in (None, np.zeros(data.shape), np.ones((2, *data.shape))):
+        said = ntpnb.report(data, W=W).summary()
+        assert json.loads(json.dumps(said, allow_nan=False)) == said
+
+
+def test_what_is_unknown_is_null(monkeypatch):
+    monkeypatch.setattr(ntpnb.bias, "finite_part", _raise(ValueError("large")))
+    said = ntpnb.report(ntpnb.datasets.toy(), seconds=0).summary()
+    assert said["compatible"] is None
+    assert said["separable"] is None
+    assert said["margin"] is None
+    assert said["pairs"] == []
+    assert said["undecided_because"].startswith("undecided: 0 seconds are over")
+    assert said["failures"] == {"finite part": "large"}
+
+
+def _raise(error):
+    def fail(*arguments, **options):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "PDF"])
+def test_a_figure_is_drawn(run, story, tmp_path, ending):
+    path = tmp_path / f"figure.{ending}"
+    status, output, errors = run("report", story, "--plot", path)
+    assert (status, errors) == (0, "")
+    assert "entropy" in output
+    assert path.stat().st_size > 1000
+
+
+# -- no answer ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file or directory"),
+        (b"two words", "data is a text of 2 words; at least context_length + 1 = 3 are needed"),
+        (b"", "data is a text of 0 words"),
+        (b"caf\xe9 au lait", "is not in UTF-8"),
+        (b"\x00\x01", "holds a zero byte"),
+    ],
+)
+def test_what_cannot_be_read_is_explained_in_one_line(run, tmp_path, content, why):
+    path = tmp_path / "story.txt"
+    if content is not None:
+        path.write_bytes(content)
+    status, output, errors = run("report", path)
+    assert (status, output) == (1, "")
+    assert errors.startswith("python -m ntpnb: error: ")
+    assert why in errors
+    assert errors.count("\n") == 1
+    if content is None or len(content) > 10 or b"\0" in content:
+        assert "story.txt" in errors
+
+
+def test_a_folder_is_no_text(run, tmp_path):
+    status, _, errors = run("report", tmp_path)
+    assert status == 1
+    assert repr(str(tmp_path)) in errors
+
+
+def test_standard_input_that_is_no_text():
+    piped = in_a_process("report", "-", input=b"caf\xe9")
+    assert piped.returncode == 1
+    assert piped.stderr.count(b"\n") == 1
+    assert b"standard input is not in UTF-8: byte 3 is 0xe9" in piped.stderr
+
+
+def test_undecided_is_no_answer_but_the_rest_is_written(run, story):
+    status, output, errors = run("report", story, "--seconds", 0)
+    assert (status, errors) == (1, "")
+    assert "separable or not: undecided: 0 seconds are over" in output
+    assert "entropy" in output
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ntpnb.ConvergenceError("in\ntwo lines", 1.0), ImportError("no plot")]
+)
+def test_other_errors_are_one_line(run, story, monkeypatch, error):
+    monkeypatch.setattr(command_line, "report", _raise(error))
+    status, output, errors = run("report", story)
+    assert (status, output) == (1, "")
+    assert errors.count("\n") == 1
+    assert len(errors) > len("python -m ntpnb: error: \n")
+
+
+def test_faults_of_the_package_are_not_hidden(run, story, monkeypatch):
+    monkeypatch.setattr(command_line, "report", _raise(KeyError("a fault")))
+    with pytest.raises(KeyError):
+        run("report", story)
+
+
+def test_an_interruption_is_said(run, story, monkeypatch):
+    monkeypatch.setattr(command_line, "report", _raise(KeyboardInterrupt()))
+    assert run("report", story) == (130, "", "python -m ntpnb: error: interrupted\n")
+
+
+def test_a_missing_matplotlib_is_named_before_anything_is_computed(run, story, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(command_line, "report", _raise(AssertionError("it is too late")))
+    status, output, errors = run("report", story, "--plot", "figure.png")
+    assert (status, output) == (1, "")
+    assert 'pip install "ntpnb[plot]"' in errors
+
+
+# -- usage ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "COMMAND"),
+        (["summarise"], "invalid choice: 'summarise'"),
+        (["report"], "FILE"),
+        (["report", "a", "b"], "unrecognized arguments: b"),
+        (["report", "a", "--dim", "0"], "'0' is no positive integer"),
+        (["report", "a", "--dim", "2.5"], "'2.5' is no positive integer"),
+        (["report", "a", "--context-length", "-1"], "argument --context-length"),
+        (["report", "a", "--seed", "-1"], "argument --seed"),
+        (["report", "a", "--seconds", "nan"], "'nan' is no number of seconds"),
+        (["report", "a", "--seconds", "soon"], "'soon' is no number of seconds"),
+        (["report", "a", "--embedding", "glove"], "invalid choice: 'glove'"),
+        (["report", "a", "--embedding", "concatenated", "--dim", "3"], "must be a multiple"),
+        (["report", "a", "--plot", "figure.docx"], "ends in '.docx'"),
+        (["report", "a", "--plot", "no/such/folder/figure.png"], "there is no folder"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_explained_in_one_line(run, arguments, why):
+    status, output, errors = run(*arguments)
+    assert (status, output) == (2, "")
+    assert why in errors
+    assert errors.count("\n") == 1
+    assert errors.startswith("python -m ntpnb")
+
+
+def test_help_and_version(run):
+    status, output, _ = run("report", "--help")
+    assert status == 0
+    assert "exit status: 0" in output
+    assert run("--version")[:2] == (0, f"ntpnb {ntpnb.__version__}\n")
+
+
+def test_the_page_names_every_option(run):
+    page = Path(__file__).parents[2].joinpath("book/api/reporting.md").read_text("utf-8")
+    options = {word.strip("[],") for word in run("report", "--help")[1].split()}
+    for option in {option for option in options if option.startswith("--")} - {"--help"}:
+        assert f"`{option}" in page, option
+
+
+# -- terminals and pipes --------------------------------------------------------------------------
+
+
+def test_progress_is_shown_on_a_terminal_only(story):
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "ntpnb", "report", str(story)]
+    with subprocess.Popen(command, stderr=terminal, **options) as process:
+        os.close(terminal)
+        shown = b""
+        try:
+            while chunk := os.read(main, 4096):
+                shown += chunk
+        except OSError:  # the terminal's other end is closed
+            pass
+        output = process.stdout.read()
+    os.close(main)
+    assert process.returncode == 0
+    assert b"residual" in shown
+    assert shown.endswith(b"\r\x1b[K")  # the line is left as it was
+    assert b"\n" not in shown
+    assert output.decode() == str(ntpnb.report(story)) + "\n"
+
+
+def test_a_line_of_progress_fits_the_terminal(monkeypatch):
+    monkeypatch.setattr(command_line, "REFRESH", 0.0)
+    monkeypatch.setattr(command_line.shutil, "get_terminal_size", lambda: os.terminal_size((20, 5)))
+    stream = io.StringIO()
+    told = command_line._TerminalLine(stream)
+    told("x" * 100)
+    assert stream.getvalue() == "\r\x1b[K" + "x" * 19
+
+
+def test_a_reader_who_has_enough_sees_no_error(story):
+    command = f"{sys.executable} -m ntpnb report {story} --json | head -c 10"
+    done = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert done.stderr == b""
+    assert done.stdout == b'{\n  "conte'
+
+
+def test_a_terminal_without_the_signs_gets_others(story):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = in_a_process("report", story, env=environment)
+    assert done.returncode == 0
+    assert b"W has shape 12 ? " in done.stdout

@@ -1,0 +1,304 @@
+"""A report whose parts fail one by one, that is limited in time, or that is given weights."""
+
+import numpy as np
+import pytest
+from problems import t24
+
+import ntpnb
+from ntpnb import datasets
+from ntpnb.reporting import analysis, findings, steps
+from ntpnb.tied import large
+
+TOY = datasets.toy()
+CONTRADICTION = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
+TEXT = "the fox sees the owl and the owl sees the fox and the fox runs"
+
+
+@pytest.fixture(autouse=True)
+def short_descents(monkeypatch):
+    """Thousands of steps are enough here."""
+    monkeypatch.setattr(steps, "WORK", 3e9)
+
+
+def lines(found):
+    return str(found).splitlines()
+
+
+# -- what fails in one part leaves the others -----------------------------------------------------
+
+ERRORS = {
+    "undecided": (ntpnb.ConvergenceError("it stayed at 1e-3", 1e-3), "it stayed at 1e-3"),
+    "too large": (ValueError("65 ties need too many numbers"), "65 ties need too many numbers"),
+    "memory": (MemoryError("7 GiB"), "there is not enough memory: 7 GiB"),
+}
+PARTS = {
+    # the part, what computes it, how its failure is said, and how its success is
+    "finite part": (ntpnb.bias, "finite_part", "compatible or not: ", "compatible: some"),
+    "direction": (ntpnb.bias, "max_margin", "separable or not: ", "separable with margin"),
+    "room": (findings, "compatible_dimension", "    dimensions that are needed: ", "general posi"),
+    "way": (analysis, "gradient_flow", "steps to a given angle: ", "steps of gradient descent"),
+}
+
+
+FAILURES = [(part, error) for part in PARTS for error in ERRORS]
+FAILURES.remove(("way", "undecided"))  # a flow that cannot be followed: descent is run instead
+
+
+@pytest.mark.parametrize(("part", "error"), FAILURES)
+def test_what_fails_in_one_part_leaves_the_others(part, error, monkeypatch):
+    module, name, says, _ = PARTS[part]
+    raised, why = ERRORS[error]
+
+    def fail(*arguments, **options):
+        raise raised
+
+    monkeypatch.setattr(module, name, fail)
+    found = ntpnb.report(TOY)
+    text = str(found)
+    undecided = part == "direction" and error == "undecided"  # a refusal, and no failure
+    assert set(found.failures) == (set() if undecided else {part})
+    assert any(line.startswith(says + why) for line in lines(found))
+    for other, (*_, succeeds) in PARTS.items():
+        lost = {part, "way"} if part == "direction" else {part}  # without direction no way
+        assert (succeeds in text) == (other not in lost), other
+    assert "entropy 0.8811 nats" in text
+    assert repr(found).startswith("Report(3 contexts, 5 tokens, ")
+    assert found._repr_html_()
+
+
+def test_what_a_failed_part_answers(monkeypatch):
+    raised = ntpnb.ConvergenceError("it stayed at 1e-3", 1e-3)
+
+    def fail(*arguments, **options):
+        raise raised
+
+    monkeypatch.setattr(ntpnb.bias, "finite_part", fail)
+    found = ntpnb.report(TOY, W=np.ones((5, 2)))
+    assert found.compatible is None
+    assert found.failures["finite part"] is raised
+    with pytest.raises(ntpnb.ConvergenceError, match="stayed"):
+        assert found.finite
+    assert found.separable
+    assert found.flow is None  # it needs the finite part
+    assert found.log10_steps(30) > 0  # descent does not
+    assert np.isnan(found.weights.finite_error)
+    assert found.weights.angle == pytest.approx(np.pi / 2)
+    assert "undecided" in repr(found)
+
+
+def test_failures_last(monkeypatch):
+    for name, error in (("finite_part", ValueError("large")), ("max_margin", MemoryError("7 GiB"))):
+
+        def fail(*arguments, error=error, **options):
+            raise error
+
+        monkeypatch.setattr(ntpnb.bias, name, fail)
+    found = ntpnb.report(TOY)
+    back = ntpnb.saving.from_dict(found.to_dict())
+    assert str(back) == str(found)
+    assert {part: type(error) for part, error in back.failures.items()} == {
+        "finite part": ValueError,
+        "direction": MemoryError,
+    }
+    assert back.separable is None
+    assert back.svm is None
+    assert back.pairs == []
+
+
+def test_errors_of_other_kinds_are_not_hidden(monkeypatch):
+    def fail(*arguments, **options):
+        raise KeyError("a fault of the package")
+
+    monkeypatch.setattr(ntpnb.bias, "finite_part", fail)
+    with pytest.raises(KeyError):
+        ntpnb.report(TOY)
+
+
+# -- progress and time ----------------------------------------------------------------------------
+
+
+def test_progress_is_told(monkeypatch):
+    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    told = []
+    found = ntpnb.report(TEXT, progress=told.append)
+    assert all(isinstance(line, str) and "\n" not in line for line in told)
+    assert any("residual" in line for line in told)  # of the margin problem
+    assert any(line.startswith("gradient descent: ") for line in told)
+    assert str(found) == str(ntpnb.report(TEXT))
+    assert ntpnb.saving.from_dict(found.to_dict()).bias.data.contexts == found.data.contexts
+
+
+def test_what_progress_raises_ends_the_report():
+    def stop(line):
+        raise InterruptedError(line)
+
+    with pytest.raises(InterruptedError):
+        ntpnb.report(TEXT, progress=stop)
+
+
+def test_a_report_that_is_out_of_time_says_what_it_knows():
+    found = ntpnb.report(TEXT, seconds=0)
+    assert found.separable is None
+    assert found.compatible
+    stopped = "separable or not: undecided: 0 seconds are over"
+    assert any(line.startswith(stopped) for line in lines(found))
+    with pytest.raises(ntpnb.ConvergenceError, match="0 seconds are over"):
+        found.bias.require_max_margin()
+    with pytest.raises(ntpnb.ConvergenceError, match="0 seconds are over"):
+        ntpnb.compare(np.ones((5, 2)), TOY, seconds=0)
+
+
+def test_descent_that_is_out_of_time_keeps_what_it_recorded(monkeypatch):
+    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    whole = ntpnb.report(TOY)
+    bias = ntpnb.implicit_bias(TOY, seconds=1e9)
+    assert bias.separable
+    bias._watch.seconds = 0.0  # from now on
+    found = ntpnb.report(bias)
+    assert found.descent.steps.tolist() == [1]
+    assert found.failures == {}
+    assert found.descent.across[0] == whole.descent.across[0]
+    assert "1 came within " in str(found)
+
+
+def test_limits_belong_to_where_a_bias_is_made():
+    bias = ntpnb.implicit_bias(TOY)
+
+    def compare(bias, **limits):
+        return ntpnb.compare(np.eye(5, 2), bias, **limits)
+
+    for call in (ntpnb.report, ntpnb.implicit_bias, compare):
+        for limit in ({"seconds": 5}, {"progress": print}):
+            with pytest.raises(ValueError, match="given where a bias is made"):
+                call(bias, **limit)
+
+
+@pytest.mark.parametrize(
+    ("limit", "error", "message"),
+    [
+        ({"seconds": -1}, ValueError, "seconds is -1"),
+        ({"seconds": np.nan}, ValueError, "seconds is nan"),
+        ({"seconds": "5"}, TypeError, "seconds is of type str"),
+        ({"progress": 5}, TypeError, "progress is of type int; a function of one text"),
+    ],
+)
+def test_limits_that_cannot_be_used(limit, error, message):
+    for call in (ntpnb.report, ntpnb.implicit_bias):
+        with pytest.raises(error, match=message):
+            call(TOY, **limit)
+
+
+# -- weights --------------------------------------------------------------------------------------
+
+
+def test_a_report_says_where_a_matrix_stands():
+    bias = ntpnb.implicit_bias(TOY)
+    W = bias.finite_part.W + 3 * bias.max_margin.W
+    found = ntpnb.report(bias, W=W)
+    expected = ntpnb.compare(W, bias)
+    for field in ("angle", "finite_error", "excess", "margin", "norm"):
+        np.testing.assert_array_equal(getattr(found.weights, field), getattr(expected, field))
+    said = lines(found)[lines(found).index("your W:") :]
+    assert said[1] == f"    loss above the entropy, in nats: {expected.excess:.3g}"
+    assert said[2] == f"    degrees to W^mm: {np.degrees(expected.angle):.3g}"
+    assert said[-1] == f"    smallest margin: {expected.smallest_margin:.3g}"
+    assert str(found).startswith(str(ntpnb.report(bias)))
+
+
+def test_a_report_says_where_checkpoints_stand():
+    run = ntpnb.descend(TOY, ntpnb.GD(0.5), 100, record=range(0, 101, 5))
+    found = ntpnb.report(TOY, W=list(run.W))
+    said = lines(found)[lines(found).index("your 21 matrices W, from the first to the last:") :]
+    losses = said[1].split(": ")[1].split()
+    assert losses == [f"{run.excess[k]:.3g}" for k in (0, 4, 8, 12, 16, 20)]
+    assert max(map(len, said)) < 80
+
+
+def test_pairs_in_the_wrong_order_are_named():
+    found = ntpnb.report(TEXT, context_length=1)
+    worse = ntpnb.report(TEXT, context_length=1, W=-found.svm.W)
+    text = str(worse)
+    of = f"{len(found.data.contexts)} of {len(found.data.contexts)}"
+    assert f"it has pairs in the wrong order in {of} contexts:" in text
+    assert text.splitlines()[-1].endswith(", …")
+    assert lines(ntpnb.report(TEXT, context_length=1, W=found.svm.W))[-1].startswith("    smallest")
+    last = ntpnb.report(TEXT, context_length=1, W=[found.svm.W, -found.svm.W])
+    assert "the last one has pairs in the wrong order" in str(last)
+    attention = datasets.figure2()
+    query = ntpnb.report(attention, W=-ntpnb.max_margin(attention).W)
+    assert "row 0 (query 0)" in str(query)
+
+
+def test_weights_on_data_without_a_direction():
+    found = ntpnb.report(CONTRADICTION, W=[[1.0], [-1.0]])
+    assert np.isnan(found.weights.angle)
+    assert "degrees" not in str(found)
+    assert "distance from the finite part, in F: 0" in str(found)
+    assert f"loss above the entropy, in nats: {found.weights.excess:.3g}" in str(found)
+
+
+@pytest.mark.parametrize(
+    "W",
+    [
+        np.ones((2, 5)),
+        np.ones((5, 3)),
+        [[np.nan, 1.0]] * 5,
+        "abc",
+        np.ones((2, 1, 5, 2)),
+        np.zeros((0, 5, 2)),
+    ],
+)
+def test_weights_that_do_not_fit_are_explained(W):
+    with pytest.raises(ValueError, match=r"^W "):
+        ntpnb.report(TOY, W=W)
+
+
+@pytest.mark.parametrize(("number", "panels"), [(None, 4), (1, 5), (3, 6)])
+def test_weights_are_drawn(number, panels):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    run = ntpnb.descend(TOY, ntpnb.GD(0.5), 30, record=[0, 10, 30])
+    fig = ntpnb.report(TOY, W=None if number is None else run.W[:number]).plot()
+    assert len(fig.axes) == panels
+    fig.draw_without_rendering()
+    mpl.pyplot.close(fig)
+    refused = ntpnb.report(CONTRADICTION, W=np.zeros((3, 2, 1))).plot()
+    assert len(refused.axes) == 4
+    mpl.pyplot.close(refused)
+
+
+# -- large data -----------------------------------------------------------------------------------
+
+
+def test_large_data_are_reported_without_their_order(monkeypatch):
+    """The same answers from the sparse laws and the certificate's few pairs as from the order."""
+    data = t24(2, m=14, d=4)
+    small = ntpnb.report(data)
+    monkeypatch.setattr(large, "LARGE", 1)
+    found = ntpnb.report(data)
+    assert "order" not in vars(found.bias)
+    assert not found.separable
+    assert found.num_ordered_pairs == small.num_ordered_pairs == len(small.order.strict)
+    assert found.compatible == small.compatible
+    assert len(found.pairs) > 1
+    assert sum(pair.share for pair in found.pairs) == pytest.approx(1, abs=1e-6)
+    total = np.zeros(data.shape)
+    for share, context, winners, losers in found.pairs:
+        assert winners == tuple(np.flatnonzero(data.support[context]))
+        [loser] = losers
+        assert not data.support[context, loser]
+        total[winners[0]] += share * data.context_embeddings[context]
+        total[loser] -= share * data.context_embeddings[context]
+    size = np.linalg.norm(data.context_embeddings, axis=1).max()
+    assert np.linalg.norm(small.finite.subspace.reject(total)) <= 1e-6 * size
+    assert f"{len(found.pairs)} of {found.num_ordered_pairs} ordered pairs, in " in str(found)
+    assert found.summary()["ordered_pairs"] == small.num_ordered_pairs
+
+
+def test_names_of_contexts_may_be_any_numbers_in_large_data(monkeypatch):
+    monkeypatch.setattr(large, "LARGE", 1)
+    data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 0.5, 0.5]], context_groups=[7, 3])
+    found = ntpnb.report(data)
+    winners = {pair.context: pair.winners for pair in found.pairs}
+    assert winners == {7: (0,), 3: (1, 2)}
