@@ -2,23 +2,24 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
-# The committed notebook outputs are compared on Python 3.11, so that one is taken where it exists.
+# The committed notebook outputs were made on Python 3.11, so that one is taken where it exists.
 PYTHON ?= python3.11 python3.12 python3.13 python3
 PORT ?= 8000
-UV_VERSION := 0.13.8
+TOOLS := _build/tools
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
 GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt book/map_*.txt \
 	.pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage build mutants *.egg-info
 # The package, and a program that uses it as a reader would.
 TYPED := ntpnb $(wildcard tests/repository/user_program.py)
+# Chapters and pages of evidence: their texts, and what a run made of them.
+TEXTS := notebooks/*.md $(wildcard notebooks/evidence/*.md)
+EXECUTED := book/nb/*.ipynb $(wildcard book/nb/evidence/*.ipynb)
 # The unit and property tests of the mathematics, and the examples in its docstrings.
 MATHEMATICS := tests/math ntpnb --doctest-modules -m "not slow and not stress" -n 2
 
-# Sphinx sees which pages changed, but neither what makes them nor which show a notebook's numbers, and
-# it does not repeat the warnings of a build that failed. Then all pages are read anew.
-MACHINERY := Makefile pyproject.toml requirements.lock ntpnb publishing book/nb \
-	_config.yml book/_toc.yml book/_templates book/_static
+# Holds the stamp of what made the pages that are there. Where it is another one now, or where the last
+# build failed, whose warnings Sphinx would not repeat, all pages are read anew.
 BUILT := _build/.complete
 
 # One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.
@@ -40,7 +41,7 @@ help: ## list the targets (what a bare `make` does)
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{ printf "%-15s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Names for FIG:"
-	@sed -n 's/.*"figure": "\([a-z0-9_]*\)".*/\1/p' book/nb/*.ipynb | tr _ - | sort -u | fmt -w 96 | sed 's/^/  /'
+	@sed -n 's/.*"figure": "\([a-z0-9_]*\)".*/\1/p' $(EXECUTED) | tr _ - | sort -u | fmt -w 96 | sed 's/^/  /'
 	@echo
 	@echo "The first run creates $(VENV) from requirements.lock; PYTHON=... chooses the Python for it."
 
@@ -68,23 +69,27 @@ check: lint types ## the short loop: lint, types, docstring examples, tests of t
 book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
 	$(PY) -m publishing run
 	$(PY) -m publishing collect
-	@all=--all; \
-	if [ -f $(BUILT) ] && [ -z "$$(find $(MACHINERY) -newer $(BUILT) -type f ! -name '*.pyc')" ]; then all=; fi; \
+	@stamp=$$($(PY) -m publishing stamp) || exit 1; \
+	all=--all; \
+	if [ "$$(cat $(BUILT) 2>/dev/null)" = "$$stamp" ]; then all=; fi; \
 	rm -f $(BUILT); \
-	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all
-	@touch $(BUILT)
+	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all && echo "$$stamp" > $(BUILT)
+	@$(PY) -m publishing downloads
 
 stale: $(VENV)/.ready ## list the notebooks that must run, because what they depend on changed
 	@$(PY) -m publishing stale
 
 test: _chromium check book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
-	$(VENV)/bin/ruff check book/nb/*.ipynb
+	$(VENV)/bin/ruff check $(EXECUTED)
 	$(PY) -m pytest tests/book tests/repository -m "not slow and not stress" -n 2 --dist loadfile
 	$(PY) -m pytest -m "(slow or hypothesis) and not stress" -n 2 --dist loadfile
-	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
-	  $(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile book/nb; \
+	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 13)])'; then \
+	  left=$$($(PY) -m publishing unrepeated) || exit 1; \
+	  if [ -n "$$left" ]; then \
+	    $(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile $$left; \
+	  fi; \
 	else \
-	  echo "notebook outputs are compared on Python 3.11 only; this is $$($(PY) --version)"; \
+	  echo "notebook outputs are compared on Python 3.11 and 3.13; this is $$($(PY) --version)"; \
 	fi
 
 lint: $(VENV)/.ready ## ruff and the order of imports: the code as it is, changing nothing
@@ -111,34 +116,48 @@ pdf: _chromium book ## the book as one PDF, _build/ntpnb.pdf
 	  --builder custom --custom-builder singlehtml
 	$(CHROMIUM) --virtual-time-budget=60000 --no-pdf-header-footer \
 	  --print-to-pdf=_build/ntpnb.pdf _build/singlehtml/index.html
+	cp _build/ntpnb.pdf _build/html/downloads/
 
 bench: $(VENV)/.ready ## timings against what one would otherwise write (installs the bench extra)
-	$(PY) -m pip install --quiet --no-build-isolation --editable '.[bench]'
+	$(PY) -m pip install --quiet --require-hashes -r requirements/bench.lock
 	$(PY) -m benchmarks
 
-stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs
-	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n 2 --dist load
+stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs, every output
+	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n 2 --dist load \
+	  -o faulthandler_timeout=7200
+	$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile book/nb
 
 coverage: $(VENV)/.ready ## which lines of the mathematics its tests never reach
 	$(PY) -m pytest $(MATHEMATICS) --cov --cov-report=term-missing:skip-covered
 
 mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice?
-	$(PY) -m pip install --quiet --no-build-isolation --editable '.[mutation]'
+	$(PY) -m pip install --quiet --require-hashes -r requirements/mutation.lock
 	HYPOTHESIS_PROFILE=mutants $(VENV)/bin/mutmut run --max-children 2
 	$(PY) tests/repository/mutants.py
 
+# Programs that stand beside the project, with hashes like everything that is installed.
+$(TOOLS)/.ready: requirements/tools.lock $(VENV)/.locked
+	$(PY) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --require-hashes -r requirements/tools.lock
+	@touch $@
+
 # Without annotations the lock, and with it the key of every notebook, changes only if a pin does.
-lock: $(VENV)/.ready ## resolve requirements.lock anew; pins that still fit stay (UPGRADE=--upgrade moves all)
-	$(PY) -m venv _build/uv
-	_build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
-	_build/uv/bin/uv pip compile pyproject.toml requirements.in \
-	  --extra reference --extra sweep --extra book --extra test \
-	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate \
-	  --custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
+RESOLVE := $(TOOLS)/bin/uv pip compile --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-annotate --custom-compile-command "make lock" --quiet
+# What all locks name has one version; readers need no tests and no book.
+SMALLER := --constraint requirements.lock --output-file requirements
+lock: $(TOOLS)/.ready ## resolve the locks anew; pins that still fit stay (UPGRADE=--upgrade moves all)
+	$(RESOLVE) pyproject.toml requirements.in --extra reference --extra sweep --extra book --extra test \
+	  $(UPGRADE) --output-file requirements.lock
+	$(RESOLVE) pyproject.toml requirements.in --extra reference --extra sweep --extra notebook \
+	  $(SMALLER)/readers.lock
+	$(RESOLVE) $(UPGRADE) pyproject.toml --extra bench $(SMALLER)/bench.lock
+	$(RESOLVE) $(UPGRADE) pyproject.toml --extra mutation $(SMALLER)/mutation.lock
+	$(RESOLVE) $(UPGRADE) requirements/tools.in $(SMALLER)/tools.lock
 
 format: $(VENV)/.ready ## write the code as ruff, and the notebooks' text as jupytext, would
 	$(VENV)/bin/ruff format
-	$(VENV)/bin/jupytext --quiet --to md:myst --pipe '$(VENV)/bin/ruff format --line-length 79 -' notebooks/*.md
+	$(VENV)/bin/jupytext --quiet --to md:myst --pipe '$(VENV)/bin/ruff format --line-length 79 -' $(TEXTS)
 
 clean: ## remove everything generated except .venv and the committed notebooks
 	rm -rf $(GENERATED)

@@ -1,6 +1,7 @@
-"""Command line of the book: ``python -m publishing run | stale | collect | accept | compare``."""
+"""Command line of the book: `python -m publishing` with run, stale, collect, accept and others."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +10,36 @@ from typing import Any
 import yaml
 
 from ntpnb.notebook import output
-from publishing import accepted, collect, compare, execute, project, runner, selection, staleness
+from publishing import (
+    accepted,
+    address,
+    archives,
+    collect,
+    compare,
+    execute,
+    project,
+    release,
+    repeated,
+    runner,
+    selection,
+    staleness,
+    stamps,
+    verify,
+    versions,
+)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m publishing", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="execute the stale notebooks")
-    run.add_argument("names", nargs="*", metavar="NAME", help="01_toy or 01; default: all")
+    run.add_argument(
+        "names", nargs="*", metavar="NAME", help="01_toy, 01 or gd_theorem; default: all"
+    )
     run.add_argument("--force", action="store_true", help="execute them even if they are not stale")
+    run.add_argument(
+        "--repeat", action="store_true", help="execute what this clone has not, and replace nothing"
+    )
     run.add_argument("--figure", metavar="NAME", help="draw one figure anew, such as t24-fig4")
     run.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
     run.add_argument(
@@ -33,6 +55,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     stale.add_argument("--why", action="store_true", help="say of each why")
     stale.add_argument("--check", action="store_true", help="fail where there are any")
+    commands.add_parser(
+        "unrepeated", help="list what nbval has to execute: this clone has not given it again"
+    )
+    commands.add_parser(
+        "verify", help="compare values, seeds, names and pictures with this clone's own execution"
+    )
+    commands.add_parser("downloads", help="put notebooks, figures and claims beside the pages")
+    several = commands.add_parser("versions", help="put releases of the book beside the newest")
+    several.add_argument("folder", metavar="FOLDER", help="with TAG.zip, its built pages, for each")
+    ready = commands.add_parser("release", help="say what is in the way of a release")
+    ready.add_argument("tag", metavar="TAG", help="such as v1.0.0")
+    commands.add_parser("stamp", help="hash what makes the pages of the book")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
     accept = commands.add_parser("accept", help="note what claims and figures promise now")
     accept.add_argument("--papers", metavar="FOLDER", help="look quotations up in these texts")
@@ -58,7 +92,7 @@ def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
     if len(names) != 1:
         raise ValueError("-p needs the name of one notebook")
     [name] = selection.select(names)
-    target = output.ROOT / "_build/nb" / f"{name}.ipynb"
+    target = repeated.executed_here(name)
     execute.execute(name, target, parameters)
     print(target)
     return 0
@@ -69,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.parameters:
         return _experiment(options.names, options.parameters)
     names = selection.redraw(options.figure) if options.figure else options.names
-    failed = runner.run(names, force=options.force, jobs=options.jobs)
+    failed = runner.run(names, force=options.force, repeat=options.repeat, jobs=options.jobs)
     return 1 if failed else 0
 
 
@@ -86,6 +120,32 @@ def _stale(*, why: bool, check: bool) -> int:
         file=sys.stderr,
     )
     return 1
+
+
+def _unrepeated() -> int:
+    """List the executed notebooks that nbval has to compare; how many are left out is a note."""
+    remaining = repeated.remaining()
+    for path in remaining:
+        print(path.relative_to(output.ROOT).as_posix())
+    repeated_here = len(project.names()) - len(remaining)
+    print(f"{repeated_here} notebooks: executed in this clone, same bytes", file=sys.stderr)
+    return 0
+
+
+def _verify() -> int:
+    """Say where the committed notebooks differ from what this clone's own execution gave."""
+    found = []
+    exactly = verify.is_same_machine()
+    for name in project.names():
+        if repeated.is_comparable(name):
+            found += verify.differences(name, exactly=exactly)
+        else:
+            found.append(f"{name}: not executed in this clone from these sources")
+    for line in found:
+        print(line)
+    how = "to the last digit" if exactly else "coarsely: another processor wrote them"
+    print(f"{len(project.names())} notebooks, {len(found)} differences ({how})", file=sys.stderr)
+    return 1 if found else 0
 
 
 def _collect() -> int:
@@ -115,6 +175,28 @@ def _compare(folder: str, tolerance: float) -> int:
     return 1 if different else 0
 
 
+def _downloads() -> int:
+    """Write what readers can take home, and say how large it is."""
+    for path in archives.publish(output.ROOT / "_build/html"):
+        print(f"{path.relative_to(output.ROOT)}: {path.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _versions(folder: str) -> int:
+    """Put releases of the book beside the newest version, and name them."""
+    for tag in versions.assemble(output.ROOT / "_build/html", Path(folder)):
+        print(tag)
+    return 0
+
+
+def _release(tag: str) -> int:
+    """Print what is in the way of a release; the status says whether anything is."""
+    found = list(release.problems(tag, address.find_repository(output.ROOT, os.environ)))
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
     options = _parser().parse_args(arguments)
@@ -123,6 +205,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(options)
         if options.command == "stale":
             return _stale(why=options.why, check=options.check)
+        if options.command == "unrepeated":
+            return _unrepeated()
+        if options.command == "verify":
+            return _verify()
+        if options.command == "downloads":
+            return _downloads()
+        if options.command == "versions":
+            return _versions(options.folder)
+        if options.command == "release":
+            return _release(options.tag)
+        if options.command == "stamp":
+            print(stamps.stamp())
+            return 0
         if options.command == "collect":
             return _collect()
         if options.command == "accept":

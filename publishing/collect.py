@@ -47,7 +47,7 @@ def _wrong_with_claim(claim: Claim, prefixes: Iterable[str], root: Path) -> Iter
         yield f"{id}: starts with no id of book/statements.yml, nor with beyond. or erratum."
     if "explained" in claim:
         page, label = claim["explained"].split("#")
-        text = project.source(Path(page).stem, root)
+        text = project.source(project.of_page(page).removesuffix(".ipynb"), root)
         if not text.exists() or f"({label})=" not in text.read_text(encoding="utf-8"):
             yield f"{id}: explained at {claim['explained']}, but no ({label})= stands there"
 
@@ -98,9 +98,9 @@ def _wrong_with_files(root: Path) -> Iterator[str]:
     for name in names:
         if not project.executed(name, root).exists():
             yield f"{name}: never executed; run `python -m publishing run`"
-    for path in sorted(Path(root).glob("book/nb/*.ipynb")):
-        if path.stem not in names:
-            yield f"{path.name}: executed, but notebooks/{path.stem}.md does not exist"
+    for name in project.executed_names(root):
+        if name not in names:
+            yield f"{name}.ipynb: executed, but notebooks/{name}.md does not exist"
 
 
 def _wrong_with_measuring(claims: dict[str, Claim], found: Iterable[Measured]) -> Iterator[str]:
@@ -131,11 +131,14 @@ def _explained(claims: Mapping[str, Claim]) -> dict[str, str]:
     return places | own
 
 
-def _wrong_with_errata(claims: dict[str, Claim]) -> Iterator[str]:
-    """Yield the errata of which nobody says what is meant."""
+def _wrong_with_errata(claims: dict[str, Claim], papers: Iterable[str]) -> Iterator[str]:
+    """Yield the errata of no paper, which no page would list, and those without what is meant."""
+    papers = sorted(papers)
     errata = [claim for id, claim in claims.items() if covers("erratum", id)]
     told = {claim.get("explained") for claim in errata if "meant" in claim}
     for claim in errata:
+        if claim["id"].removeprefix("erratum.").partition("-")[0] not in papers:
+            yield f"{claim['id']}: after erratum. the paper is needed: {' or '.join(papers)}, and -"
         if claim.get("explained") not in told:
             yield f"{claim['id']}: an erratum needs `meant` and `affects`, here or beside it"
 
@@ -157,7 +160,7 @@ def problems(root: Path = output.ROOT) -> Iterator[str]:
     yield from _wrong_with_measuring(claims, measured(root))
     for claim in claims.values():
         yield from _wrong_with_claim(claim, prefixes, root)
-    yield from _wrong_with_errata(claims)
+    yield from _wrong_with_errata(claims, {id.partition(".")[0] for id in listed})
     yield from _wrong_with_figures(root)
     yield from index.problems(listed, claims, root)
 

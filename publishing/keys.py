@@ -32,7 +32,7 @@ def _lines(root: Path) -> dict[str, tuple[str, str]]:
     """Read key and content by the name of the notebook, whatever lies there now."""
     path = _file(root)
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    rows = re.findall(r"^(\w+) ([0-9a-f]{64}) ([0-9a-f]{64})$", text, re.MULTILINE)
+    rows = re.findall(r"^([\w/]+) ([0-9a-f]{64}) ([0-9a-f]{64})$", text, re.MULTILINE)
     lines = {name: (key, content) for name, key, content in rows}
     ambiguous = {name for name, *line in rows if lines[name] != tuple(line)}
     return {name: line for name, line in lines.items() if name not in ambiguous}

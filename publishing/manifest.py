@@ -14,7 +14,8 @@ from ntpnb.notebook import output
 from publishing import keys, project
 
 SUFFIXES = ("png", "svg", "pdf", "csv")
-"""Each figure is saved as one file of each kind; one that moves has a strip of frames besides."""
+"""Each figure is saved as one file of each kind. Besides, one that moves has a strip of frames, one
+whose panels can be stacked a narrow drawing."""
 
 
 def figures(root: Path = output.ROOT) -> list[dict[str, Any]]:
@@ -80,6 +81,8 @@ def undrawn(name: str, key: str, root: Path = output.ROOT) -> str:
         endings = [f".{suffix}" for suffix in SUFFIXES]
         if "frames" in record:
             endings.append("_frames.svg")
+        if record.get("narrow"):
+            endings.append("_narrow.svg")
         files = [Path(root) / "figures" / f"{figure}{ending}" for ending in endings]
         if not all(path.exists() for path in files):
             return f"figure {figure} is missing"

@@ -12,10 +12,11 @@ from ntpnb.notebook.claims import EVIDENCE, covers, sweeps
 from ntpnb.notebook.comparisons import comparison, describe
 from ntpnb.notebook.ledger import shown
 from ntpnb.notebook.output import ROOT
-from publishing import statement_map
+from publishing import manifest, statement_map
 from publishing.compare import TOLERANCE
 from publishing.project import GENERATED, names, source, title
 from publishing.statements import STATUSES, Statements, executing, is_equation, status
+from publishing.symbols import flat, numbers, symbols
 
 Entry: TypeAlias = Mapping[str, Any]
 """A claim with its value and outcome, as `publishing.collect.collect` lists them."""
@@ -39,6 +40,9 @@ _NOTABLE = (
     "reproduced with a stated change",
 )
 _ERRATUM = "erratum"
+ZERO = 5e-13
+"""A smaller number is zero to twelve decimals, and what rounding may leave of a zero."""
+
 _GROUPS = {
     "printed": EVIDENCE["printed"],
     _ERRATUM: "a line of a paper, shown to be wrong as printed",
@@ -56,15 +60,24 @@ _PAPERS = {
 _PACKAGES = ("numpy", "scipy", "matplotlib", "papermill", "jupyter-book")
 
 
+_REDRAWN = "≈"
+"""Marks a figure whose data, drawn here, differ from the committed notebook's."""
+
+_BLOCK = re.compile(
+    r"^(\d+(?=[.)](?: |$))|(?=%|#{1,6}(?: |$)|[-+](?: |$)|--|\+{3}|={2}|:{3}|~{3}|\([^)]*\)=))"
+)
+"""How a line begins that is a comment, a heading, a list, a rule, a label or a block."""
+
+
 def plain(text: object) -> str:
-    """Escape text for a table's cell; only ``$mathematics$`` keeps its meaning."""
-    one_line = " ".join(str(text).split())
+    """Escape text for a table's cell; only ``$mathematics$`` and code keep their meaning."""
+    one_line = re.sub(r"[ \t\n]+", " ", str(text)).strip()  # but not the blanks inside a number
     pieces = []
-    for number, piece in enumerate(re.split(r"(\$[^$]+\$)", one_line)):
-        is_mathematics = number % 2 == 1  # what the pattern matches stands at the odd places
+    for number, piece in enumerate(re.split(r"(\$[^$]+\$|`[^`]+`)", one_line)):
+        stays = number % 2 == 1  # what the pattern matches stands at the odd places
         escaped = re.sub(r"([\\`*_\[\]<>{}$|])", r"\\\1", piece)
-        pieces.append(piece if is_mathematics else escaped)
-    return "".join(pieces)
+        pieces.append(piece if stays else escaped)
+    return _BLOCK.sub(r"\1\\", "".join(pieces))
 
 
 def table(header: Sequence[object], rows: Iterable[Sequence[object]], widths: Sequence[int]) -> str:
@@ -77,31 +90,76 @@ def table(header: Sequence[object], rows: Iterable[Sequence[object]], widths: Se
     return "\n".join([*lines, "```", ""])
 
 
+def _words(text: object) -> str:
+    """Escape words of a claim for a table's cell, its symbols set as mathematics."""
+    return plain(symbols(str(text)))
+
+
 def _notebook(name: str) -> str:
     return f"{{doc}}`nb/{name}`"
 
 
+def _zero(entry: Entry) -> str:
+    """Say that a value is zero, and how nearly, where it is meant to be; else nothing.
+
+    A tiny number that has to be positive, or that a bound as tiny is about, is itself the result.
+    """
+    value, expect = entry["value"], entry["expect"]
+    if not isinstance(value, float) or not 0 < abs(value) < ZERO or "above" in expect:
+        return ""
+    if "rounding" in expect.get("because", ""):
+        return "zero to rounding"
+    room = [abs(bound) for bound in (expect.get("within"), expect.get("at_most")) if bound]
+    return "zero to 12 decimals" if min(room, default=0.0) > ZERO else ""
+
+
 def _value(entry: Entry) -> str:
-    if "show" in entry:
-        return plain(shown(entry, entry["value"]))
-    number = isinstance(entry["value"], float)
-    return plain(f"{entry['value']:.3g}" if number else entry["value"])
+    """Write what was measured as a reader says it."""
+    value = entry["value"]
+    if isinstance(value, bool):
+        asks = str(entry["statement"]).rstrip().endswith("?")
+        return ("yes" if value else "no") if asks else ("holds" if value else "does not hold")
+    zero = _zero(entry)
+    if zero:
+        return plain(numbers(f"{zero} ({value:.1e})"))
+    if isinstance(value, str):
+        return plain(value)
+    number = shown(entry, value) if "show" in entry else f"{value:.3g}"
+    return plain(numbers(number))
 
 
-def _outcome(entry: Entry) -> str:
+def _expected(entry: Entry) -> str:
+    """Write what was expected, truth values in the words of `_value`."""
+    expect = comparison(entry["expect"])
+    if isinstance(expect.get("equals"), bool):
+        return _value({**entry, "value": expect["equals"]})
+    return plain(numbers(describe(expect)))
+
+
+def _place(entry: Entry, root: Path) -> str:
+    """Link to where a claim is explained; the words are the title of the page."""
+    page, label = entry["explained"].split("#")
+    name = page.removeprefix("nb/").removesuffix(".ipynb")
+    words = plain(flat(title(name, root)).replace("`", ""))
+    return f"{{ref}}`{words} <{label}>`"
+
+
+def _outcome(entry: Entry, root: Path) -> str:
     if "explained" not in entry:
         return str(entry["outcome"])
-    return f"{{ref}}`{entry['outcome']} <{entry['explained'].split('#')[1]}>`"
+    return f"{entry['outcome']}; why: {_place(entry, root)}"
 
 
 def _claim(entry: Entry) -> str:
-    change = f" Change: {plain(entry['change'])}" if "change" in entry else ""
-    where = f" ({plain(entry['where'])})" if entry["where"] else ""
+    change = f" Change: {_words(entry['change'].rstrip('.'))}." if "change" in entry else ""
+    where = f" ({_words(entry['where'])})" if entry["where"] else ""
     unprinted = ""
     if "unprinted" in entry:
-        others = ", ".join(f"`{id}`" for id in entry["unprinted"]["sweep"])
-        unprinted = f" Not printed: {plain(entry['unprinted']['settings'])}; varied in {others}."
-    return f"{plain(entry['statement'])}{where}{change}{unprinted} `{entry['id']}`"
+        others = len(entry["unprinted"]["sweep"])
+        varied = "one more claim" if others == 1 else f"{others} more claims"
+        settings = _words(entry["unprinted"]["settings"])
+        unprinted = f" Not printed: {settings}; varied in {varied}."
+    return f"{_words(entry['statement'])}{where}{change}{unprinted} `{entry['id']}`"
 
 
 def group(entry: Entry) -> str:
@@ -124,7 +182,8 @@ def _in_sum(entries: Sequence[Entry]) -> str:
         f"{printed['does not reproduce']} are not met, and {printed['undecided by the text']} "
         f"are undecided by the text.** Besides these, {len(places)} places of the papers are shown "
         f"to be wrong as printed; {of['proof-step']} steps of proofs, identities and bounds are "
-        f"recomputed; {of['property']} properties are tested over random problems; "
+        f"recomputed; {of['property']} properties are tested over random problems, "
+        "without a counterexample; "
         f"{of['illustration']} illustrations are made on data built for them; and "
         f"{of['prediction']} claims are this book's own predictions and results.\n\n"
     )
@@ -154,36 +213,37 @@ def _outcomes(entries: Sequence[Entry]) -> str:
     return table(("Outcome", "Meaning", "Claims"), rows, (30, 58, 12))
 
 
-def _differing(entries: Sequence[Entry]) -> str:
+def _differing(entries: Sequence[Entry], root: Path) -> str:
     """Tabulate the claims that are not simply reproduced, from every chapter."""
     rows = []
     for outcome in _NOTABLE:
         for entry in entries:
             if entry["outcome"] == outcome:
-                where = f"{_outcome(entry)} in {_notebook(entry['notebook'])}"
-                printed = plain(entry["printed"]["text"])
+                where = _outcome(entry, root)
+                if "explained" not in entry:
+                    where += f" in {_notebook(entry['notebook'])}"
+                printed = _words(entry["printed"]["text"])
                 rows.append((_claim(entry), printed, _value(entry), where))
-    return table(("Claim", "Printed", "Measured", "Outcome"), rows, (44, 18, 14, 24))
+    return table(("Claim", "Printed", "Measured", "Outcome"), rows, (36, 32, 13, 19))
 
 
-def _chapter(entries: Sequence[Entry]) -> str:
+def _chapter(entries: Sequence[Entry], root: Path) -> str:
     """Tabulate the claims of one notebook."""
     rows = []
     for entry in entries:
         printed = (entry["printed"] or {}).get("text", "—")
-        expected = describe(comparison(entry["expect"]))
         rows.append(
             (
                 _claim(entry),
                 group(entry),
-                plain(printed),
-                plain(expected),
+                _words(printed),
+                _expected(entry),
                 _value(entry),
-                _outcome(entry),
+                _outcome(entry, root),
             )
         )
     header = ("Claim", "Evidence", "Printed", "Expected", "Measured", "Outcome")
-    return table(header, rows, (34, 12, 13, 14, 12, 15))
+    return table(header, rows, (28, 13, 22, 12, 12, 13))
 
 
 def _scoreboard(entries: Sequence[Entry], root: Path) -> str:
@@ -204,34 +264,38 @@ def _scoreboard(entries: Sequence[Entry], root: Path) -> str:
         "Everything that is not simply reproduced. The rest of this page repeats these claims "
         "among all the others, chapter by chapter.\n\n"
     )
-    text += _differing(entries)
+    text += _differing(entries, root)
     for name in dict.fromkeys(entry["notebook"] for entry in entries):
         of = [entry for entry in entries if entry["notebook"] == name]
         text += f"\n## {title(name, root)}\n\n"
         text += f"::::{{dropdown}} {len(of)} claims ({_counted(of)})\n"
         text += f"Measured in {_notebook(name)}.\n\n"
-        text += _chapter(of) + "::::\n"
+        text += _chapter(of, root) + "::::\n"
     return text
 
 
-def _errata(entries: Sequence[Entry], paper: str) -> str:
+def _paragraphs(texts: Iterable[str]) -> str:
+    """Write different texts for a table's cell, one below the other."""
+    return "\n\n    ".join(map(_words, dict.fromkeys(texts)))
+
+
+def _errata(entries: Sequence[Entry], paper: str, root: Path) -> str:
     """One row for each erratum of a paper: claims that one place of the book explains."""
     rows = []
     errata = [entry for entry in entries if entry["id"].startswith(f"erratum.{paper}-")]
     for place in dict.fromkeys(entry["explained"] for entry in errata):
         of = [entry for entry in errata if entry["explained"] == place]
-        printed = dict.fromkeys(plain(entry["printed"]["text"]) for entry in of)
         meant = [entry for entry in of if "meant" in entry]
         rows.append(
             (
-                plain(of[0]["where"]),
-                "; ".join(printed),
-                "; ".join(plain(entry["meant"]) for entry in meant),
-                "; ".join(dict.fromkeys(_AFFECTS[entry["affects"]] for entry in meant)),
-                f"{{ref}}`here <{place.split('#')[1]}>`",
+                _paragraphs(entry["where"] for entry in of),
+                _paragraphs(entry["printed"]["text"] for entry in of),
+                _paragraphs(entry["meant"] for entry in meant),
+                _paragraphs(_AFFECTS[entry["affects"]] for entry in meant),
+                _place(of[0], root),
             )
         )
-    return table(("Where", "Printed", "Meant", "Affects", "See"), rows, (21, 24, 31, 15, 9))
+    return table(("Where", "Printed", "Meant", "Affects", "See"), rows, (15, 32, 24, 14, 15))
 
 
 def _how_many(statements: Statements, claims: Sequence[str]) -> str:
@@ -333,6 +397,28 @@ def _drawn(id: str, statement: Mapping[str, Any], figures: Sequence[Figure]) -> 
     return of or [row for row in figures if row["figure"] == statement.get("drawn")]
 
 
+def _offered(row: Figure, root: Path) -> str:
+    """Hash the data of a figure that the pages offer; before they are drawn, those executed."""
+    drawn = (Path(root) / f"figures/{row['figure']}.csv").exists()
+    return manifest.data_hash(row["figure"], root) if drawn else str(row["data"])
+
+
+def _whose(figures: Sequence[Figure], root: Path) -> str:
+    """Say on which machine numbers and pictures were made, and whether that makes a difference."""
+    same = sum(_offered(row, root) == row["data"] for row in figures)
+    text = (
+        "Numbers on these pages are those of the committed notebooks. Drawings and their files "
+        "were made where these pages were built, and the hashes are those of the files offered "
+        "here: "
+    )
+    if same == len(figures):
+        return f"{text}of all {same} figures the data are, to the last bit, the notebooks'.\n"
+    return (
+        f"{text}of {same} of {len(figures)} figures the data are, to the last bit, the notebooks'; "
+        f"the others, marked {_REDRAWN}, differ in last digits, as they do between processors.\n"
+    )
+
+
 def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Path) -> str:
     """How the figures are made, from what, and the hash of the data behind each."""
     text = """# Reproducibility
@@ -352,15 +438,18 @@ besides. Seconds are those of the whole notebook ({ref}`on this machine <artifac
 is what one figure costs; the characters after "CSV" begin the sha256 of its data.
 
 """
+    text += f"{_whose(figures, root)}\n"
     seconds = _seconds(root)
 
     def cells(row: Figure) -> tuple[str, ...]:
+        offered = _offered(row, root)
+        mark = "" if offered == row["data"] else f" {_REDRAWN}"
         return (
             f"`{row['figure']}`",
             _notebook(row["notebook"]),
             _seed(row["seed"]),
             seconds.get(row["notebook"], "—"),
-            f"{{download}}`CSV <../figures/{row['figure']}.csv>` `{row['data'][:16]}`",
+            f"{{download}}`CSV <../figures/{row['figure']}.csv>` `{offered[:16]}`{mark}",
         )
 
     header = ("File", "Notebook", "Seed", "Seconds", "Data")
@@ -429,7 +518,7 @@ def generate(
         "reproducibility.md": _HEADER + _reproducibility(figures, statements, root),
     }
     for paper in _PAPERS:
-        files[f"errata_{paper}.txt"] = _errata(entries, paper)
+        files[f"errata_{paper}.txt"] = _errata(entries, paper, root)
         drawing = f"What rests on what in {_PAPERS[paper]}"
         files[f"map_{paper}.txt"] = statement_map.page(paper, drawing, statements, entries)
     return files

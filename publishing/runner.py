@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 from ntpnb.notebook import output
-from publishing import execute, keys, manifest, project, selection, staleness
+from publishing import execute, keys, manifest, project, repeated, selection, staleness
 from publishing.execute import NotebookError, Timing
 
 
@@ -51,11 +51,13 @@ def _execute_for_figures(name: str, root: Path) -> Timing:
     Its executed file, which the tests compare with this machine, is kept; the new one goes to
     `_build/nb`.
     """
-    committed = project.executed(name, root)
-    target = root / "_build" / "nb" / f"{name}.ipynb"
-    timing = execute.execute(name, target, root=root)
-    same = target.read_bytes() == committed.read_bytes()
-    _note(f"{name}: {'same bytes as' if same else 'other bytes than'} the executed notebook, kept")
+    key = staleness.key(name, root)
+    repeated.forget(name, root)  # until the new one is there
+    timing = execute.execute(name, repeated.executed_here(name, root), root=root)
+    if staleness.key(name, root) == key:
+        repeated.note(name, key, root)
+    same = "same bytes as" if repeated.has_same_bytes(name, root) else "other bytes than"
+    _note(f"{name}: {same} the executed notebook, kept")
     return timing
 
 
@@ -73,7 +75,12 @@ def _keep(name: str, timing: Timing, root: Path) -> None:
 
 
 def run(
-    names: Iterable[str] = (), *, force: bool = False, jobs: int = 2, root: Path = output.ROOT
+    names: Iterable[str] = (),
+    *,
+    force: bool = False,
+    repeat: bool = False,
+    jobs: int = 2,
+    root: Path = output.ROOT,
 ) -> list[str]:
     """Execute the stale notebooks among `names` (all by default), `jobs` at a time.
 
@@ -85,6 +92,9 @@ def run(
         As a reader types them, see `publishing.selection.select`.
     force : bool
         Execute those that are not stale as well.
+    repeat : bool
+        Execute instead those that this clone has not executed from their present sources, and keep
+        their executed files: for `publishing.verify`.
 
     Returns
     -------
@@ -97,6 +107,10 @@ def run(
     if force:
         reasons = dict.fromkeys(chosen, "forced")
         replaced = set(chosen)
+    elif repeat:
+        missing = [name for name in chosen if not repeated.is_comparable(name, root)]
+        reasons = dict.fromkeys(missing, "not executed in this clone")
+        replaced = set()
     else:
         reasons = staleness.to_run(chosen, root)
         replaced = set(staleness.outdated(reasons, root))

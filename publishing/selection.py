@@ -8,7 +8,9 @@ from publishing import manifest, project
 
 
 def select(typed: Iterable[str], root: Path = output.ROOT) -> list[str]:
-    """Turn what a reader typed (``01_toy``, ``01`` or a path) into names; all, where nothing.
+    """Turn what a reader typed (``01_toy``, ``01``, ``gd_theorem`` or a path) into names.
+
+    Where nothing was typed, all are meant.
 
     Raises
     ------
@@ -19,11 +21,17 @@ def select(typed: Iterable[str], root: Path = output.ROOT) -> list[str]:
     chosen: set[str] = set()
     for text in typed:
         stem = Path(text).stem
-        found = [name for name in known if stem in (name, name.partition("_")[0])]
+        found = [name for name in known if stem in (Path(name).name, _number(name))]
         if not found:
             raise ValueError(f"no notebook {text!r}; there are: {', '.join(known) or 'none'}")
         chosen.update(found)
-    return sorted(chosen) or known
+    return [name for name in known if name in chosen] or known
+
+
+def _number(name: str) -> str:
+    """Return the digits before a chapter's name; a page of evidence has none."""
+    digits = name.partition("_")[0]
+    return digits if digits.isdigit() else name
 
 
 def redraw(typed: str, root: Path = output.ROOT) -> list[str]:

@@ -1,15 +1,14 @@
 """Sphinx extension of the book: links and sliders at figures, and what needs the book's address.
 
-A button that leads nowhere is worse than none, so nothing is assumed: the address comes from the
-build's environment, from the package's metadata or from the checkout, in this order.
+A button that leads nowhere is worse than none, so nothing is assumed: `publishing.address` finds
+the address where it is known.
 """
 
 import functools
 import json
 import os
 import re
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from importlib import metadata
 from pathlib import Path
@@ -23,73 +22,8 @@ from sphinx.transforms import SphinxTransform
 
 from ntpnb.notebook import output
 from ntpnb.notebook.claims import statements
-from publishing import project
-
-HOSTED = re.compile(r"(?:https://|git@|ssh://git@)(github\.com|gitlab\.com)[:/](.+?)(?:\.git)?/?")
-
-
-def repository_url(environ: Mapping[str, str], declared: Sequence[str], remote: str) -> str | None:
-    """Return the public https address of the repository, or None where it is not known.
-
-    Parameters
-    ----------
-    environ : mapping of str to str
-        The environment; a GitHub Actions run sets ``GITHUB_REPOSITORY`` to ``owner/name``.
-    declared : sequence of str
-        The package's ``Project-URL`` metadata, each ``label, address``.
-    remote : str
-        What ``git remote get-url origin`` prints, or the empty string.
-    """
-    candidates = []
-    if environ.get("GITHUB_REPOSITORY"):
-        candidates.append(f"https://github.com/{environ['GITHUB_REPOSITORY']}")
-    for line in declared:
-        _, _, address = line.partition(",")
-        candidates.append(address.strip())
-    candidates.append(remote.strip())
-    for candidate in candidates:
-        match = HOSTED.fullmatch(candidate)
-        if match:
-            return f"https://{match[1]}/{match[2]}"
-    return None
-
-
-def ask_git(root: Path, *arguments: str) -> str:
-    """Return what git prints about the checkout at `root`; empty where that is not a checkout.
-
-    An archive may be unpacked inside another project's checkout, which is no answer for it.
-    """
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(root), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-    try:
-        top = git("rev-parse", "--show-toplevel").strip()
-        own = top != "" and Path(top).resolve() == Path(root).resolve()
-        return git(*arguments) if own else ""
-    except FileNotFoundError:  # an unpacked archive on a machine without git
-        return ""
-
-
-def find_repository(root: Path, environ: Mapping[str, str]) -> str | None:
-    """Find the address of the project at `root`, as `repository_url` gives it."""
-    workspace = environ.get("GITHUB_WORKSPACE")
-    if workspace and Path(workspace).resolve() != Path(root).resolve():
-        environ = {}  # the workflow is another project's, which only builds this one
-    declared = metadata.metadata("ntpnb").get_all("Project-URL") or []
-    return repository_url(environ, declared, ask_git(root, "remote", "get-url", "origin"))
-
-
-def pages_url(repository: str) -> str:
-    """Return the address at which GitHub or GitLab publishes a repository's pages."""
-    match = re.fullmatch(r"https://(\w+)\.com/(.+)/([^/]+)", repository)
-    if match is None:
-        raise ValueError(
-            f"{repository}: an address such as https://github.com/owner/name is needed"
-        )
-    host, owner, name = match.groups()
-    return f"https://{owner.lower().replace('/', '.')}.{host}.io/{name}/"
+from publishing import archives, figure_views, project, versions
+from publishing.address import find_repository, pages_url
 
 
 def _use_address(config: Config, repository: str) -> None:
@@ -103,17 +37,22 @@ def _use_address(config: Config, repository: str) -> None:
     config.ogp_image_alt = "Arrows, one for each token, and the curves that approach them."
     config.ogp_social_cards = {"enable": False}
     config.notfound_urls_prefix = "/" + address.split("/", 3)[3]
+    launch = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
+    if repository.startswith("https://github.com/"):  # Colab reads from no other place
+        launch["colab_url"] = "https://colab.research.google.com"
     config.html_theme_options |= {
         "repository_url": repository,
         "repository_branch": os.environ.get("GITHUB_REF_NAME", "main"),
         "path_to_docs": "book",
         "use_repository_button": True,
         "use_issues_button": True,
-        "launch_buttons": {
-            "binderhub_url": "https://mybinder.org",
-            "notebook_interface": "jupyterlab",
-        },
+        "launch_buttons": launch,
     }
+
+
+def _lost(app: Sphinx, config: Config) -> None:
+    """Let the page for missing addresses do without a style sheet, whose address is not known."""
+    config.notfound_template = "lost.html"
 
 
 def slider(name: str, frames: Mapping[str, Any]) -> str:
@@ -138,14 +77,39 @@ def slider(name: str, frames: Mapping[str, Any]) -> str:
 """
 
 
+def to_code(caption: nodes.Element, name: str) -> list[nodes.Node]:
+    """Name the code of the cell that drew a figure, and write the link that leads to it.
+
+    A browser unfolds what hides the target of a link; `book/_static/figures.js` does it where not.
+
+    Parameters
+    ----------
+    caption : Element
+        The figure's caption; elsewhere than in a cell's output no link is written.
+    name : str
+        Id of the code.
+    """
+    cell: nodes.Element | None = caption.parent
+    while cell is not None and "cell" not in cell.get("classes", ()):
+        cell = cell.parent
+    for part in () if cell is None else cell.children:
+        if isinstance(part, nodes.Element) and "cell_input" in part.get("classes", ()):
+            part["ids"].append(name)
+            link = nodes.reference("", "code", refuri=f"#{name}", classes=["to-code"])
+            return [nodes.Text(" · "), link]
+    return []
+
+
 class FigureLinks(SphinxTransform):
-    """Add to a caption that offers a figure's data its other files, its notebook and its slider."""
+    """Add to a caption that offers a figure's data its other files, its code and its slider."""
 
     default_priority = 250  # before Sphinx collects what a page lets one download
 
     def apply(self, **kwargs: Any) -> None:
         """Complete every caption of the page."""
-        notebook = Path(self.env.docname).name
+        notebook = project.of_page(self.env.docname)
+        if not notebook:
+            return
         executed = project.read_executed(notebook, Path(self.env.srcdir).parent)
         frames = {
             record["figure"]: record["frames"]
@@ -160,7 +124,6 @@ class FigureLinks(SphinxTransform):
             files = [
                 ("SVG", f"{figure}.svg"),
                 ("PDF", f"{figure}.pdf"),
-                ("code", f"../../notebooks/{notebook}.md"),
             ]
             name = Path(figure).name
             if name in frames:
@@ -175,6 +138,7 @@ class FigureLinks(SphinxTransform):
                 link.children = []
                 link += nodes.literal("", label, classes=["xref", "download"])
                 added += [nodes.Text(" · "), link]
+            added += to_code(caption, f"code-{name}")
             caption.insert(caption.index(data) + 1, added)
 
 
@@ -224,29 +188,6 @@ def _repair(context: dict[str, Any]) -> None:
             context["body"] = context["body"].replace(written, meant)
 
 
-# Pages with something to explore have a container `explore-NAME` and a script `explore/NAME.js`.
-EXPLORED = ("words", "attention")
-
-
-def _only_where_explored(context: dict[str, Any]) -> None:
-    """Load the scripts of the pages that can be explored on those pages alone.
-
-    Jupyter Book asks every page for every script and style sheet below ``_static``.
-    """
-    body = context.get("body", "")
-    own = [name for name in EXPLORED if f'class="explore-{name}' in body]
-    others = [name for name in EXPLORED if name not in own]
-
-    def wanted(file: str) -> bool:
-        if "explore/" not in file:
-            return True
-        return bool(own) and Path(file).name not in [f"{name}.js" for name in others]
-
-    for kind in ("script_files", "css_files"):
-        files = context.get(kind, [])
-        context[kind] = [file for file in files if wanted(str(file.filename))]
-
-
 def on_paper(body: str) -> str:
     """Make the page that is printed to a PDF sharp and small.
 
@@ -271,15 +212,17 @@ def on_paper(body: str) -> str:
 
     body = re.sub(r"<figure.*?</figure>", sharp, body, flags=re.DOTALL)
     body = body.replace('href="statements.html#', 'href="#')  # written by hand, in the maps
+    body = re.sub(rf'<a href="{archives.FOLDER}/[^"]*">(.*?)</a>', r"\1", body)  # are not on paper
     return re.sub(r'<span class="(?!c)\w{1,2}">([^<]*)</span>', r"\1", body)
 
 
 def foot(repository: str | None, context: dict[str, Any]) -> None:
-    """Add to a page's foot the version, what changed, and where to report an error."""
+    """Add to a page's foot the version, what changed, and, once published, what else there is."""
     links = {"What changed": context["pathto"]("changelog")}
     if repository is not None:
         links["Report an error"] = f"{repository}/issues"
-    text = f" Version {metadata.version('ntpnb')}."
+        links["The book as a PDF"] = context["pathto"](archives.PDF, 1)
+    text = f" {versions.named(metadata.version('ntpnb'))}"
     for words, target in links.items():
         text += f' <a href="{target}">{words}</a>.'
     context["theme_extra_footer"] += text
@@ -291,16 +234,33 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
     def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
         _repair(context)
-        _only_where_explored(context)
         if app.builder.name == "singlehtml" and "body" in context:
             context["body"] = on_paper(context["body"])
+        elif app.builder.format == "html" and "body" in context:
+            drawings = figure_views.Drawings(
+                Path(app.srcdir).parent, Path(app.outdir), lambda file: context["pathto"](file, 1)
+            )
+            context["body"] = figure_views.with_views(context["body"], drawings)
         foot(repository, context)
 
     app.setup_extension("notfound.extension")
+    for module in (
+        "evidence",
+        "explorables",
+        "folding",
+        "hover",
+        "moved",
+        "reading",
+        "search",
+        "stamps",
+    ):
+        app.setup_extension(f"publishing.{module}")
     if repository is not None:
         app.setup_extension("sphinx_sitemap")
         app.setup_extension("sphinxext.opengraph")
         app.connect("config-inited", lambda app, config: _use_address(config, repository))
+    else:  # the page for missing addresses then has to find its way by itself
+        app.connect("config-inited", _lost)
     app.add_transform(FigureLinks)
     app.add_transform(StatementLinks)
     app.connect("html-page-context", complete)

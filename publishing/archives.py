@@ -1,0 +1,79 @@
+"""What a reader can take home from the published book: notebooks, figures and the ledger.
+
+Written beside the pages, with the same bytes whenever the contents are the
+same.
+"""
+
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ntpnb.notebook import output
+from publishing import project
+
+FOLDER = "downloads"
+PDF = f"{FOLDER}/ntpnb.pdf"
+"""The book on paper, which `make pdf` adds to pages that are there."""
+
+_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that an archive can name
+
+
+def write_zip(target: Path, files: Mapping[str, Path]) -> None:
+    """Write an archive that depends on names and contents alone.
+
+    Parameters
+    ----------
+    target : Path
+        The archive; replaced as a whole.
+    files : mapping
+        The files by their names in the archive.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.tmp")
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, _TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
+    temporary.replace(target)
+
+
+def notebooks(root: Path = output.ROOT) -> dict[str, Path]:
+    """List what `notebooks.zip` holds: text and executed notebooks, and how to install and cite."""
+    root = Path(root)
+    beside = ("LICENSE", "LICENSE-BOOK", "CITATION.cff", "requirements/readers.lock")
+    paths = [root / name for name in beside]
+    for name in project.names(root):
+        paths += [project.source(name, root), project.executed(name, root)]
+    return {f"ntpnb/{path.relative_to(root).as_posix()}": path for path in paths}
+
+
+def figures(root: Path = output.ROOT) -> dict[str, Path]:
+    """List what `figures.zip` holds: every figure in all its files, with the data behind it."""
+    paths = sorted((Path(root) / "figures").iterdir())
+    return {f"figures/{path.name}": path for path in paths if not path.name.startswith(".")}
+
+
+def publish(site: Path, root: Path = output.ROOT) -> list[Path]:
+    """Write the archives into a built site; what was there before, such as an older PDF, goes.
+
+    Parameters
+    ----------
+    site : Path
+        The built pages.
+    root : Path
+        The checkout.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    folder = Path(site) / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    write_zip(folder / "notebooks.zip", notebooks(root))
+    write_zip(folder / "figures.zip", figures(root))
+    shutil.copyfile(Path(root) / "_build/claims.json", folder / "claims.json")
+    return sorted(folder.iterdir())

@@ -1,0 +1,122 @@
+"""Pages of evidence: what they say they prove, how their figures count, and which are lost.
+
+A chapter teaches; the page of evidence that it leads to measures. Such a page begins with
+
+    :::{evidence-for} 05_gradient_descent gd-why gd-rate
+    :::
+
+which names a chapter and the labels of its sections, and becomes links to them.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.docutils import SphinxDirective
+
+from ntpnb.notebook.output import ROOT
+from publishing import project
+
+_NAMED = re.compile(r"^:{3,}\{evidence-for\}[ ]+(\S+)[ ]*(.*)$", re.MULTILINE)
+_LABEL = re.compile(r"^\(([\w.-]+)\)=$|^:label: (\S+)$|^\s+name: (\S+)$", re.MULTILINE)
+_TARGET = re.compile(r"\{(?:doc|ref|numref|prf:ref)\}`(?:[^`<]*<)?([^`>]+)>?`|\]\(([^)\s]+)\)")
+
+
+def _text(name: str, root: Path) -> str:
+    return project.source(name, root).read_text(encoding="utf-8")
+
+
+def labels(text: str) -> set[str]:
+    """List the labels that stand in a notebook's text: of sections, blocks and figures."""
+    return {label for found in _LABEL.findall(text) for label in found if label}
+
+
+def problems(root: Path = ROOT) -> Iterator[str]:
+    """Yield, as one line each, the pages of evidence that no reader finds or that name no chapter.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    """
+    targets = set()
+    for chapter in project.chapters(root):
+        for role, link in _TARGET.findall(_text(chapter, root)):
+            targets.add((role or link).partition("#")[0].removesuffix(".ipynb"))
+            targets.add((role or link).partition("#")[2])
+    for name in project.evidence_pages(root):
+        text = _text(name, root)
+        if not targets & {name, f"/nb/{name}", *labels(text)}:
+            yield f"{name}: no chapter leads to it; write {{doc}}`{name}` where it is needed"
+        named = _NAMED.findall(text)
+        if not named:
+            yield f"{name}: no {{evidence-for}} says which chapter it belongs to"
+        for chapter, sections in named:
+            if chapter not in project.chapters(root):
+                yield f"{name}: evidence for {chapter}, which is no chapter"
+                continue
+            known = labels(_text(chapter, root))
+            for section in sections.split():
+                if section not in known:
+                    yield f"{name}: evidence for {chapter}, where no ({section})= stands"
+
+
+def _reference(kind: str, target: str, words: str, page: str) -> addnodes.pending_xref:
+    """Make a link that Sphinx resolves; without `words` it shows the target's title."""
+    return addnodes.pending_xref(
+        "",
+        nodes.inline("", words or target, classes=["xref", "std", f"std-{kind}"]),
+        refdomain="std",
+        reftype=kind,
+        refexplicit=bool(words),
+        reftarget=target,
+        refdoc=page,
+        refwarn=True,
+    )
+
+
+class EvidenceFor(SphinxDirective):
+    """Say which sections of a chapter a page of evidence belongs to, with links."""
+
+    required_arguments = 1
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Write "Evidence for Chapter 5: *title of the section*."."""
+        chapter, *sections = " ".join(self.arguments).split()
+        number = chapter.partition("_")[0].lstrip("0")
+        line = nodes.paragraph(classes=["evidence-for"])
+        link = _reference("doc", f"/nb/{chapter}", f"Chapter {number}", self.env.docname)
+        line += [nodes.Text("Evidence for "), link]
+        for place, section in enumerate(sections):
+            line += nodes.Text("; " if place else ": ")
+            line += nodes.emphasis("", "", _reference("ref", section, "", self.env.docname))
+        line += nodes.Text(".")
+        return [line]
+
+
+def number_figures(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Number figures, tables and equations of the k-th page of evidence Ek.1, Ek.2 and so on.
+
+    Chapters have numbers of their own, which a counted page could be mistaken for.
+    """
+    pages = [f"nb/{name}" for name in project.evidence_pages(Path(app.srcdir).parent)]
+    for number, page in enumerate(pages, 1):
+        for kinds in env.toc_fignumbers.get(page, {}).values():
+            for place, id in enumerate(kinds, 1):
+                found: Any = (f"E{number}", place)  # Sphinx joins the parts with dots
+                kinds[id] = found
+    return [page for page in pages if page in env.all_docs]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive and the numbers; Sphinx calls this."""
+    app.add_directive("evidence-for", EvidenceFor)
+    app.connect("env-get-updated", number_figures, priority=900)  # after Sphinx has counted
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

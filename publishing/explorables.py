@@ -1,0 +1,136 @@
+"""The pages that can be explored: links to their examples, and their scripts.
+
+A page with something to explore has a container ``explore-NAME``, the script ``explore/NAME.js``
+with a table of named examples, and the address ``explore_NAME.html``. What all of them need stands
+beside it in ``explore/``, and is loaded on these pages alone.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+from sphinx.util.docutils import ReferenceRole
+
+try:
+    import minify
+except ModuleNotFoundError:  # where it cannot be installed; see pyproject.toml
+    minify = None
+
+EXPLORED = ("words", "attention")
+SCRIPTS = Path("_static", "explore")
+
+logger = logging.getLogger(__name__)
+
+
+@functools.cache  # a build is a process, and the scripts do not change while it runs
+def presets(page: str, source: Path) -> tuple[str, ...]:
+    """Read the names of a page's examples from its script, where they are defined.
+
+    Parameters
+    ----------
+    page : str
+        One of `EXPLORED`.
+    source : Path
+        The book's folder, with ``_static`` in it.
+
+    Returns
+    -------
+    tuple of str
+        The keys of ``const PRESETS = {...}``, one a line, in their order.
+    """
+    script = (source / SCRIPTS / f"{page}.js").read_text(encoding="utf-8")
+    table = re.search(r"^( *)const PRESETS = \{\n(.*?)^\1\};$", script, re.DOTALL | re.MULTILINE)
+    return tuple(re.findall(r"^ *(\w+): \{ name: ", table[2], re.MULTILINE)) if table else ()
+
+
+class Explore(ReferenceRole):
+    """A link to an example: ``{explore}`drag it yourself <words:toy>` ``."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Write a reference to be resolved page by page, or warn that there is no such example."""
+        page, _, preset = self.target.partition(":")
+        words = nodes.inline("", self.title)
+        if not self.has_explicit_title or page not in EXPLORED:
+            expected = "`text <PAGE:PRESET>`"
+            known = " or ".join(EXPLORED)
+        else:
+            expected = f"a preset of {page}"
+            known = ", ".join(presets(page, Path(self.env.srcdir)))
+            if preset in known.split(", "):
+                target = {"refdomain": "", "reftype": "explore", "reftarget": self.target}
+                return [addnodes.pending_xref("", words, refdoc=self.env.docname, **target)], []
+        message = "explore: %s is needed, not %r; there are %s"
+        logger.warning(message, expected, self.text, known, location=self.get_location())
+        return [words], []
+
+
+def _resolve(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, words: nodes.TextElement
+) -> nodes.Node | None:
+    """Make a link of it where every page has its own address; on paper the words alone remain."""
+    if node["reftype"] != "explore":
+        return None
+    if app.builder.format != "html" or app.builder.name == "singlehtml":
+        return words
+    page, _, preset = node["reftarget"].partition(":")
+    address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
+    return nodes.reference("", "", words, refuri=f"{address}#preset-{preset}", internal=True)
+
+
+def _only_where_explored(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any
+) -> None:
+    """Load the scripts of the pages that can be explored on those pages alone.
+
+    Jupyter Book asks every page for every script and style sheet below ``_static``.
+    """
+    body = context.get("body", "")
+    own = [name for name in EXPLORED if f'class="explore-{name}' in body]
+    others = [name for name in EXPLORED if name not in own]
+
+    def wanted(file: str) -> bool:
+        if "explore/" not in file:
+            return True
+        return bool(own) and Path(file).name not in [f"{name}.js" for name in others]
+
+    for kind in ("script_files", "css_files"):
+        files = context.get(kind, [])
+        context[kind] = [file for file in files if wanted(str(file.filename))]
+
+
+def shrink(source: Path, built: Path, shorten: Callable[[str, str], str]) -> None:
+    """Write the scripts short: without comments, and with short names for what is local.
+
+    Parameters
+    ----------
+    source, built : Path
+        The folders of the scripts as they are written, and as pages load them.
+    shorten : function
+        From a media type and a text to a shorter text that means the same.
+    """
+    for script in sorted(source.glob("*.js")):
+        short = shorten("application/javascript", script.read_text(encoding="utf-8"))
+        notice = f"// Shortened; to be read in book/_static/explore/{script.name}\n"
+        (built / script.name).write_text(f"{notice}{short}\n", encoding="utf-8")
+
+
+def _shrink_scripts(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.name == "html" and minify is not None:
+        source, built = Path(app.srcdir) / SCRIPTS, Path(app.outdir) / SCRIPTS
+        shrink(source, built, minify.string)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the extension; Sphinx calls this."""
+    app.add_role("explore", Explore())
+    app.connect("missing-reference", _resolve)
+    app.connect("html-page-context", _only_where_explored)
+    app.connect("build-finished", _shrink_scripts)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
