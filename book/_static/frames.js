@@ -1,21 +1,25 @@
 /* A slider below a figure shows one frame of the strip that its caption links to. The picture is
-   an ordinary image cut to one frame, so that this works from a file and without a network. */
+   an ordinary image cut to one frame, so that this works from a file and without a network; each
+   of its views, light and dark, names its own strip. */
 document.addEventListener("DOMContentLoaded", () => {
   for (const control of document.querySelectorAll(".frames")) {
     const figure = control.closest("figure");
-    const image = figure?.querySelector("img");
-    const strip = figure?.querySelector('a[href$="_frames.svg"]');
-    if (!image || !strip) continue;
+    const images = [...(figure?.querySelectorAll("img[data-strip]") ?? [])];
+    if (!images.length) continue;
     const [slider, output] = control.querySelectorAll("input, output");
     const texts = JSON.parse(control.dataset.texts);
     slider.addEventListener("input", () => {
-      if (image.src !== strip.href) {
-        image.style.aspectRatio = `${image.offsetWidth} / ${image.offsetHeight}`;
-        image.style.width = `${image.naturalWidth}px`;
-        image.style.objectFit = "cover";
-        image.src = strip.href;
+      for (const image of images) {
+        if (image.dataset.strip) {
+          const [width, height] = ["width", "height"].map((side) => image.getAttribute(side));
+          image.style.aspectRatio = `${width} / ${height}`;
+          image.style.width = `${width}px`;
+          image.style.objectFit = "cover";
+          image.src = image.dataset.strip;
+          delete image.dataset.strip;
+        }
+        image.style.objectPosition = `0 ${(100 * slider.value) / slider.max}%`;
       }
-      image.style.objectPosition = `0 ${(100 * slider.value) / slider.max}%`;
       output.textContent = texts[slider.value];
       slider.setAttribute("aria-valuetext", texts[slider.value]);
     });

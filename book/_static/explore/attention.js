@@ -3,8 +3,9 @@
 "use strict";
 // All scripts are there by then, in whatever order the page names them.
 document.addEventListener("DOMContentLoaded", () => {
-  const { fixed, short, when, line, polyline, text, arrow, chart, handles, SIZE, LIMIT, toPixels, freeSpot, copy, table, lists,
-    keepFocus, numbers, inPlane, common, trainingPath, pointAt, curves, shell } = globalThis.explorable;
+  const { fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, freeSpot, grows,
+    trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
+    contradicting, yes, no, separable, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const [MOST_TOKENS, MOST_SEQUENCES, LONGEST] = [6, 8, 5];
   const SCORE_TIE = 1e-7; // scores of W^mm closer than this are equal
@@ -81,7 +82,6 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // -- what the theory says, and training ---------------------------------------------------------
 
-  const plain = (row) => row.map((x) => x / 100);
   const countsOf = (tokens, K) => Array.from({ length: K }, (_, v) => tokens.filter((u) => u === v).length);
 
   function solve({ e, s }) {
@@ -173,7 +173,6 @@ document.addEventListener("DOMContentLoaded", () => {
   const kind = (v) => `token-${v + 1}`;
   const named = (sup, k) => `W<tspan class="sup">${sup}</tspan><tspan class="back">e</tspan><tspan class="sub">${k + 1}</tspan>`;
   const scaled = (x, c) => x.map((one) => c * one);
-  const grows = ({ svm }) => svm.separable && svm.norm > 0;
 
   /** Length of W in the drawing: the longest arrow W^mm e_k of all queries has one length. */
   function drawnLength({ svm, data, coords }) {
@@ -219,28 +218,18 @@ document.addEventListener("DOMContentLoaded", () => {
     if (state.layers.includes("p")) {
       const points = path.map((point) => toPixels(drawn(point)));
       const passed = path.findLastIndex((point) => point.exponent <= state.time) + 1;
-      const [x, y] = toPixels(drawn(pointAt(path, state.time)));
-      parts.push(polyline(points, `${kind(k)} path ahead`), polyline([...points.slice(0, passed), [x, y]], `${kind(k)} path`));
-      parts.push(`<circle class="${kind(k)} here" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="5.5"/>`);
+      const here = toPixels(drawn(pointAt(path, state.time)));
+      parts.push(polyline(points, `${kind(k)} path ahead`), polyline([...points.slice(0, passed), here], `${kind(k)} path`));
+      parts.push(circle(here, 5.5, `${kind(k)} here`));
     }
     parts.push(line([origin[0] - 5, origin[1]], [origin[0] + 5, origin[1]], "origin"));
     parts.push(line([origin[0], origin[1] - 5], [origin[0], origin[1] + 5], "origin"));
-    for (const { group, i, j } of clash(solved)) {
+    for (const { group, i, j } of contradicting(solved)) {
       if (group !== k) continue;
       parts.push(line(toPixels(data.T[i]), toPixels(data.T[j]), "clash link"));
-      for (const v of [i, j]) {
-        const [x, y] = toPixels(data.T[v]);
-        parts.push(`<circle class="clash ring" cx="${x}" cy="${y}" r="18"/>`);
-      }
+      for (const v of [i, j]) parts.push(circle(toPixels(data.T[v]), 18, "clash ring"));
     }
     return parts.concat(names).join("");
-  }
-
-  /** Strict pairs whose leads contradict each other, heaviest first. */
-  function clash({ svm, coords }) {
-    if (svm.separable) return [];
-    const pairs = coords.order.strict.map((pair, n) => ({ ...pair, weight: svm.certificate[n] }));
-    return pairs.filter((pair) => pair.weight > 1e-9).sort((a, b) => b.weight - a.weight);
   }
 
   /** Components of a graph, higher ranks first: rows of lists of tokens. */
@@ -282,23 +271,22 @@ document.addEventListener("DOMContentLoaded", () => {
           const turn = -Math.PI / 2 + (2 * Math.PI * n) / m.length;
           place.set(v, [cx + ring * Math.cos(turn), cy + ring * Math.sin(turn)]);
         });
-        circles.push(`<circle class="component${m.length > 1 ? " cycle" : ""}" cx="${cx.toFixed(1)}" cy="${cy.toFixed(1)}" r="${(unit * radius(m)).toFixed(1)}"/>`);
+        circles.push(circle([cx, cy], unit * radius(m), `component${m.length > 1 ? " cycle" : ""}`));
         x += unit * (2 * radius(m) + 0.15);
       }
       y += unit * (heights[r] + gap);
     });
-    const contradicting = clash(solved).filter((pair) => pair.group === k);
+    const clashing = contradicting(solved).filter((pair) => pair.group === k);
     for (const [i, j] of graph.edges) {
       const tied = graph.label[i] === graph.label[j];
-      const red = contradicting.some((pair) => pair.i === graph.label[i] && pair.j === graph.label[j]);
+      const red = clashing.some((pair) => pair.i === graph.label[i] && pair.j === graph.label[j]);
       const [a, b] = [place.get(i), place.get(j)];
       const bend = tied ? 0.18 : blocked(place, i, j, disc) ? 0.4 : 0;
       arrows.push(bent(a, b, bend, disc, `edge${tied ? " tied" : ""}${red ? " clash" : ""}`));
     }
-    for (const [v, [x, cy]] of place) {
-      if (v === k) discs.push(`<circle class="query" cx="${x.toFixed(1)}" cy="${cy.toFixed(1)}" r="${(1.22 * disc).toFixed(1)}"/>`);
-      discs.push(`<circle class="${kind(v)} disc" cx="${x.toFixed(1)}" cy="${cy.toFixed(1)}" r="${disc.toFixed(1)}"/>`);
-      discs.push(text([x, cy + 4.5], String(v + 1), "letter middle"));
+    for (const [v, p] of place) {
+      if (v === k) discs.push(circle(p, 1.22 * disc, "query"));
+      discs.push(circle(p, disc, `${kind(v)} disc`), text([p[0], p[1] + 4.5], v + 1, "letter middle"));
     }
     return [...circles, ...arrows, ...discs].join("");
   }
@@ -337,11 +325,7 @@ document.addEventListener("DOMContentLoaded", () => {
   // -- the page -----------------------------------------------------------------------------------
 
   const LAYOUT = `
-    <div class="bar">
-      <label>Example <select class="preset"><option value="">(your own)</option></select></label>
-      <button type="button" class="reset">Reset</button>
-    </div>
-    <p class="note" role="status" hidden></p>
+    ${CHOICE}
     <div class="panes">
       <div class="planes">
         <div class="plane"><svg class="main" viewBox="0 0 ${SIZE} ${SIZE}" role="group"
@@ -359,12 +343,7 @@ document.addEventListener("DOMContentLoaded", () => {
         <p class="constraints"></p>
         <dl class="verdicts"></dl>
       </div>
-      <div class="time">
-        <button type="button" class="play">Train</button>
-        <label>by <select class="method"></select></label>
-        <label class="clock"><span></span><input type="range" class="when" min="0" step="0.05"></label>
-        <output class="reading"></output>
-      </div>
+      ${TIME}
       <div class="given">
         <div class="sequences" role="group" aria-label="Sequences, their labels, and attention"></div>
         <div class="predicted"></div>
@@ -382,13 +361,7 @@ document.addEventListener("DOMContentLoaded", () => {
     <p class="spoken" role="status"></p>`;
 
   function build(host) {
-    const root = document.createElement("div");
-    root.className = "explore layer";
-    root.innerHTML = LAYOUT;
-    host.prepend(root);
-    host.classList.add("live");
-    const find = (selector) => root.querySelector(selector);
-    const write = (selector, html) => find(selector).innerHTML !== html && (find(selector).innerHTML = html);
+    const { root, find, write } = mount(host, LAYOUT, "layer");
     let state = fromPreset("cycle");
     let solved = null;
     let path = [];
@@ -411,22 +384,20 @@ document.addEventListener("DOMContentLoaded", () => {
         group.innerHTML = ["w", ...state.e.map((_, v) => `e${v}`)]
           .map((name) => {
             const look = name === "w" ? `<circle class="start" r="7"/>` : `<circle class="query" r="15"/><circle class="dot ${kind(Number(name[1]))}" r="11.5"/><text class="letter middle" y="5">${Number(name[1]) + 1}</text>`;
-            return `<g data-handle="${name}" tabindex="0" role="slider" aria-roledescription="movable point" aria-valuemin="-1.5" aria-valuemax="1.5"><circle class="touch" r="${name === "w" ? 13 : 22}"/>${look}</g>`;
+            return handleMarkup(name, look);
           })
           .join("");
       for (const handle of group.children) {
         const name = handle.dataset.handle;
-        const place = placeOf(name).map((x) => x / 100);
-        handle.setAttribute("transform", `translate(${toPixels(place)})`);
-        handle.setAttribute("aria-valuenow", place[0]);
-        handle.setAttribute("aria-valuetext", `${fixed(place[0])} to the right, ${fixed(place[1])} up`);
+        const place = plain(placeOf(name));
+        putHandle(handle, place);
         if (name === "w") {
           handle.setAttribute("aria-label", `Start of W times token ${state.q + 1}`);
           handle.querySelector(".start").setAttribute("class", `start ${kind(state.q)}`);
         } else {
           const isQuery = Number(name[1]) === state.q;
           handle.setAttribute("aria-label", `Token ${Number(name[1]) + 1}${isQuery ? ", the last token" : ""}`);
-          handle.querySelector(".query").style.display = isQuery ? "" : "none";
+          handle.querySelector(".query").setAttribute("visibility", isQuery ? "visible" : "hidden");
         }
       }
     }
@@ -458,7 +429,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
     function drawQueries() {
       const groups = new Set(solved.coords.order.groups);
-      const red = new Set(clash(solved).map((pair) => pair.group));
+      const red = new Set(contradicting(solved).map((pair) => pair.group));
       const buttons = state.e.map((_, v) => `<button type="button" class="${kind(v)}${groups.has(v) ? "" : " unused"}${red.has(v) ? " red" : ""}" data-query="${v}" aria-pressed="${v === state.q}" aria-label="Sequences that end in token ${v + 1}">${v + 1}</button>`);
       const html = `<span>Last token</span>${buttons.join("")}`;
       if (find(".queries").dataset.html !== html) keepFocus(find(".queries"), html);
@@ -473,7 +444,7 @@ document.addEventListener("DOMContentLoaded", () => {
       const set = (c) => (members.get(c).length > 1 ? `{${members.get(c).map((v) => v + 1).join(", ")}}` : `${c + 1}`);
       const ties = [...members.values()].filter((m) => m.length > 1).map((m) => m.map((v) => v + 1).join(" ≍ "));
       const g = grows(solved) ? along(svm.W, data.T[state.q]) : null;
-      const red = clash(solved).filter((pair) => pair.group === state.q);
+      const red = contradicting(solved).filter((pair) => pair.group === state.q);
       const orders = strict.map(({ i, j }) => {
         const lead = g && ` <small>by ${short(M.dot(g, data.T[i]) - M.dot(g, data.T[j]))}</small>`;
         const bad = red.some((pair) => pair.i === i && pair.j === j);
@@ -483,21 +454,17 @@ document.addEventListener("DOMContentLoaded", () => {
     }
 
     function verdicts() {
-      const { svm, finite, coords, data } = solved;
-      const yes = (words) => `<b class="yes">yes</b> ${words}`;
-      const no = (words) => `<b class="no">no</b> ${words}`;
+      const { finite, coords } = solved;
       const cycles = coords.order.groups.flatMap((k) => [...graphOf(state, solved, k).members.values()].filter((m) => m.length > 1).map((m) => `${lists(m.map((v) => v + 1))} after ${k + 1}`));
       const acyclic = cycles.length ? no(`cycles: ${cycles.join("; ")}; W<sup>cyc</sup> has norm ${short(M.norm(finite.W))}, and the gradient there is ${short(finite.gradientNorm)}`) : yes("every component is one token, and W<sup>cyc</sup> = 0");
-      let separable;
-      if (!coords.order.strict.length) separable = yes("there is nothing to separate, and W<sup>mm</sup> = 0");
-      else if (svm.separable) separable = yes(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`);
-      else {
-        const pairs = clash(solved);
-        const one = ({ group, i, j }) => `${i + 1} ⇒ ${j + 1} after ${group + 1}`;
-        if (pairs.length === 1) separable = no(`${one(pairs[0])} cannot be: any W that meets the ties scores ${pairs[0].i + 1} and ${pairs[0].j + 1} alike`);
-        else separable = no(`weighted as here, the leads of any W that meets the ties sum to zero, ${svm.residual < 1e-15 ? "to the last digit" : `to ${short(svm.residual)}`}: ${pairs.map((pair) => `${one(pair)} (${short(pair.weight)})`).join(", ")}`);
-      }
-      return `<dt>Acyclic?</dt><dd>${acyclic}</dd><dt>Has Graph-SVM a solution?</dt><dd>${separable}</dd>`;
+      const one = ({ group, i, j }) => `${i + 1} ⇒ ${j + 1} after ${group + 1}`;
+      const separate = separable(
+        solved,
+        "there is nothing to separate, and W<sup>mm</sup> = 0",
+        (pair) => `${one(pair)} cannot be: any W that meets the ties scores ${pair.i + 1} and ${pair.j + 1} alike`,
+        one,
+      );
+      return `<dt>Acyclic?</dt><dd>${acyclic}</dd><dt>Has Graph-SVM a solution?</dt><dd>${separate}</dd>`;
     }
 
     /** What is predicted for the new sequence, and why. */
@@ -517,8 +484,7 @@ document.addEventListener("DOMContentLoaded", () => {
     }
 
     function drawTime() {
-      const { svm, data, coords } = solved;
-      const T = data.T;
+      const { data: { T }, coords } = solved;
       const now = pointAt(path, state.time);
       const shows = grows(solved);
       const { last } = METHODS[state.method];
@@ -539,14 +505,12 @@ document.addEventListener("DOMContentLoaded", () => {
       write(".key", shows && corrected ? `<span class="swatch corrected"></span> W − W<sup>cyc</sup>` : "");
       const isFlow = state.method === "flow";
       const angle = shows ? `, W is ${fixed((now.angle * 180) / Math.PI, 1)}° from W<sup>mm</sup>` : `, norm ${short(now.size)}`;
-      find(".reading").innerHTML = `${isFlow ? "t" : "step"} = ${when(state.time)}: loss ${short(now.excess)}${angle}`;
+      write(".reading", `${isFlow ? "t" : "step"} = ${when(state.time)}: loss ${short(now.excess)}${angle}`);
       page.clock(isFlow ? "time" : "step");
-      find(".drawn").innerHTML = drawPlane(state, solved, path);
+      write(".drawn", drawPlane(state, solved, path));
     }
 
-    /** Everything anew; `rough` while something is dragged: fewer points of the path. */
-    function update(rough = false) {
-      const begin = performance.now();
+    function update(rough) {
       solved = solve(state);
       path = trainingPath(solved, METHODS[state.method].settings, startOf(state), rough);
       placeHandles();
@@ -558,15 +522,13 @@ document.addEventListener("DOMContentLoaded", () => {
       write(".verdicts", verdicts());
       write(".predicted", predicted());
       drawTime();
-      root.dataset.milliseconds = (performance.now() - begin).toFixed(2);
-      page.afterwards();
     }
 
     const say = () =>
-      `${clash(solved).length ? "Graph-SVM has no solution" : "Graph-SVM has a solution"}. ${find(".reading").textContent} ${find(".mass").getAttribute("aria-label")}`;
+      `${contradicting(solved).length ? "Graph-SVM has no solution" : "Graph-SVM has a solution"}. ${find(".reading").textContent} ${find(".mass").getAttribute("aria-label")}`;
 
     const page = shell({
-      root, presets: PRESETS, first: "cycle", called: "the cycle", methods: METHODS, fromPreset, fromFragment, toFragment,
+      root, presets: PRESETS, first: "cycle", methods: METHODS, fromPreset, fromFragment, toFragment,
       get: () => state, set: (one) => (state = one), update, show: drawTime, say,
     });
 
@@ -642,7 +604,7 @@ document.addEventListener("DOMContentLoaded", () => {
       } else if (size) resize(...size.split(",").map((x, i) => (i ? Number(x) : x)));
       settle();
       if (longer || drop || size) page.changed();
-      else update();
+      else page.renew();
     });
     root.addEventListener("change", ({ target }) => {
       const { at, label } = target.dataset;

@@ -32,6 +32,8 @@ globalThis.explorable = (() => {
 
   const polyline = (points, kind) => `<path class="${kind}" d="M${points.map((p) => `${at(p[0])} ${at(p[1])}`).join("L")}"/>`;
 
+  const circle = (p, r, kind) => `<circle class="${kind}" cx="${at(p[0])}" cy="${at(p[1])}" r="${at(r)}"/>`;
+
   const text = (p, words, kind, more = "") => `<text class="${kind}" x="${at(p[0])}" y="${at(p[1])}" ${more}>${words}</text>`;
 
   /** An arrow with a filled head; nothing where it would have no length. */
@@ -61,7 +63,7 @@ globalThis.explorable = (() => {
       const shown = points.filter((p) => p[0] >= 0 && p[0] <= last && Number.isFinite(p[1]));
       if (shown.length) parts.push(polyline(shown.map((p) => [x(p[0]), y(p[1])]), `curve ${kind}`));
       const near = shown.findLast((p) => p[0] <= now + 1e-9);
-      if (near) parts.push(`<circle class="${kind} spot" cx="${at(x(near[0]))}" cy="${at(y(near[1]))}" r="4"/>`);
+      if (near) parts.push(circle([x(near[0]), y(near[1])], 4, `${kind} spot`));
     }
     if (note) parts.push(text([(left + right) / 2, (top + bottom) / 2], note, "tick middle"));
     svg.innerHTML = parts.join("");
@@ -168,6 +170,7 @@ globalThis.explorable = (() => {
   const [SIZE, UNIT] = [440, 130]; // of the drawing, and of one unit in it, in pixels
   const toPixels = ([x, y]) => [SIZE / 2 + UNIT * x, SIZE / 2 - UNIT * y];
   const toPlane = ([x, y]) => [(x - SIZE / 2) / UNIT, (SIZE / 2 - y) / UNIT];
+  const plain = (row) => row.map((x) => x / 100); // from the hundredths of a state
   const rowsOf = (W, scale = 1) => Array.from({ length: W.length / 2 }, (_, v) => [scale * W[2 * v], scale * W[2 * v + 1]]);
 
   /** Where an arrow's name fits: ahead of its tip, or beside it where something is in the way.
@@ -189,27 +192,32 @@ globalThis.explorable = (() => {
 
   const DESCENT = 10_000; // steps of gradient methods
 
+  /** Whether training goes to infinity, in the direction of a W^mm. */
+  const grows = ({ svm }) => svm.separable && svm.norm > 0;
+
   const logTimes = (first, last, each) =>
     Array.from({ length: Math.round((last - first) * each) + 1 }, (_, i) => (first + i / each) * Math.LN10);
 
   /** Points of a path from W0 as {exponent of time, W, size, excess, angle, corrected}.
 
       Without settings that of gradient flow. GD goes on as the flow where its steps end. */
-  function trainingPath({ coords, svm, finite }, settings, W0, rough) {
+  function trainingPath(solved, settings, W0, rough) {
+    const { coords, svm, finite } = solved;
     const M = globalThis.ntpnb;
     let points;
-    if (!settings) points = M.gradientFlow(coords, [-8, -4, -2, -1, ...logTimes(0, 12, rough ? 2 : 8)], W0, rough ? 1e-4 : 1e-6);
+    const tolerance = rough ? 1e-3 : 1e-6;
+    if (!settings) points = M.gradientFlow(coords, [-8, -4, -2, -1, ...logTimes(0, 12, rough ? 2 : 8)], W0, tolerance);
     else {
-      const most = rough ? 100 : DESCENT;
+      const most = rough ? 50 : DESCENT;
       points = M.descend(coords, settings, M.logarithmicGrid(most, rough ? 4 : 12), W0);
       if (settings.method === "GD") {
         const [{ W }, { step }] = [points.at(-1), settings];
         const powers = logTimes(Math.log10(most), 12, rough ? 2 : 8).slice(1);
-        const later = M.gradientFlow(coords, powers.map((s) => s + Math.log(step) + Math.log1p(-most * Math.exp(-s))), W, 1e-6);
+        const later = M.gradientFlow(coords, powers.map((s) => s + Math.log(step) + Math.log1p(-most * Math.exp(-s))), W, tolerance);
         points.push(...later.map((point, i) => ({ ...point, time: Math.exp(powers[i]) })));
       }
     }
-    const shows = svm.separable && svm.norm > 0;
+    const shows = grows(solved);
     return points.map(({ time, y, W }) => ({
       exponent: Math.log10(time),
       W,
@@ -289,6 +297,69 @@ globalThis.explorable = (() => {
     return { method, time, layers };
   }
 
+  // What every page has and `shell` listens to: the choice of an example, and the controls of time.
+  const CHOICE = `<div class="bar">
+      <label>Example <select class="preset"><option value="">(your own)</option></select></label>
+      <button type="button" class="reset">Reset</button>
+    </div>
+    <p class="note" role="status" hidden></p>`;
+  const TIME = `<div class="time">
+        <button type="button" class="play">Train</button>
+        <label>by <select class="method"></select></label>
+        <label class="clock"><span></span><input type="range" class="when" min="0" step="0.05"></label>
+        <output class="reading"></output>
+      </div>`;
+
+  /** A point to drag, drawn as `look`; the start of training is called w. */
+  const handleMarkup = (name, look) =>
+    `<g data-handle="${name}" tabindex="0" role="slider" aria-roledescription="movable point" aria-valuemin="-1.5" aria-valuemax="1.5"><circle class="touch" r="${name === "w" ? 13 : 22}"/>${look}</g>`;
+
+  /** Put a handle at a place of the plane, and say where it is. */
+  function putHandle(handle, place) {
+    handle.setAttribute("transform", `translate(${toPixels(place)})`);
+    handle.setAttribute("aria-valuenow", place[0]);
+    handle.setAttribute("aria-valuetext", `${fixed(place[0])} to the right, ${fixed(place[1])} up`);
+  }
+
+  /** Strict pairs that cannot all lead, those that count most first; none where the data are separable. */
+  function contradicting({ svm, coords }) {
+    if (svm.separable) return [];
+    const pairs = coords.order.strict.map((pair, k) => ({ ...pair, row: pair.group, weight: svm.certificate[k] }));
+    return pairs.filter((pair) => pair.weight > 1e-9).sort((a, b) => b.weight - a.weight);
+  }
+
+  const yes = (words) => `<b class="yes">yes</b> ${words}`;
+  const no = (words) => `<b class="no">no</b> ${words}`;
+
+  /** Whether the strict pairs can all lead, with the proof. Words of the page: `nothing` where there
+      is no such pair, alone(pair) where one alone contradicts itself, each(pair) for one of many. */
+  function separable(solved, nothing, alone, each) {
+    const { svm, coords } = solved;
+    const pairs = contradicting(solved);
+    if (!coords.order.strict.length) return yes(nothing);
+    if (svm.separable) return yes(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`);
+    if (pairs.length === 1) return no(alone(pairs[0]));
+    const sum = svm.residual < 1e-15 ? "to the last digit" : `to ${short(svm.residual)}`;
+    const all = pairs.map((pair) => `${each(pair)} (${short(pair.weight)})`).join(", ");
+    return no(`weighted as here, the leads of any W that meets the ties sum to zero, ${sum}: ${all}`);
+  }
+
+  /** Put a page's controls and drawings at the top of its container; the ways to reach and fill them. */
+  function mount(host, layout, look) {
+    const root = document.createElement("div");
+    root.className = `explore ${look}`;
+    root.innerHTML = layout;
+    host.prepend(root);
+    host.classList.add("live");
+    const find = (selector) => root.querySelector(selector);
+    const written = {};
+    /** Fill an element where that changes it. */
+    const write = (selector, html) => {
+      if (written[selector] !== html) find(selector).innerHTML = written[selector] = html;
+    };
+    return { root, find, write };
+  }
+
   /** Replace what stands in an element and give the focus back to the control that had it. */
   function keepFocus(element, html) {
     const had = element.contains(document.activeElement) ? JSON.stringify({ ...document.activeElement.dataset }) : null;
@@ -300,7 +371,7 @@ globalThis.explorable = (() => {
 
       The page keeps the state, which `get` and `set` reach. `update(rough)` does everything anew,
       `show()` only what depends on time, and `say()` is what a screen reader is told at rest. */
-  function shell({ root, presets, first, called, methods, fromPreset, fromFragment, toFragment, get, set, update, show, say }) {
+  function shell({ root, presets, first, methods, fromPreset, fromFragment, toFragment, get, set, update, show, say }) {
     const find = (selector) => root.querySelector(selector);
     let home = first; // where "Reset" leads
     let written = "";
@@ -318,11 +389,15 @@ globalThis.explorable = (() => {
     });
     const refine = settled(120, () => renew());
 
+    /** Everything anew; `rough` while something is dragged: fewer points of the path. */
     function renew(rough = false) {
+      const begin = performance.now();
       const { method, layers } = get();
       find(".method").value = method;
       for (const box of root.querySelectorAll(".layers input")) box.checked = layers.includes(box.value);
       update(rough);
+      root.dataset.milliseconds = (performance.now() - begin).toFixed(2);
+      afterwards();
     }
 
     // One drawing a frame, however often a pointer reports.
@@ -371,17 +446,26 @@ globalThis.explorable = (() => {
       find(".clock span").textContent = `${word} ${when(time)}`;
     }
 
+    /** The example that an address such as #preset-NAME asks for, null where it asks for none. */
+    function named(fragment) {
+      const asked = fragment.match(/^preset-(.*)$/);
+      if (!asked) return null;
+      if (!Object.hasOwn(presets, asked[1])) throw new Error(`preset is one of ${Object.keys(presets).join(", ")}`);
+      return fromPreset(asked[1]);
+    }
+
     /** Show what the address asks for, or say that it asks for nothing that can be shown. */
     function open() {
+      const fragment = location.hash.slice(1);
       let wrong = "";
       try {
-        const asked = fromFragment(location.hash.slice(1));
+        const asked = named(fragment) ?? fromFragment(fragment);
         if (asked) set(asked);
       } catch (error) {
         wrong = error.message;
       }
       find(".note").hidden = !wrong;
-      find(".note").textContent = wrong && `The address names no state that can be shown (${wrong}); this is ${called}.`;
+      find(".note").textContent = wrong && `The address names no state that can be shown (${wrong}), and is ignored.`;
       const same = (key) => toFragment({ ...fromPreset(key), time: get().time, layers: get().layers }) === toFragment(get());
       find(".preset").value = Object.keys(presets).find(same) ?? "";
       home = find(".preset").value || first;
@@ -412,12 +496,20 @@ globalThis.explorable = (() => {
         renew();
       }
     });
-    addEventListener("hashchange", () => location.hash.includes("=") && location.hash.slice(1) !== toFragment(get()) && open());
-    return { open, changed, refine, train, clock, afterwards, halt: () => stop() };
+    addEventListener("hashchange", () => {
+      const fragment = location.hash.slice(1);
+      const asksForState = /=|^preset-/.test(fragment); // and not for a heading of this page
+      if (!asksForState || fragment === toFragment(get())) return;
+      stop();
+      open();
+      find("svg.main").scrollIntoView({ block: "nearest" }); // a link further down may have asked for it
+    });
+    return { open, renew, changed, refine, train, clock, halt: () => stop() };
   }
 
   return {
-    fixed, short, when, line, polyline, text, arrow, chart, handles, SIZE, LIMIT, toPixels, rowsOf, freeSpot, trainingPath,
-    pointAt, curves, copy, table, lists, numbers, inPlane, common, keepFocus, shell,
+    fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
+    grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
+    contradicting, yes, no, separable, mount, keepFocus, shell,
   };
 })();

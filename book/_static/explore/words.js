@@ -3,8 +3,9 @@
 "use strict";
 // All scripts are there by then, in whatever order the page names them.
 document.addEventListener("DOMContentLoaded", () => {
-  const { fixed, short, when, line, polyline, text, arrow, handles, SIZE, LIMIT, toPixels, rowsOf, freeSpot, copy, table, lists,
-    keepFocus, numbers, inPlane, common, trainingPath, pointAt, curves, shell } = globalThis.explorable;
+  const { fixed, short, when, line, polyline, circle, text, arrow, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
+    grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
+    contradicting, yes, no, separable, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const NAMES = "ABCDEF";
   const MOST_TOKENS = 7;
@@ -61,8 +62,8 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function solve({ h, p }) {
     const data = M.nextTokenData({
-      contextEmbeddings: h.map((row) => row.map((x) => x / 100)),
-      targetProbs: p.map((row) => row.map((x) => x / 100)),
+      contextEmbeddings: h.map(plain),
+      targetProbs: p.map(plain),
     });
     const coords = M.coordinates(data);
     const svm = M.maxMargin(coords);
@@ -71,7 +72,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   /** Points of one method's path from the rows of a start in hundredths. */
-  const train = (solved, method, start, rough) => trainingPath(solved, METHODS[method].settings, start.flat().map((x) => x / 100), rough);
+  const train = (solved, method, start, rough) => trainingPath(solved, METHODS[method].settings, plain(start.flat()), rough);
 
   // -- drawing ------------------------------------------------------------------------------------
 
@@ -79,8 +80,9 @@ document.addEventListener("DOMContentLoaded", () => {
   const supportOf = (row) => row.flatMap((x, v) => (x ? [v] : []));
 
   /** Length of W in the drawing: the longest arrow stays inside. */
-  function drawnLength({ svm }) {
-    if (!(svm.separable && svm.norm > 0)) return LENGTH;
+  function drawnLength(solved) {
+    const { svm } = solved;
+    if (!grows(solved)) return LENGTH;
     const longest = Math.max(...rowsOf(svm.W).map((w) => Math.hypot(...w)));
     return Math.min(LENGTH, (1.2 * svm.norm) / longest);
   }
@@ -94,7 +96,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const drawn = (W, length) => rowsOf(W, size / Math.max(size, length));
     const now = pointAt(path, state.time);
     const here = drawn(now.W, now.size);
-    if (svm.separable && svm.norm > 0) {
+    if (grows(solved)) {
       const rows = rowsOf(svm.W, size / svm.norm);
       const same = rows.map((w) => rows.findIndex((other) => Math.hypot(w[0] - other[0], w[1] - other[1]) < 1e-6));
       if (layers.includes("h"))
@@ -113,7 +115,7 @@ document.addEventListener("DOMContentLoaded", () => {
         parts.push(arrow(origin, toPixels(w), `${kind(v)} row${same[v] === v ? "" : " again"}`));
       });
       const taken = state.h.flatMap((h, j) => {
-        const [x, y] = toPixels(h.map((one) => one / 100));
+        const [x, y] = toPixels(plain(h));
         const half = 8.5 * supportOf(state.p[j]).length;
         return [[x, y, 12], [x + 16 + half, y, half]];
       });
@@ -142,10 +144,7 @@ document.addEventListener("DOMContentLoaded", () => {
         parts.push(polyline(scaled.map((rows) => toPixels(rows[v])), `${kind(v)} path ahead`));
         parts.push(polyline([...scaled.slice(0, passed).map((rows) => toPixels(rows[v])), toPixels(w)], `${kind(v)} path`));
       });
-      here.forEach((w, v) => {
-        const [x, y] = toPixels(w);
-        parts.push(`<circle class="${kind(v)} here" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="5.5"/>`);
-      });
+      here.forEach((w, v) => parts.push(circle(toPixels(w), 5.5, `${kind(v)} here`)));
     }
     parts.push(line([origin[0] - 5, origin[1]], [origin[0] + 5, origin[1]], "origin"));
     parts.push(line([origin[0], origin[1] - 5], [origin[0], origin[1] + 5], "origin"));
@@ -157,34 +156,23 @@ document.addEventListener("DOMContentLoaded", () => {
   function drawContradictions(state, solved, parts) {
     const draw = (pairs, sign, look) => {
       const rows = [...new Set(pairs.map((pair) => pair.row))].sort((a, b) => a - b);
-      const places = rows.map((j) => toPixels(state.h[j].map((x) => x / 100)));
+      const places = rows.map((j) => toPixels(plain(state.h[j])));
       if (rows.length > 1) parts.push(polyline(rows.length > 2 ? [...places, places[0]] : places, `${look} link`));
       rows.forEach((j, i) => {
-        parts.push(`<circle class="${look} ring" cx="${places[i][0]}" cy="${places[i][1]}" r="17"/>`);
+        parts.push(circle(places[i], 17, `${look} ring`));
         const words = pairs.filter((pair) => pair.row === j).slice(0, 3).map((pair) => `${pair.i + 1} ${sign} ${pair.j + 1}`).join(", ");
         const beside = places[i][0] > 90;
         parts.push(text(beside ? [places[i][0] - 24, places[i][1] + 5] : [places[i][0] + 14, places[i][1] - 24], words, `${look} ${beside ? "end" : "middle"}`));
       });
     };
-    draw(strictClash(solved), "&gt;", "clash");
+    draw(contradicting(solved), "&gt;", "clash");
     draw(solved.clash.ties, ":", "odds");
-  }
-
-  /** Strict pairs of the certificate, heaviest first. */
-  function strictClash({ svm, coords }) {
-    if (svm.separable) return [];
-    const pairs = coords.order.strict.map((pair, k) => ({ ...pair, row: pair.group, weight: svm.certificate[k] }));
-    return pairs.filter((pair) => pair.weight > 1e-9).sort((a, b) => b.weight - a.weight);
   }
 
   // -- the page -----------------------------------------------------------------------------------
 
   const LAYOUT = `
-    <div class="bar">
-      <label>Example <select class="preset"><option value="">(your own)</option></select></label>
-      <button type="button" class="reset">Reset</button>
-    </div>
-    <p class="note" role="status" hidden></p>
+    ${CHOICE}
     <div class="panes">
       <div class="planes">
         <div class="plane"><p class="caption" hidden></p><svg class="main" viewBox="0 0 ${SIZE} ${SIZE}" role="group"
@@ -198,12 +186,7 @@ document.addEventListener("DOMContentLoaded", () => {
           <label><input type="checkbox" value="f"> finite part W<sup>⋆</sup></label>
         </div>
       </div>
-      <div class="time">
-        <button type="button" class="play">Train</button>
-        <label>by <select class="method"></select></label>
-        <label class="clock"><span></span><input type="range" class="when" min="0" step="0.05"></label>
-        <output class="reading"></output>
-      </div>
+      ${TIME}
       <div class="side">
         <dl class="verdicts"></dl>
         <svg class="chart loss" viewBox="0 0 300 150" role="img"></svg>
@@ -222,36 +205,28 @@ document.addEventListener("DOMContentLoaded", () => {
     <p class="spoken" role="status"></p>`;
 
   function build(host) {
-    const root = document.createElement("div");
-    root.className = "explore";
-    root.innerHTML = LAYOUT;
-    host.prepend(root);
-    host.classList.add("live");
-    const find = (selector) => root.querySelector(selector);
+    const { root, find, write } = mount(host, LAYOUT, "");
     let state = fromPreset("toy");
     let solved = null;
     let paths = [];
 
     // Handles are kept from frame to frame, so that they keep the focus.
     function placeHandles() {
-      const ringed = new Set([...strictClash(solved), ...solved.clash.ties].map((pair) => pair.row));
+      const ringed = new Set([...contradicting(solved), ...solved.clash.ties].map((pair) => pair.row));
       const wanted = state.h.map((_, j) => `h${j}`).concat("w");
       const group = find(".handles");
       if (group.children.length !== wanted.length)
         group.innerHTML = wanted
           .map((name) => {
             const look = name === "w" ? `<circle class="start" r="7"/>` : `<circle class="dot" r="11"/><text class="letter middle" y="5">${NAMES[name[1]]}</text><text class="support" y="5"></text>`;
-            return `<g data-handle="${name}" tabindex="0" role="slider" aria-roledescription="movable point" aria-valuemin="-1.5" aria-valuemax="1.5"><circle class="touch" r="${name === "w" ? 13 : 22}"/>${look}</g>`;
+            return handleMarkup(name, look);
           })
           .reverse() // contexts above the start
           .join("");
       for (const handle of group.children) {
         const name = handle.dataset.handle;
-        const place = placeOf(name).map((x) => x / 100);
-        const [x, y] = toPixels(place);
-        handle.setAttribute("transform", `translate(${x} ${y})`);
-        handle.setAttribute("aria-valuenow", place[0]);
-        handle.setAttribute("aria-valuetext", `${fixed(place[0])} to the right, ${fixed(place[1])} up`);
+        const place = plain(placeOf(name));
+        putHandle(handle, place);
         if (name === "w") {
           handle.setAttribute("aria-label", `Start of token ${state.token + 1}`);
           handle.querySelector(".start").setAttribute("class", `start ${kind(state.token)}`);
@@ -264,7 +239,7 @@ document.addEventListener("DOMContentLoaded", () => {
         const label = handle.querySelector(".support");
         const words = tokens.map((v) => `<tspan class="${kind(v)}">${v + 1}</tspan>`).join(", ");
         if (label.innerHTML !== words) label.innerHTML = words;
-        const toLeft = x > SIZE - 30 - 17 * tokens.length;
+        const toLeft = toPixels(place)[0] > SIZE - 30 - 17 * tokens.length;
         const apart = ringed.has(j) ? 23 : 16;
         label.setAttribute("x", toLeft ? -apart : apart);
         label.classList.toggle("end", toLeft);
@@ -305,19 +280,13 @@ document.addEventListener("DOMContentLoaded", () => {
     }
 
     function verdicts() {
-      const { svm, finite, coords, clash } = solved;
-      const yes = (words) => `<b class="yes">yes</b> ${words}`;
-      const no = (words) => `<b class="no">no</b> ${words}`;
-      let separable;
-      if (!coords.order.strict.length) separable = yes("every token follows every context, so nothing has to be silenced");
-      else if (svm.separable) separable = yes(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`);
-      else if (strictClash(solved).length === 1) {
-        const [k] = strictClash(solved);
-        separable = no(`any W that meets the ties scores ${k.i + 1} and ${k.j + 1} alike at ${NAMES[k.row]}`);
-      } else {
-        const pairs = strictClash(solved).map((k) => `${NAMES[k.row]}: ${k.i + 1} &gt; ${k.j + 1} (${short(k.weight)})`);
-        separable = no(`weighted as here, the leads of any W that meets the ties sum to zero, ${svm.residual < 1e-15 ? "to the last digit" : `to ${short(svm.residual)}`}: ${pairs.join(", ")}`);
-      }
+      const { finite, coords, clash } = solved;
+      const separate = separable(
+        solved,
+        "every token follows every context, so nothing has to be silenced",
+        ({ row, i, j }) => `any W that meets the ties scores ${i + 1} and ${j + 1} alike at ${NAMES[row]}`,
+        ({ row, i, j }) => `${NAMES[row]}: ${i + 1} &gt; ${j + 1}`,
+      );
       let compatible;
       if (finite.compatible) compatible = yes(coords.F.length ? `W<sup>⋆</sup> meets all odds, to ${short(finite.residual)} nats` : "each context is followed by one token, so there are no odds to meet");
       else {
@@ -325,31 +294,30 @@ document.addEventListener("DOMContentLoaded", () => {
         const odds = [...new Set(clash.ties.map((tie) => [tie.i + 1, tie.j + 1].sort().join(" : ")))];
         compatible = no(`${lists(rows)} contradict ${rows.length > 1 ? "each other" : "linearity"} about the odds of ${lists(odds)}; the best W misses some odds by ${short(finite.residual)} nats`);
       }
-      return `<dt>Separable?</dt><dd>${separable}</dd><dt>Compatible?</dt><dd>${compatible}</dd>`;
+      return `<dt>Separable?</dt><dd>${separate}</dd><dt>Compatible?</dt><dd>${compatible}</dd>`;
     }
 
     function drawTime() {
       const { last } = METHODS[state.method];
-      const { data, svm, finite, coords } = solved;
+      const { data, finite, coords } = solved;
       const now = paths.map((path) => pointAt(path.points, state.time));
       const [first] = paths;
-      const shows = svm.separable && svm.norm > 0;
+      const shows = grows(solved);
       const degrees = 180 / Math.PI;
       const corrected = finite.compatible && coords.F.length > 0 && paths.length === 1;
       curves(find, { paths, last, now: state.time, shows, corrected, loss: "loss − entropy (nats)" });
       const names = { both0: "normalized GD", both1: "Adam", corrected: "W − W<sup>⋆</sup>" };
       const keys = paths.length > 1 ? ["both0", "both1"] : shows && corrected ? ["corrected"] : [];
-      const keyed = keys.map((key) => `<span class="swatch ${key}"></span> ${names[key]}`).join(" ");
-      if (find(".key").innerHTML !== keyed) find(".key").innerHTML = keyed;
+      write(".key", keys.map((key) => `<span class="swatch ${key}"></span> ${names[key]}`).join(" "));
       const isFlow = state.method === "flow";
       const reading = now.map((point, i) => {
         const who = paths.length > 1 ? `${["normalized GD", "Adam"][i]}: ` : `${isFlow ? "t" : "step"} = ${when(state.time)}: `;
         const angles = shows ? `, ${fixed(point.angle * degrees, 1)}° from W<sup>mm</sup>` : `, norm ${short(point.size)}`;
         return `${who}loss ${fixed(data.entropy + point.excess, 4)} = entropy ${fixed(data.entropy, 4)} + ${short(point.excess)}${angles}`;
       });
-      find(".reading").innerHTML = reading.join("<br>");
+      write(".reading", reading.join("<br>"));
       page.clock(isFlow ? "time" : "step");
-      find(".drawn").innerHTML = drawPlane(state, solved, first.points, state.layers);
+      write(".drawn", drawPlane(state, solved, first.points, state.layers));
       const second = find(".second").parentElement;
       second.hidden = paths.length < 2;
       root.classList.toggle("twin", !second.hidden);
@@ -358,33 +326,28 @@ document.addEventListener("DOMContentLoaded", () => {
         find(".plane .caption").textContent = "normalized GD";
         second.querySelector(".caption").textContent = "Adam";
         const dots = state.h.map((h, j) => {
-          const [x, y] = toPixels(h.map((one) => one / 100));
+          const [x, y] = toPixels(plain(h));
           return `<g transform="translate(${x} ${y})"><circle class="dot" r="11"/><text class="letter middle" y="5">${NAMES[j]}</text></g>`;
         });
-        find(".second").innerHTML = drawPlane(state, solved, paths[1].points, state.layers) + dots.join("");
+        write(".second", drawPlane(state, solved, paths[1].points, state.layers) + dots.join(""));
       }
     }
 
-    /** Everything anew; `rough` while something is dragged: fewer points of the path. */
-    function update(rough = false) {
-      const begin = performance.now();
+    function update(rough) {
       solved = solve(state);
       const methods = state.method === "both" ? ["ngd", "adam"] : [state.method];
       paths = methods.map((method, i) => ({ look: methods.length > 1 ? `both${i}` : "only", points: train(solved, method, state.start, rough) }));
       placeHandles();
       drawTable();
-      const words = verdicts();
-      if (find(".verdicts").innerHTML !== words) find(".verdicts").innerHTML = words;
+      write(".verdicts", verdicts());
       drawTime();
-      root.dataset.milliseconds = (performance.now() - begin).toFixed(2);
-      page.afterwards();
     }
 
     const say = () =>
       `${solved.svm.separable ? "Separable" : "Not separable"}, ${solved.finite.compatible ? "compatible" : "not compatible"}. ${find(".reading").textContent}`;
 
     const page = shell({
-      root, presets: PRESETS, first: "toy", called: "the toy", methods: METHODS, fromPreset, fromFragment, toFragment,
+      root, presets: PRESETS, first: "toy", methods: METHODS, fromPreset, fromFragment, toFragment,
       get: () => state, set: (one) => (state = one), update, show: drawTime, say,
     });
 
@@ -476,7 +439,7 @@ document.addEventListener("DOMContentLoaded", () => {
       else if (cell) toggle(...cell.split(",").map(Number));
       else if (size) resize(...size.split(",").map((x, i) => (i ? Number(x) : x)));
       if (cell || size) page.changed();
-      else update();
+      else page.renew();
     });
     root.addEventListener("input", ({ target }) => {
       if (!target.matches("[data-share]")) return;
