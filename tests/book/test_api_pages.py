@@ -97,7 +97,9 @@ def test_the_overview_links_what_the_package_exports():
         "MarginSolution",
         "PathTrace",
         "Report",
+        "Result",
         "TokenPriority",
         "Trace",
+        "WeightComparison",
     }
     assert set(ntpnb.__all__) - linked == results

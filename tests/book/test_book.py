@@ -11,8 +11,9 @@ from built_site import SITE, broken_links, path_prefix, soup
 import ntpnb
 from ntpnb.notebook.claims import statements
 from ntpnb.notebook.output import ROOT
-from publishing.project import names
-from publishing.sphinx_ext import find_repository, foot, on_paper, pages_url, repository_url
+from publishing.address import find_repository, pages_url, repository_url
+from publishing.project import chapters, names
+from publishing.sphinx_ext import foot, on_paper
 
 GITHUB = "https://github.com/owner/name"
 
@@ -46,11 +47,13 @@ def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
     for name in names():
         page = soup(site / f"nb/{name}.html")
         captions = [c for c in page.select("figcaption") if c.select('a[href$=".csv"]')]
-        assert captions
+        assert captions or name not in chapters()
         for caption in captions:
             links = [link["href"].rsplit("/")[-1] for link in caption.select("a.download")]
             figure = links[0].removesuffix(".csv")
-            files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")] + [f"{name}.md"]
+            files = [f"{figure}{end}" for end in (".csv", ".svg", ".pdf")]
+            [code] = caption.select("a.to-code")
+            assert page.select_one(f"details.fold {code['href']}, {code['href']}")
             moves = caption.parent.select(".frames") != []
             assert links == files + [f"{figure}_frames.svg"] * moves
 
@@ -69,7 +72,9 @@ def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site)
                 continue
             quoted.add(label)
             assert f"statements.html#index-{label}" in links(block)
-            assert f"{name}.html#{label}" in links(index.select_one(f"#index-{label}").parent)
+            assert f"{name.split('/')[-1]}.html#{label}" in links(
+                index.select_one(f"#index-{label}").parent
+            )
     assert len(quoted) > 20
 
 
@@ -82,12 +87,17 @@ def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
 
 
 def test_the_foot_says_where_to_report_an_error_once_that_is_known():
-    context = {"pathto": lambda page: f"{page}.html", "theme_extra_footer": "Licence."}
+    def pathto(name, resource=0):
+        return name if resource else f"{name}.html"
+
+    context = {"pathto": pathto, "theme_extra_footer": "Licence."}
     known = dict(context)
     foot(None, context)
     assert "Report" not in context["theme_extra_footer"]
+    assert "PDF" not in context["theme_extra_footer"]  # nobody has made one
     foot(GITHUB, known)
     assert f'<a href="{GITHUB}/issues">Report an error</a>' in known["theme_extra_footer"]
+    assert '<a href="downloads/ntpnb.pdf">The book as a PDF</a>' in known["theme_extra_footer"]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +220,7 @@ def test_on_paper_figures_are_vectors_and_code_has_few_colours():
 <a href="_downloads/8/moved.svg">SVG</a></figure>
 <figure><img alt="C" src="_images/photo.png" /></figure>
 <figure><img alt="D" src="_images/2c3d.png" /><a href="_downloads/9/one.svg">SVG</a></figure>
+<p><a href="downloads/figures.zip">all figures</a></p>
 <pre><span class="k">def</span> <span class="nf">f</span><span class="p">():</span>
 <span class="c1"># why</span></pre><span class="pre">x</span>"""
     page = BeautifulSoup(on_paper(body), "html.parser")
@@ -220,5 +231,19 @@ def test_on_paper_figures_are_vectors_and_code_has_few_colours():
         "_downloads/9/one.svg",
     ]
     assert [image["alt"] for image in page.select("img")] == list("ABCD")
+    assert page.p.decode_contents() == "all figures"
     assert page.pre.text == "def f():\n# why"
     assert [span.text for span in page.select("span")] == ["# why", "x"]
+
+
+def test_each_term_is_defined_once_and_in_sentences():
+    text = (ROOT / "book" / "notation.md").read_text(encoding="utf-8")
+    glossaries = re.findall(r"^:::\{glossary\}\n(.*?)^:::$", text, re.MULTILINE | re.DOTALL)
+    entries = [entry for part in glossaries for entry in part.strip().split("\n\n")]
+    terms = [entry.splitlines()[0] for entry in entries]
+    assert len(terms) > 30
+    assert len(set(terms)) == len(terms)
+    assert [term for term in terms if term != term.strip() or term[0].isupper()] == []
+    assert [entry for entry in entries if not entry.rstrip("*").endswith(".")] == []
+    named = {re.sub(r".*<(.*)>", r"\1", name) for name in re.findall(r"\{term\}`([^`]+)`", text)}
+    assert named <= set(terms)

@@ -10,7 +10,7 @@ import pytest
 import tiny_project
 
 import ntpnb
-from publishing import lint, project
+from publishing import folding, lint, project
 
 NAMES = project.names()
 
@@ -80,6 +80,55 @@ def test_a_chapter_assigns_nothing_to_an_underscore(name):
         and any(isinstance(target, ast.Name) and target.id == "_" for target in node.targets)
     ]
     assert thrown_away == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chapter_shows_little_code_and_says_what_is_folded(name):
+    assert list(lint.code_shown(name)) == []
+
+
+@pytest.mark.parametrize("name", project.chapters())
+def test_a_chapter_leaves_its_idea_open(name):
+    """A few lines stand open in every chapter: what it is about, as one would write it oneself."""
+    tags = [cell.metadata.get("tags", []) for cell in jupytext.read(project.source(name)).cells]
+    assert [folding.IDEA] in tags
+
+
+LINE = "x = 1\n"
+OPENED = ":tags: [idea]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        ([OPENED + 12 * LINE, f"# Add\n\n{39 * LINE}"], []),
+        ([OPENED + LINE, 41 * LINE.replace("x", "# x")], ["[2]: 41 lines, at most 40"]),
+        ([OPENED + LINE, LINE], ["[2]: folded code begins with a comment"]),
+        ([OPENED + 13 * LINE], ["Tiny: 13 lines of code stand open, at most 12"]),
+        ([OPENED + 7 * LINE, OPENED + 6 * LINE], ["Tiny: 13 lines of code stand open"]),
+        ([OPENED + 7 * LINE, "## Next", OPENED + 6 * LINE], []),
+        ([41 * LINE], []),  # a chapter not yet written for folding
+    ],
+)
+def test_too_much_code_is_told_apart(tmp_path, cells, found):
+    root = tiny_project.make(tmp_path)
+    header, *_ = tiny_project.NOTEBOOK.partition("```")
+    for cell in cells:
+        is_code = not cell.startswith("## ")
+        header += f"```{{code-cell}} ipython3\n{cell}```\n\n" if is_code else f"{cell}\n\n"
+    tiny_project.write(project.source("01_tiny", root), header)
+    said = list(lint.code_shown("01_tiny", root))
+    assert len(said) == len(found)
+    assert all(message in line for message, line in zip(found, said, strict=True))
+
+
+def test_a_page_of_evidence_says_what_is_folded(tmp_path):
+    root = tiny_project.make_with_evidence(tmp_path)
+    said = list(lint.code_shown("evidence/sums", root))
+    assert [line.partition(":")[0] for line in said] == [
+        f"evidence/sums, cell [{number}]"
+        for number in (2, 3)  # the first holds parameters
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)

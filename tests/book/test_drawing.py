@@ -7,8 +7,10 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox
 
-from ntpnb.notebook import drawing, figures
+import ntpnb
+from ntpnb.notebook import drawing, figures, toy_picture
 
 
 @pytest.fixture
@@ -69,6 +71,52 @@ def test_a_disc_carries_its_text(ax):
     assert text.get_zorder() > circle.get_zorder()
     drawing.disc(ax, (0, 0), 1, drawing.PALE)
     assert len(ax.texts) == 1
+
+
+def letters(ax):
+    """Texts of the annotations that say something, in their order."""
+    return [text.get_text() for text in ax.texts if text.get_text()]
+
+
+def test_the_toy_s_contexts_stand_where_they_are_with_the_words_that_follow(ax):
+    data = ntpnb.datasets.toy()
+    toy_picture.draw_contexts(ax, data)
+    drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines]
+    np.testing.assert_array_equal(drawn, data.context_embeddings)
+    assert letters(ax) == list(toy_picture.CONTEXTS)
+    boxes = [found for found in ax.artists if isinstance(found, AnnotationBbox)]
+    written = ["".join(piece.get_text() for piece in box.offsetbox.get_children()) for box in boxes]
+    assert written == ["{2, 3, 4}", "{1, 4, 5}", "{1, 2, 5}"]
+    assert not ax.patches
+    toy_picture.draw_contexts(ax, data, triangle=True)
+    [triangle] = ax.patches
+    np.testing.assert_array_equal(triangle.get_xy()[:3], data.context_embeddings)
+
+
+def test_equal_rows_of_the_toy_share_a_name_and_a_line(ax):
+    W = np.array([[0, -1.0], [1, 1], [0, 2], [-1, 1], [0, -1]])
+    toy_picture.draw_rows(ax, W, nudge={3: (-15, -3)})
+    assert letters(ax) == ["$w_1 = w_5$", "$w_2$", "$w_3$", "$w_4$"]
+    assert len(ax.lines) == 4
+    arrows = [text for text in ax.texts if text.get_text() == ""]
+    np.testing.assert_array_equal([arrow.xy for arrow in arrows], W)
+    [named] = [text for text in ax.texts if text.get_text() == "$w_3$"]
+    assert named.get_position() == (-15, -3)
+    colors = [mpl.colors.to_hex(arrow.arrow_patch.get_edgecolor()) for arrow in arrows]
+    assert colors == list(toy_picture.WORDS)
+    assert toy_picture.WORDS == figures.PALETTE[:5]
+
+
+def test_paths_of_the_toy_carry_growing_dots(ax):
+    rows = np.random.default_rng(0).random((7, 5, 2))
+    toy_picture.draw_paths(ax, rows, dots=[0, 3, 6])
+    for v, (line, dots) in enumerate(zip(ax.lines, ax.collections, strict=True)):
+        np.testing.assert_array_equal(line.get_xydata(), rows[:, v])
+        np.testing.assert_array_equal(dots.get_offsets(), rows[[0, 3, 6], v])
+        assert line.get_color() == toy_picture.WORDS[v]
+        assert (np.diff(dots.get_sizes()) > 0).all()
+    toy_picture.draw_paths(ax, rows)
+    assert (len(ax.lines), len(ax.collections)) == (10, 5)
 
 
 def test_neither_the_mathematics_nor_the_drawing_loads_matplotlib_by_itself():

@@ -143,6 +143,19 @@ def test_a_read_only_folder(book, folder):
     assert contents(book, folder) == {}
 
 
+def test_a_home_folder_that_cannot_be_written(book, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o555)
+    own = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "IPYTHONDIR")
+    jupyter = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    environment = dict.fromkeys((*own, *jupyter), "") | {"HOME": str(home)}
+    process = tiny_project.command(book, "run", env=environment, preexec_fn=without_privilege)
+    errors = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, errors
+    assert "1 executed, 0 failed" in errors
+    assert list(home.iterdir()) == []
+
+
 def test_an_unknown_claim(book):
     measured(book)
     tiny_project.write(book / "book/claims/01_tiny.yml", "[]")

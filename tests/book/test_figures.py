@@ -69,7 +69,7 @@ def test_two_processes_write_the_same_bytes(tmp_path):
         written.append({p.name: p.read_bytes() for p in sorted((place / "out").iterdir())})
     suffixes = ("png", "svg", "pdf", "csv")
     names = {f"{name}.{suffix}" for name in ("drawn", "moved") for suffix in suffixes}
-    assert written[0].keys() == names | {"moved_frames.svg"}
+    assert written[0].keys() == names | {"moved_frames.svg", "drawn_narrow.svg"}
     assert written[0] == written[1]
 
 
@@ -105,7 +105,8 @@ def test_save_closes_the_figure_and_records_seed_and_data(folder, monkeypatch):
     assert not figures.plt.fignum_exists(fig.number)
     [(data, record)] = shown
     digest = hashlib.sha256((folder / "one.csv").read_bytes()).hexdigest()
-    assert record == {"figure": "one", "seed": 3, "data": digest, "curves": [0, 0]}
+    plain = {"curves": [0, 0], "unnamed": [], "narrow": False}
+    assert record == {"figure": "one", "seed": 3, "data": digest, **plain}
     assert data["text/plain"] == "Figure one"
 
 

@@ -47,7 +47,7 @@ def test_the_notebook_shows_one_frame_as_if_it_were_the_only_one(folder, monkeyp
     (moving, record), (alone, plain) = shown
     assert moving["image/png"] == alone["image/png"]
     assert record.pop("frames") == {"control": "Move it", "start": 1, "texts": TEXTS}
-    assert record == plain | {"figure": "moves"}
+    assert record == plain | {"figure": "moves", "narrow": False}
 
 
 def test_the_strip_holds_every_frame_at_its_height(folder):

@@ -1,5 +1,6 @@
 """The ledger: comparisons, outcomes, claims files, `check`, and a ledger that must close."""
 
+import hashlib
 import json
 import math
 import re
@@ -7,9 +8,10 @@ import re
 import numpy as np
 import pytest
 import tiny_project
+from small_site import build, parsed
 
 from ntpnb.notebook import claims, comparisons, ledger, output
-from publishing import accepted, collect, lint
+from publishing import accepted, collect, lint, pages, symbols
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
@@ -265,6 +267,8 @@ def test_glue_refuses_numbers():
             "'does not reproduce'; `explained`",
         ),
         ([("erratum.t24-a", 12.0)], ("t24.fig1.sum", "erratum.t24-a"), "an erratum, but the value"),
+        ([("erratum.t42-a", 12.0)], ("t24.fig1.sum", "erratum.t42-a"), "the paper is needed: t24"),
+        ([("erratum.t24x", 12.0)], ("t24.fig1.sum", "erratum.t24x"), "the paper is needed: t24"),
         ([("t24.fig1.sum", 12.0)], ("fig1.sum", "fig12"), "t24.fig12: starts with no id"),
         (
             [("t24.fig1.sum", 12.0)],
@@ -368,7 +372,7 @@ def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):
     tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
     collect.collect(root)
     text = (root / "book/scoreboard.md").read_text()
-    row = "{ref}`does not reproduce <why>` in {doc}`nb/01_tiny`"
+    row = "does not reproduce; why: {ref}`Tiny <why>`"
     assert text.index("## Where") < text.index(row) < text.index("## Tiny")
     assert "1 claims (does not reproduce: 1)" in text
 
@@ -401,8 +405,28 @@ def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
     assert "`odd`" not in others
 
 
+def test_hashes_are_those_of_the_files_offered_and_the_page_says_whose_they_are(tmp_path):
+    root = tiny_project.make(tmp_path)
+    rows = {"same": "1\n", "other": "2\n"}
+    for name, text in rows.items():
+        tiny_project.write(root / f"figures/{name}.csv", text)
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in rows.items()}
+    figures = [
+        {"figure": name, "notebook": "01_tiny", "seed": 0, "data": hashes[name]} for name in rows
+    ]
+    page = pages._reproducibility(figures, {}, root)
+    assert "of all 2 figures the data are, to the last bit, the notebooks'" in page
+    tiny_project.write(root / "figures/other.csv", "2.0000000000000001\n")  # another processor's
+    here = hashlib.sha256(b"2.0000000000000001\n").hexdigest()
+    page = pages._reproducibility(figures, {}, root)
+    assert "of 1 of 2 figures" in page
+    assert f"CSV <../figures/other.csv>` `{here[:16]}` ≈\n" in page
+    assert f"CSV <../figures/same.csv>` `{hashes['same'][:16]}`\n" in page
+    assert hashes["other"][:16] not in page
+
+
 def test_every_figure_of_the_papers_is_drawn():
-    texts = "".join(path.read_text("utf-8") for path in output.ROOT.glob("notebooks/*.md"))
+    texts = "".join(path.read_text("utf-8") for path in output.ROOT.glob("notebooks/**/*.md"))
     saved = set(re.findall(r'figures\.save\(\s*fig,\s*"(\w+)"', texts))
     for id, entry in claims.statements().items():
         if ".fig" in id:
@@ -410,3 +434,107 @@ def test_every_figure_of_the_papers_is_drawn():
             named = [figure for figure in saved if f"{figure}_".startswith(f"{name}_")]
             assert named or entry.get("drawn") in saved, id
             assert not (named and "drawn" in entry), id
+
+
+@pytest.mark.parametrize(
+    ("value", "expect", "statement", "words"),
+    [
+        (True, {"equals": True}, "It grows.", "holds"),
+        (False, {"equals": False}, "It grows.", "does not hold"),
+        (False, {"equals": False}, "Does it grow?", "no"),
+        (
+            2e-16,
+            {"at_most": 1e-12, "because": "rounding"},
+            "Error.",
+            "zero to rounding (2.0\u00a0·\u00a010⁻¹⁶)",
+        ),
+        (
+            2e-16,
+            {"near": 0, "within": 1e-9, "because": "solved"},
+            "",
+            "zero to 12 decimals (2.0\u00a0·\u00a010⁻¹⁶)",
+        ),
+        (
+            2e-24,
+            {"above": 0, "because": "positive; rounding cannot change it"},
+            "",
+            "2\u00a0·\u00a010⁻²⁴",
+        ),
+        (2e-21, {"at_most": 1e-18, "because": "e^-50"}, "Left.", "2\u00a0·\u00a010⁻²¹"),
+        (1e-5, {"at_most": 1e-4, "because": "a bound"}, "Left.", "10⁻⁵"),
+        (-0.12345, {"at_least": -1, "because": "a bound"}, "Loss.", "−0.123"),
+        (7, {"equals": 7}, "How many.", "7"),
+        ("a > b", {"equals": "a > b"}, "Order.", r"a \> b"),
+    ],
+)
+def test_the_scoreboard_says_values_in_words_a_reader_understands(value, expect, statement, words):
+    claim = {"id": "t24.fig1.x", "value": value, "expect": expect, "statement": statement}
+    assert pages._value(claim) == words
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("W^mm's norm, 1/‖W^mm‖", r"$W^{\mathrm{mm}}$'s norm, 1/‖$W^{\mathrm{mm}}$‖"),
+        ("‖P_⊥W‖ and P_F(W*)", r"‖$P_\perp$W‖ and $P_{\mathcal{F}}$($W^\star$)"),
+        ("e^−γ, e^u_2 and e^1000", r"$e^{-\gamma }$, $e^{u_2}$ and $e^{1000}$"),
+        ("κ_flow² and W_k", r"$\kappa _{\mathrm{flow}}$² and $W_k$"),
+        ("at t = 1e100, from -3", "at t = 10¹⁰⁰, from −3"),
+        ("$W_k$ by `max_margin`, a max_margin", "$W_k$ by `max_margin`, a max_margin"),
+    ],
+)
+def test_symbols_of_a_claim_are_set_as_mathematics(typed, written):
+    assert symbols.symbols(typed) == written
+
+
+# What begins a comment, a label, a heading, a list, a rule, a block or a fence; and what is markup.
+TYPED = (
+    "% of all tokens",
+    "(x)= y",
+    "(x)=",
+    "# of steps",
+    "### three",
+    "#",
+    "- 3",
+    "+ 3",
+    "* 3",
+    "---",
+    "--- 3",
+    "===",
+    "+++",
+    "1. one",
+    "12) twelve",
+    "> 3",
+    ":::{note}",
+    "~~~",
+    "```{note}",
+    "| a | b |",
+    "[x](y) and ![x](y)",
+    "<b>x</b> & y",
+    "<script>alert(1)</script>",
+    "{doc} 'x'",
+    "a_b_c *d* \\e",
+    "3.5 and -3.5",
+)
+
+
+def test_whatever_a_claim_begins_with_a_table_shows_it_as_typed(tmp_path):
+    rows = [(pages.plain(text), pages.plain(text)) for text in TYPED]
+    page = "# Book\n\n" + pages.table("AB", rows, (1, 1))
+    site, warnings = build(tmp_path, {"index": page}, smartquotes=False)
+    assert warnings == ""
+    shown = parsed(site / "index.html").select("table.ledger tbody tr")
+    cells = [[cell.get_text().strip() for cell in row.select("td")] for row in shown]
+    assert cells == [[text, text] for text in TYPED]
+
+
+def test_an_erratum_of_two_claims_has_a_paragraph_for_each_place(tmp_path):
+    root = tiny_project.make(tmp_path)
+    printed = {"text": "$a$", "near": 1, "within": 0}
+    common = {"explained": "nb/01_tiny.ipynb#x", "printed": printed, "affects": "text"}
+    entries = [
+        {"id": "erratum.t24-a", "where": "Eq. (1)", "meant": "One.", **common},
+        {"id": "erratum.t24-b", "where": "Eq. (2)", "meant": "Two.", **common},
+    ]
+    text = pages._errata(entries, "t24", root)
+    assert "* - Eq. (1)\n\n    Eq. (2)\n  - $a$\n  - One.\n\n    Two.\n" in text

@@ -13,7 +13,17 @@ import tiny_project
 from tiny_project import contents, edit
 
 from ntpnb.notebook import output
-from publishing import collect, execute, keys, manifest, project, runner, selection, staleness
+from publishing import (
+    collect,
+    execute,
+    keys,
+    manifest,
+    project,
+    repeated,
+    runner,
+    selection,
+    staleness,
+)
 from publishing.__main__ import main
 
 
@@ -73,6 +83,32 @@ def test_executing_again_gives_the_same_bytes(book, capfd):
     assert contents(book, "book", "figures") == before
 
 
+def test_nbval_leaves_out_what_this_clone_gave_again(book, capfd):
+    committed = project.executed("01_tiny", book)
+    assert repeated.remaining(book) == [committed]  # executed once is not executed again
+
+    shutil.rmtree(book / "figures")
+    assert runner.run(root=book) == []
+    assert "same bytes as the executed notebook" in capfd.readouterr().err
+    assert repeated.remaining(book) == []
+
+    text = committed.read_text()
+    edit(committed, "second 1", "second 2")
+    assert repeated.remaining(book) == [committed]
+    committed.write_text(text)
+    assert repeated.remaining(book) == []
+    edit(repeated.executed_here("01_tiny", book), "second 1", "second 2")
+    assert repeated.remaining(book) == [committed]
+
+
+def test_nbval_executes_what_was_given_again_by_other_sources(book):
+    shutil.rmtree(book / "figures")
+    assert runner.run(root=book) == []
+    edit(book / "notebooks/01_tiny.md", "Four numbers.", "Just four numbers.")
+    assert runner.run(root=book) == []
+    assert repeated.remaining(book) == [project.executed("01_tiny", book)]
+
+
 def reason(book):
     """Say why the one notebook must run; None where it need not."""
     return staleness.to_run(["01_tiny"], book).get("01_tiny")
@@ -111,6 +147,21 @@ def test_running_for_figures_alone_keeps_the_executed_notebook(book, capfd):
     assert notebook.read_bytes() == before
     assert (book / "_build/nb/01_tiny.ipynb").read_bytes() != before
     assert reason(book) is None
+
+
+def test_what_this_clone_has_not_executed_is_repeated_and_replaces_nothing(book, capfd):
+    committed = project.executed("01_tiny", book)
+    edit(committed, "12.0", "12.5")
+    keys.record("01_tiny", staleness.key("01_tiny", book), book)
+    before = contents(book, "book", "figures")
+    assert not repeated.is_comparable("01_tiny", book)
+    assert runner.run(repeat=True, root=book) == []
+    assert "01_tiny: not executed in this clone; running" in capfd.readouterr().err
+    assert contents(book, "book", "figures") == before
+    assert "12.5" not in repeated.executed_here("01_tiny", book).read_text()
+    assert repeated.is_comparable("01_tiny", book)
+    assert runner.run(repeat=True, root=book) == []
+    assert "0 executed" in capfd.readouterr().err
 
 
 def test_one_figure_is_drawn_anew_by_name_or_beginning(book):

@@ -15,7 +15,7 @@ from publishing import keys, project, staleness
 from publishing.dependencies import Package
 from publishing.syntax import normal_form, shows_docstrings
 
-NAMES = project.names()
+NAMES = sorted(project.names())
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def edited(book):
 
 
 def stale(root):
-    return list(staleness.outdated(project.names(root), root))
+    return sorted(staleness.outdated(project.names(root), root))
 
 
 def other_words(text):

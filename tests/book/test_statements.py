@@ -279,6 +279,8 @@ def test_where_a_setting_decides_the_text_is_undecided(tmp_path):
         in board
     )
     assert "and 1 are undecided by the text" in board
-    assert board.count("{ref}`undecided by the text <why>`") == 4  # twice above, twice in chapters
-    assert "Not printed: the scale; varied in `t24.fig1.other`." in board
+    assert (
+        board.count("undecided by the text; why: {ref}`Tiny <why>`") == 4
+    )  # twice above, twice in chapters
+    assert "Not printed: the scale; varied in one more claim." in board
     assert [entry["outcome"] for entry in swept(root, 12.1)] == ["reproduced"] * 2

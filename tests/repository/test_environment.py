@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import committed
 import jupytext
 import pytest
 import yaml
@@ -120,10 +121,9 @@ def run(*command, **options):
 
 def clone(root):
     """Copy what a fresh clone would hold, with what is not committed yet."""
-    for name in run("git", "ls-files", "-z", cwd=ROOT).split("\0"):
-        if name and (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, root / name)
+    for name in committed.files():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
 
 
 @pytest.fixture

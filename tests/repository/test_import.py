@@ -2,13 +2,16 @@
 
 import inspect
 import json
+import pydoc
 import subprocess
 import sys
 from importlib.metadata import version
 
+import public_names
 import pytest
 
 import ntpnb
+from ntpnb import saving
 
 # DESIGN's public surface, with the parameters that callers may name.
 PUBLIC = {
@@ -17,6 +20,7 @@ PUBLIC = {
         "context_groups"
     ),
     "NextTokenData.from_sequences": "sequences embed context_length vocab_size",
+    "NextTokenData.from_counts": "context_embeddings counts",
     "NextTokenData.from_attention": "embeddings sequences labels",
     "cross_entropy": "W data",
     "gradient": "W data",
@@ -86,3 +90,21 @@ def test_errors_are_of_the_promised_kinds():
     error = ntpnb.ConvergenceError("why", 1e-3)
     assert isinstance(error, RuntimeError)
     assert (str(error), error.residual) == ("why", 1e-3)
+
+
+def test_every_class_of_results_is_exported_and_in_help():
+    public = public_names.public_things()
+    bases = {saving.Storable, saving.Result}
+    inner = {"ExactTrace", "Findings"}  # what public classes are made from
+    inner |= {kind.__name__ for kind in ntpnb.EqualSubspace.__subclasses__()}  # and how
+    found = [*saving.Storable.__subclasses__()]
+    for kind in found:
+        found += [sub for sub in kind.__subclasses__() if sub not in found]
+    names = {kind.__name__ for kind in found if kind.__module__.startswith("ntpnb")}
+    needed = {name for name in names if not name.startswith("_")} - inner - {"Result"}
+    assert {"MarginSolution", "FinitePart", "Trace", "FlowTrace", "Report"} <= needed
+    assert needed <= {thing.__name__ for thing in public.values() if inspect.isclass(thing)}
+    assert bases <= set(public.values())
+    text = pydoc.render_doc(ntpnb, renderer=pydoc.plaintext)
+    for name in set(ntpnb.__all__) & needed:
+        assert f"class {name}(" in text

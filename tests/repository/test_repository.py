@@ -12,19 +12,20 @@ import sys
 import tomllib
 from pathlib import Path
 
+import committed
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
 import ntpnb
-from publishing.sphinx_ext import ask_git
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 ISSUE_FORMS = ROOT / ".github/ISSUE_TEMPLATE"
 EXTRAS = PROJECT["optional-dependencies"]
-LOCKED_EXTRAS = ("reference", "sweep", "book", "test")
+LOCKED_EXTRAS = ("reference", "plot", "sweep", "notebook", "book", "test")
+OTHER_LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 
 
 def run(*command, **options):
@@ -43,12 +44,12 @@ def requirement_lines(path):
     return [line for line in lines if line]
 
 
-def locked():
-    """The lock as {name: (requirement, number of hashes)}."""
-    text = (ROOT / "requirements.lock").read_text("utf-8").replace("\\\n", " ")
+def locked(path=ROOT / "requirements.lock"):
+    """A lock as {name: (requirement, its hashes)}."""
+    text = path.read_text("utf-8").replace("\\\n", " ")
     entries = [line.split("--hash=") for line in text.splitlines() if line[:1].isalnum()]
-    parsed = [(Requirement(head), len(hashes)) for head, *hashes in entries]
-    return {requirement.name: (requirement, count) for requirement, count in parsed}
+    parsed = [(Requirement(head), {digest.strip() for digest in rest}) for head, *rest in entries]
+    return {requirement.name: (requirement, hashes) for requirement, hashes in parsed}
 
 
 def canonical(name):
@@ -107,8 +108,8 @@ def imported(folder):
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("ntpnb", ("reference", "sweep", "book")),
-        ("publishing", ("book",)),
+        ("ntpnb", ("reference", "plot", "sweep", "notebook")),
+        ("publishing", ("notebook", "book")),
         ("tests", LOCKED_EXTRAS),
     ],
 )
@@ -118,9 +119,10 @@ def test_every_import_is_a_declared_need(folder, extras):
 
 
 def test_every_direct_need_has_its_reason_beside_it():
+    lists = ("requirements.in", "requirements/tools.in")
     lines = [
         line.strip()
-        for name in ("pyproject.toml", "requirements.in")
+        for name in ("pyproject.toml", *lists)
         for line in (ROOT / name).read_text("utf-8").splitlines()
     ]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
@@ -129,7 +131,8 @@ def test_every_direct_need_has_its_reason_beside_it():
         *PROJECT["dependencies"],
         *(need for extra in EXTRAS.values() for need in extra),
     ]
-    stated = [f'"{need}",' for need in needs] + requirement_lines(ROOT / "requirements.in")
+    stated = [f'"{need}",' for need in needs]
+    stated += [need for name in lists for need in requirement_lines(ROOT / name)]
     for need in stated:
         reasons = [line.partition("#")[2] for line in lines if line.split("#")[0].strip() == need]
         assert reasons, f"{need}: one line each"
@@ -143,23 +146,72 @@ def test_lock_pins_every_direct_need_within_its_range():
     needs = PROJECT["dependencies"] + [need for extra in LOCKED_EXTRAS for need in EXTRAS[extra]]
     pins = locked()
     for need in map(Requirement, needs + requirement_lines(ROOT / "requirements.in")):
+        if need.name == PROJECT["name"]:  # one extra that includes another
+            assert need.extras <= set(LOCKED_EXTRAS)
+            continue
         (pin,) = pins[canonical(need.name)][0].specifier
         assert need.specifier.contains(pin.version), f"{need} is locked at {pin.version}"
 
 
-def test_lock_has_one_hashed_version_of_each_package_and_names_no_host():
-    text = (ROOT / "requirements.lock").read_text("utf-8")
-    pins = locked()
+@pytest.mark.parametrize("path", [ROOT / "requirements.lock", *OTHER_LOCKS], ids=lambda p: p.name)
+def test_lock_has_one_hashed_version_of_each_package_and_names_no_host(path):
+    text = path.read_text("utf-8")
+    pins = locked(path)
     assert len(pins) == len(re.findall(r"^[a-z0-9][\w.-]*==", text, re.MULTILINE))
     for requirement, hashes in pins.values():
         assert [s.operator for s in requirement.specifier] == ["=="]
-        assert hashes > 0
+        assert hashes
     assert "://" not in text
     assert "--index" not in text
 
 
+@pytest.mark.parametrize("path", OTHER_LOCKS, ids=lambda path: path.name)
+def test_what_two_locks_name_is_the_same_files(path):
+    pins = locked()
+    common = {name: entry for name, entry in locked(path).items() if name in pins}
+    assert len(common) > 3
+    for name, (requirement, hashes) in common.items():
+        assert requirement.specifier == pins[name][0].specifier
+        assert hashes == pins[name][1]
+
+
+def test_the_other_locks_have_what_they_are_for():
+    for extra in ("bench", "mutation"):
+        assert names_of(EXTRAS[extra]) <= locked(ROOT / f"requirements/{extra}.lock").keys()
+    tools = requirement_lines(ROOT / "requirements/tools.in")
+    assert names_of(tools) <= locked(ROOT / "requirements/tools.lock").keys()
+
+
+def test_readers_get_what_notebooks_need_and_nothing_that_tests_or_builds():
+    pins = locked(ROOT / "requirements/readers.lock")
+    environment = requirement_lines(ROOT / "requirements.in")
+    needed = [*PROJECT["dependencies"], *EXTRAS["reference"], *EXTRAS["sweep"], *EXTRAS["notebook"]]
+    assert names_of([*needed, *environment]) <= pins.keys()
+    assert pins.keys() <= locked().keys()
+    # myst-nb, which glues numbers, brings Sphinx with it; nothing else of the build comes along.
+    building = names_of(EXTRAS["book"]) - names_of(["docutils", "sphinx", "pillow", "ntpnb"])
+    left_out = building | names_of(EXTRAS["test"]) - names_of(["beautifulsoup4", "packaging"])
+    assert {"jupyter-book", "playwright", "pytest", "mypy", "ruff"} <= left_out
+    assert pins.keys() & left_out == {"psutil"}  # ipykernel's
+
+
+INSTALLS = ["Makefile", ".ci/run", "postBuild", "environment.yml", *WORKFLOWS]
+
+
+@pytest.mark.parametrize("path", INSTALLS, ids=lambda path: Path(path).name)
+def test_nothing_is_installed_without_hashes(path):
+    text = (ROOT / path).read_text("utf-8").replace("\\\n", " ")
+    for line in text.splitlines():
+        if "pip install" in line or "pip wheel" in line:
+            # the project itself comes from this folder, and its backend from the environment
+            assert "--require-hashes" in line or "--no-deps" in line, line
+            assert "--no-deps" not in line or "--no-build-isolation" in line or "dist/" in line
+        assert "pipx" not in line
+    listed = re.findall(r"-r (\S+)", text)
+    assert all(name.endswith(".lock") or name == "everything.txt" for name in listed)
+
+
 def test_this_environment_is_the_lock():
-    # make builds .venv by the same `-r requirements.lock` that environment.yml hands to pip.
     wrong = []
     for name, (requirement, _) in locked().items():
         if requirement.marker is None or requirement.marker.evaluate():
@@ -181,7 +233,7 @@ def test_environment_yml_leaves_everything_but_python_to_the_lock():
     assert supported.contains(python.removeprefix("python="))
     assert set(packages) == {python, "pip"}
     assert [entry for entry in listed if entry not in packages] == [
-        {"pip": ["-r requirements.lock"]}
+        {"pip": ["-r requirements/readers.lock"]}
     ]
 
 
@@ -197,7 +249,7 @@ def test_post_build_installs_the_package_and_opens_text_notebooks():
 
 
 def test_workflows_are_valid_by_the_published_schema():
-    assert [path.name for path in WORKFLOWS] == ["tests.yml", "weekly.yml"]
+    assert [path.name for path in WORKFLOWS] == ["release.yml", "tests.yml", "weekly.yml"]
     assert not schema_errors("github-workflows", *WORKFLOWS)
 
 
@@ -217,8 +269,10 @@ def test_the_book_is_published_after_every_other_job_and_as_it_was_tested():
     assert deploying["if"] == "github.ref == 'refs/heads/main'"
     steps = [step.get("run", step.get("uses", "")) for step in jobs["everything"]["steps"]]
     tested = steps.index("bash .ci/run")
+    (added,) = [number for number, step in enumerate(steps) if "make pdf" in step]
     (uploaded,) = [number for number, step in enumerate(steps) if "upload-pages-artifact" in step]
-    assert uploaded > tested
+    assert tested < added < uploaded
+    assert "python -m publishing versions releases" in steps[added]
     others = [path.read_text("utf-8") for path in WORKFLOWS if path.name != "tests.yml"]
     assert not any("deploy-pages" in text for text in others)
 
@@ -231,9 +285,13 @@ def test_actions_are_pinned_and_permissions_least(path):
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line) for line in uses)
     workflow = yaml.safe_load(text)
     assert workflow["permissions"] == {"contents": "read"}
-    granted = {name: job.get("permissions") for name, job in workflow["jobs"].items()}
-    assert granted.pop("deploy", None) in (None, {"pages": "write", "id-token": "write"})
-    assert not any(granted.values())
+    needed = {
+        ("tests.yml", "deploy"): {"pages": "write", "id-token": "write"},
+        ("release.yml", "index"): {"id-token": "write"},  # for trusted publishing
+        ("release.yml", "assets"): {"contents": "write"},  # for the release's page
+    }
+    for name, job in workflow["jobs"].items():
+        assert job.get("permissions") == needed.get((path.name, name))
     assert all("timeout-minutes" in job for job in workflow["jobs"].values())
 
 
@@ -284,7 +342,22 @@ def test_ci_script_asks_for_stale_notebooks_before_anything_runs():
     assert not run("bash", "-n", ".ci/run").returncode
     commands = requirement_lines(ROOT / ".ci/run")
     asked = commands.index(".venv/bin/python -m publishing stale --check")
-    assert asked < commands.index("make figures") < commands.index("make test")
+    drawn = commands.index("make figures")
+    repeated = commands.index(".venv/bin/python -m publishing run --repeat")
+    verified = commands.index(".venv/bin/python -m publishing verify")
+    assert asked < drawn < repeated < verified < commands.index("make test")
+
+
+def test_an_unpacked_archive_knows_its_files_without_git(tmp_path):
+    for name in (".gitignore", "Makefile", "book/index.md", "book/_toc.yml", ".ci/run"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    files = sorted(committed.files(tmp_path))
+    for made in ("_build/html/index.html", "figures/a.svg", "ntpnb/__pycache__/a.pyc"):
+        (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / made).touch()
+    assert sorted(committed.files(tmp_path)) == files
+    assert files == [".ci/run", ".gitignore", "Makefile", "book/_toc.yml", "book/index.md"]
 
 
 def test_commit_hooks_are_targets_of_the_makefile():
@@ -336,16 +409,15 @@ def test_links_within_the_repository_lead_somewhere(name):
 
 
 def test_no_committed_file_names_a_machine_or_an_index():
-    listed = ask_git(ROOT, "ls-files", "-z").split("\0")
-    if listed == [""]:
-        pytest.skip("this is no checkout, so nothing here is committed")
+    listed = committed.files()
+    assert {"Makefile", ".ci/run", "book/_toc.yml"} <= set(listed)
     pattern = re.compile(
         r"(?<![\w.~*-])/(?:home|root|tmp|work)/|file://|index[-_]url|find[-_]links"
     )
     found = []
-    for name in filter(None, listed):
+    for name in listed:
         path = ROOT / name
-        if path == Path(__file__).resolve() or not path.is_file():
+        if path == Path(__file__).resolve():
             continue
         with contextlib.suppress(UnicodeDecodeError):
             text = path.read_text("utf-8")

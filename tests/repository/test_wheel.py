@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -80,12 +81,37 @@ def test_it_holds_the_typed_package_and_nothing_of_the_build(wheel):
     assert set(sources) == {name for name in files if name.endswith(".py")}
 
 
+def test_the_source_distribution_holds_the_package_and_no_tests_that_could_not_run(wheel):
+    build = "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+    source = wheel.parent / "source"
+    built = run(sys.executable, "-c", build, cwd=source)
+    assert not built.returncode, built.stderr
+    (path,) = (source / "dist").glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    tops = {name.partition("/")[0] for name in names if name.endswith((".py", ".txt"))}
+    assert tops == {"ntpnb", "ntpnb.egg-info"}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ntpnb").rglob("*.py")}
+    assert sources <= set(names)
+
+
 def test_its_description_has_no_link_that_needs_the_repository(wheel):
     name = f"ntpnb-{PROJECT['version']}.dist-info/METADATA"
     description = email.message_from_bytes(zipfile.ZipFile(wheel).read(name)).get_payload()
     targets = re.findall(r"\]\(([^)]+)\)", description)
     assert targets
     assert all(target.startswith("https://") for target in targets)
+
+
+def test_an_index_can_show_what_it_is_and_where_it_comes_from(wheel):
+    name = f"ntpnb-{PROJECT['version']}.dist-info/METADATA"
+    metadata = email.message_from_bytes(zipfile.ZipFile(wheel).read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_all("Classifier") == PROJECT["classifiers"]
+    addresses = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    assert addresses == PROJECT["urls"]
+    assert metadata["Requires-Python"] == ",".join(sorted(PROJECT["requires-python"].split(",")))
+    assert metadata["License-Expression"] == PROJECT["license"]
 
 
 def test_every_public_name_is_there(clean):
@@ -110,7 +136,11 @@ def test_the_example_runs(name, clean):
 # What needs more than numpy and scipy: the call, and what its one line has to name.
 NEEDS_MORE = {
     "a sweep": ("import ntpnb; ntpnb.thresholds.sweep([(4, 2, 3)], 1)", "ntpnb[sweep]"),
-    "a report's figure": ("import ntpnb; ntpnb.report(ntpnb.datasets.toy()).plot()", "ntpnb[book]"),
+    "a report's figure": ("import ntpnb; ntpnb.report(ntpnb.datasets.toy()).plot()", "ntpnb[plot]"),
+    "cvxpy": (
+        "import ntpnb; ntpnb.max_margin(ntpnb.datasets.toy(), solver='cvxpy')",
+        "ntpnb[reference]",
+    ),
     "the figures of a chapter": ("from ntpnb.notebook import figures", "ntpnb[book]"),
 }
 
@@ -121,6 +151,19 @@ def test_what_needs_an_extra_names_it_in_one_line(what, clean):
     done = clean(code)
     assert done.returncode
     assert extra in done.stderr.splitlines()[-1]
+
+
+def test_the_command_line_reports_on_a_text(clean, tmp_path):
+    story = tmp_path / "story.txt"
+    story.write_text("the fox sees the owl and the owl sees the fox", "utf-8")
+    command = (clean.interpreter, "-m", "ntpnb", "report", story)
+    done = run(*command, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "separable with margin" in done.stdout
+    drawn = run(*command, "--plot", "figure.png", cwd=tmp_path)
+    assert (drawn.returncode, drawn.stdout) == (1, "")
+    assert drawn.stderr.count("\n") == 1
+    assert 'pip install "ntpnb[plot]"' in drawn.stderr
 
 
 def test_check_outside_a_checkout_says_what_it_is_for(clean):

@@ -3,12 +3,16 @@
 `tests/repository/test_types.py` gives it to the type checker and runs it.
 """
 
-from typing import assert_type
+import tempfile
+from pathlib import Path
+from typing import Any, assert_type
 
 import numpy as np
 
 import ntpnb
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.problem import NearDuplicates
+from ntpnb.reporting import DescentRecord
 
 
 def data_from_arrays() -> ntpnb.NextTokenData:
@@ -36,6 +40,24 @@ def data_from_arrays() -> ntpnb.NextTokenData:
     assert_type(data.group_index, IntArray)
     assert_type(data.group_embeddings, FloatArray)
     return data
+
+
+def data_from_counts() -> ntpnb.NextTokenData:
+    """How often tokens followed contexts, two of which differ by rounding only."""
+    counts = np.array([[2, 1, 0], [0, 0, 3], [1, 0, 0]])
+    apart = ntpnb.NextTokenData.from_counts([[1.0, 0.0], [0.0, 1.0], [1.0, 1e-9]], counts)
+    assert_type(apart, ntpnb.NextTokenData)
+    (found,) = apart.near_duplicates(tolerance=1e-6)
+    assert_type(found, NearDuplicates)
+    assert_type(found.rows, IntArray)
+    assert_type(found.distances, FloatArray)
+    merged = apart.replace(merge_tolerance=1e-6)
+    assert_type(merged.merged_rows, tuple[tuple[int, ...], ...] | None)
+    assert_type(merged.num_contexts, int)
+    assert_type(merged.anchors, IntArray)
+    block = merged.block(slice(0, 1))
+    assert_type(block.target_probs, FloatArray)
+    return merged
 
 
 def data_from_sequences() -> ntpnb.NextTokenData:
@@ -160,8 +182,8 @@ def training(data: ntpnb.NextTokenData, bias: ntpnb.ImplicitBias) -> None:
     assert_type(compared.angle, FloatArray)
     assert_type(compared.corrected_alignment, FloatArray)
     assert_type(compared.finite_error, FloatArray)
-    assert_type(ntpnb.compare(run.W, data), ntpnb.Comparison)
-    assert_type(ntpnb.compare(run.W[-1], bias), ntpnb.Comparison)
+    assert_type(ntpnb.compare(run.W, data), ntpnb.WeightComparison)
+    assert_type(ntpnb.compare(run.W[-1], bias), ntpnb.WeightComparison)
 
     batch = ntpnb.descend([data, data], gd, 10)
     assert_type(batch, ntpnb.Trace)
@@ -202,16 +224,20 @@ def predictions(bias: ntpnb.ImplicitBias) -> None:
     found = ntpnb.report("the cat sat on the mat and the dog sat on the rug", context_length=1)
     assert_type(found, ntpnb.Report)
     assert_type(ntpnb.report(bias, words=["ant", "bee", "cat"]), ntpnb.Report)
+    assert_type(ntpnb.report("abracadabra", tokenizer=list, embedding="mean"), ntpnb.Report)
     assert_type(found.data, ntpnb.NextTokenData)
     assert_type(found.order, ntpnb.TokenPriority)
     assert_type(found.finite, ntpnb.FinitePart)
     assert_type(found.svm, ntpnb.MarginSolution | None)
     assert_type(found.refusal, ntpnb.NotSeparableError | ntpnb.ConvergenceError | None)
     assert_type(found.flow, ntpnb.FlowTrace | None)
+    assert_type(found.descent, DescentRecord | None)
+    assert_type(found.weights, ntpnb.WeightComparison | None)
+    assert_type(found.failures.get("way"), Exception | None)
     assert_type(found.angle, FloatArray | None)
     assert_type(found.words, tuple[str, ...] | None)
     assert_type(found.drawn, bool)
-    assert_type(found.compatible, bool)
+    assert_type(found.compatible, bool | None)
     assert_type(found.separable, bool | None)
     assert_type(found.margin, float | None)
     assert_type(found.step, float)
@@ -223,6 +249,19 @@ def predictions(bias: ntpnb.ImplicitBias) -> None:
     assert_type(found.spell(found.pairs[0]), str)
     assert_type(found.context_name(0), str)
     assert_type(str(found), str)
+
+
+def files(found: ntpnb.Result, data: ntpnb.NextTokenData) -> None:
+    """Keep results and data, and read a text."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found.save(folder / "found.npz")
+        data.save(folder / "data.json")
+        assert_type(ntpnb.load(folder / "data.json"), Any)
+        story = folder / "story.txt"
+        story.write_text("the fox sees the owl and the owl sees the fox", encoding="utf-8")
+        assert_type(ntpnb.report(story, dim=8), ntpnb.Report)
+    assert_type(data.to_dict(), dict[str, Any])
 
 
 def attention() -> None:
@@ -294,8 +333,8 @@ def thresholds() -> None:
 def main() -> None:
     """Run it all."""
     data = data_from_arrays()
+    data_from_counts()
     data_from_sequences()
-    data_from_attention()
     loss(data)
     theory(data)
     bias = all_of_the_theory(data)
@@ -303,6 +342,7 @@ def main() -> None:
     training(data, bias)
     limits_of_training(data, bias)
     predictions(bias)
+    files(bias, data)
     attention()
     datasets()
     thresholds()

@@ -2,11 +2,13 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from jupyter_client import BlockingKernelClient
 
@@ -52,7 +54,8 @@ class Lab:
         for _ in range(600):
             if told.exists() and (text := told.read_text("utf-8")):
                 self.url, self.token = (json.loads(text)[name] for name in ("url", "token"))
-                return self
+                if self._listens():
+                    return self
             if self._server.poll() is not None:
                 break
             time.sleep(0.1)
@@ -67,6 +70,15 @@ class Lab:
             self._server.kill()
             self._server.wait()
         self._log.close()
+
+    def _listens(self):
+        """Whether the server takes questions: on a busy machine it says where before it does."""
+        address = urlsplit(self.url)
+        try:
+            socket.create_connection((address.hostname, address.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def ask(self, path, send=None, method=None):
         """Answer of the server's interface, as Python objects; POST where something is sent."""

@@ -9,7 +9,16 @@ from functools import cached_property
 import ntpnb
 
 # What the package's own modules share, and what another one exports.
-INTERNAL = {"array_types", "sparsity", "validation"}
+INTERNAL = {
+    "__main__",
+    "array_types",
+    "command_line",
+    "extras",
+    "level_probabilities",
+    "sparsity",
+    "validation",
+    "watch",
+}
 METHODS = (classmethod, staticmethod)
 PROPERTIES = (property, cached_property)
 

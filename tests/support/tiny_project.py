@@ -144,6 +144,19 @@ def make_two(root: Path) -> Path:
     return root
 
 
+def make_with_evidence(root: Path) -> Path:
+    """Write a book of one chapter, 01_tiny, and a page of evidence for it, evidence/sums."""
+    root = make(root)
+    edit(root / "notebooks/01_tiny.md", "Four numbers.", "Four numbers, see {doc}`evidence/sums`.")
+    page = NOTEBOOK.replace("scale = 2.0", "scale = 3.0").replace('"tiny"', '"sums"')
+    page = page.replace("# Tiny\n", "# Sums\n\n:::{evidence-for} 01_tiny why\n:::\n")
+    page = page.replace("(why)=", "(sums-why)=").replace("name: tiny", "name: sums")
+    write(root / "notebooks/evidence/sums.md", page.replace("t24.fig1.sum", "t24.fig2.sum"))
+    claims = CLAIMS.replace("t24.fig1.sum", "t24.fig2.sum").replace("12", "18")
+    write(root / "book/claims/evidence/sums.yml", claims)
+    return root
+
+
 def only(root: Path, code: str) -> None:
     """Replace the notebooks by one, 01_tiny, of a single cell."""
     header, *_ = NOTEBOOK.partition("```")

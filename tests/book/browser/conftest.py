@@ -52,8 +52,14 @@ def site(request):
 
 
 @pytest.fixture
-def opened(request, browser, errors):
-    """Open the module's PAGE anew; it must complain about nothing."""
+def explorable(request):
+    """The page that a module is about; a module about several has parameters instead."""
+    return request.module.EXPLORABLE
+
+
+@pytest.fixture
+def opened(explorable, browser, errors):
+    """Open the page that can be explored anew; it must complain about nothing."""
     contexts = []
 
     def open_page(address, fragment="", *, width=1280, **settings):
@@ -62,7 +68,7 @@ def opened(request, browser, errors):
         tab = context.new_page()
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        tab.goto(address + request.module.PAGE + fragment)
+        tab.goto(address + explorable.page + fragment)
         tab.evaluate(RENDERED)
         tab.locator(".explore svg.main").scroll_into_view_if_needed()
         return tab
@@ -71,3 +77,8 @@ def opened(request, browser, errors):
     for context in contexts:
         context.close()
     assert errors == []
+
+
+@pytest.fixture
+def tab(opened, address):
+    return opened(address)

@@ -5,16 +5,24 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from built_site import SITE
-from checks import VIEWS, mouse_only, pale_letters
-from explored import SETTLED, far_apart, frames, middle, unit
+from checks import mouse_only
+from explored import (
+    ATTENTION,
+    LATE,
+    assert_late_angles,
+    assert_proved,
+    far_apart,
+    field,
+    middle,
+    places,
+    unit,
+)
 
 import ntpnb
 from ntpnb.attention import attention_mass
 
-PAGE = "explore_attention.html"
+EXPLORABLE = ATTENTION
 CASES = 300
-LATE = 12 * np.log(10)  # natural logarithm of t = 1e12
 
 # What the page computes of a state, as numbers.
 SOLVE = """cases => cases.map(({ state, late, W }) => {
@@ -83,11 +91,6 @@ def cases():
     return [random_case(rng) for _ in range(CASES)]
 
 
-@pytest.fixture
-def tab(opened, address):
-    return opened(address)
-
-
 def solve(tab, cases, late=0.0):
     return tab.evaluate(SOLVE, [case.asked(late) for case in cases])
 
@@ -109,27 +112,11 @@ def test_graphs_verdicts_solutions_and_proofs_are_those_of_the_package(tab, case
         data = case.data
         bias = ntpnb.implicit_bias(data)
         kinds.add((bias.separable, len(bias.order.equal) > 0))
-        assert found["separable"] == bias.separable
-        assert found["pairs"] == bias.order.strict.tolist()
         for ours, theirs in zip(found["components"], bias.order.components, strict=True):
             together = np.equal.outer(theirs, theirs) & (theirs >= 0)
             assert (np.equal.outer(ours, ours) & (np.array(ours) >= 0)[:, None] == together).all()
-        assert far_apart(found["finite"], bias.finite_part.W) < 1e-8
-        weights = found["multipliers"] if bias.separable else found["certificate"]
-        assert min(weights, default=0.0) >= 0
-        # What the weights of the strict pairs make off F: W^mm, or nothing where they contradict.
         E = case.e / 100
-        made = np.zeros((2, 2))
-        for (k, i, j), weight in zip(bias.order.strict, weights, strict=True):
-            made += weight * np.outer(E[i] - E[j], E[k])
-        made = bias.equal_subspace.reject(made)
-        if bias.separable:
-            assert far_apart(found["W"], bias.max_margin.W) < 1e-8
-            assert far_apart(made.ravel(), bias.max_margin.W) < 1e-8
-            assert found["kkt"] < 1e-10
-        else:
-            assert sum(weights) == pytest.approx(1)
-            assert np.abs(made).max() < 1e-8
+        assert_proved(found, bias, [np.outer(E[i] - E[j], E[k]) for k, i, j in bias.order.strict])
     assert len(kinds) == 4
 
 
@@ -161,15 +148,7 @@ def test_attention_and_the_rule_are_those_of_the_package(tab, cases):
 
 @pytest.mark.slow
 def test_flow_at_late_times_is_that_of_the_package(tab, cases):
-    tried = 0
-    for case, found in zip(cases, solve(tab, cases, late=LATE), strict=True):
-        if found["angle"] is None:
-            continue
-        bias = ntpnb.implicit_bias(case.data)
-        expected = ntpnb.gradient_flow(bias, [LATE]).compare(bias).angle[-1]
-        assert found["angle"] == pytest.approx(expected, abs=1e-4)
-        tried += 1
-    assert tried > 60
+    assert_late_angles(cases, solve(tab, cases, late=LATE))
 
 
 START = """() => {
@@ -250,17 +229,6 @@ def test_training_does_what_the_rule_says(opened, address):
 # -- changing things ------------------------------------------------------------------------------
 
 
-def field(tab, name):
-    """A field of the address, once it is there."""
-    tab.wait_for_timeout(SETTLED)
-    return re.search(rf"[#&]{name}=([^&]*)", tab.url)[1]
-
-
-def tokens(tab):
-    """The places in the address, in hundredths."""
-    return [tuple(map(int, row.split(","))) for row in field(tab, "e").split(";")]
-
-
 def test_the_mouse_drags_a_token_and_everything_follows(opened, site):
     tab = opened(site)
     tab.select_option(".preset", "fig2")
@@ -270,23 +238,13 @@ def test_the_mouse_drags_a_token_and_everything_follows(opened, site):
     tab.mouse.down()
     tab.mouse.move(x, y + size / 2, steps=8)
     tab.mouse.up()
-    assert tokens(tab)[1] == pytest.approx((0, 25), abs=1)
+    assert places(tab, "e")[1] == pytest.approx((0, 25), abs=1)
     assert tab.locator(".verdicts b").nth(1).inner_text() == "no"
     assert tab.locator(".drawn").inner_html() != before
     assert tab.locator(".spoken").inner_text().startswith("Graph-SVM has no solution")
     tab.locator(".reset").click()
-    assert tokens(tab)[1] == (0, 75)
+    assert places(tab, "e")[1] == (0, 75)
     assert tab.locator(".verdicts b").nth(1).inner_text() == "yes"
-
-
-def test_a_finger_drags_a_token(opened, address):
-    tab = opened(address, width=390, has_touch=True, is_mobile=True)
-    (x, y), size = middle(tab, "e2"), unit(tab)
-    touch = tab.context.new_cdp_session(tab)
-    for kind, share in [("Start", 0), ("Move", 0.3), ("Move", 0.7), ("Move", 1), ("End", 1)]:
-        points = [] if kind == "End" else [{"x": x + 0.5 * share * size, "y": y}]
-        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
-    assert tokens(tab)[2] == pytest.approx((0, 90), abs=2)
 
 
 def test_a_click_starts_training_there(opened, site):
@@ -300,14 +258,6 @@ def test_a_click_starts_training_there(opened, site):
     assert "t = 10¹²" in tab.locator(".reading").inner_text()
 
 
-def test_training_runs_through_time(tab):
-    tab.locator(".play").click()
-    tab.wait_for_timeout(1000)
-    between = float(tab.locator(".when").input_value())
-    tab.wait_for_function("document.querySelector('.when').value === '12'")
-    assert 0 < between < 12
-
-
 def test_the_keyboard_reaches_and_moves_everything(opened, site):
     tab = opened(site)
     handle = tab.get_by_role("slider", name="Token 4, the last token")
@@ -315,7 +265,7 @@ def test_the_keyboard_reaches_and_moves_everything(opened, site):
     tab.keyboard.press("ArrowDown")
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("Shift+ArrowRight")
-    assert tokens(tab)[3] == (-24, -85)
+    assert places(tab, "e")[3] == (-24, -85)
     assert handle.get_attribute("aria-valuetext") == "−0.24 to the right, −0.85 up"
     choice = tab.get_by_role("combobox", name="Token at place 1 of 3 in sequence 1")
     choice.focus()
@@ -364,119 +314,3 @@ def test_sequences_and_tokens_come_and_go(tab):
     while tab.locator("[data-drop]:enabled").count():
         tab.locator("[data-drop]:enabled").first.click()
     assert tab.locator(".sequence").count() == 2
-
-
-# -- the address, the views, and without a script -------------------------------------------------
-
-OWN = "#e=100,20;30,120;-50,90&s=123-1;213-2;33-3&x=13&q=3&c=2&m=gd&t=7.5&l=sc&w=3,30,-20"
-
-
-def test_an_address_shows_the_same_again(opened, site):
-    tabs = [opened(site, OWN) for _ in range(2)]
-    shown = [tab.locator(".panes").inner_html() for tab in tabs]
-    assert shown[0] == shown[1]
-    tabs[0].wait_for_timeout(SETTLED)
-    assert tabs[0].url.endswith(OWN)
-    assert "step = 3.2·10⁷" in tabs[0].locator(".reading").inner_text()
-
-
-BAD = {
-    "#e=1": "e needs",
-    "#e=0,100;x,2&s=12-1": "e needs whole numbers",
-    "#e=0,999;1,1&s=12-1": "e needs",
-    "#e=0,100;1,1": "s needs",
-    "#e=0,100;1,1&s=12-3": "s needs",
-    "#e=0,100;1,1&s=13-1": "s needs",
-    "#e=0,100;1,1&s=12": "s needs",
-    "#e=0,100;1,1&s=12-1&x=3": "x needs",
-    "#e=0,100;1,1&s=12-1&q=9": "q is one",
-    "#e=0,100;1,1&s=12-1&c=7": "c is the number",
-    "#e=0,100;1,1&s=12-1&m=magic": "m is one of",
-    "#e=0,100;1,1&s=12-1&m=constructor": "m is one of",
-    "#e=0,100;1,1&s=12-1&t=13": "t lies",
-    "#e=0,100;1,1&s=12-1&l=z": "l is made",
-    "#e=0,100;1,1&s=12-1&w=1,2": "w needs",
-    "#<script>=%ff": "e needs",
-}
-
-
-@pytest.mark.parametrize("fragment", BAD)
-def test_a_bad_address_is_ignored_with_a_word(fragment, opened, address):
-    tab = opened(address, fragment)
-    note = tab.locator(".explore .note")
-    assert note.is_visible()
-    assert BAD[fragment] in note.inner_text()
-    assert tab.locator(".preset").input_value() == "cycle"
-
-
-def test_a_heading_in_the_address_is_no_state(opened, address):
-    tab = opened(address, "#five-questions")
-    assert not tab.locator(".explore .note").is_visible()
-    assert tab.locator(".preset").input_value() == "cycle"
-
-
-@pytest.mark.parametrize(("mode", "width"), VIEWS)
-def test_letters_stand_out_and_nothing_leaves_the_screen(mode, width, opened, address):
-    six = "e=110,75;0,75;-110,75;20,-70;-90,-40;90,-40&s=12345-1;21345-2;31245-4;54365-6"
-    tab = opened(address, f"#{six}", width=width, color_scheme=mode)
-    tab.set_viewport_size({"width": width, "height": 3000})
-    tab.evaluate("document.body.replaceChildren(document.querySelector('.explore'))")
-    for preset in ["", *VERDICTS]:
-        if preset:
-            tab.select_option(".preset", preset)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
-        assert tab.locator("svg.main").bounding_box()["width"] > 300
-        assert pale_letters(tab) == [], preset
-        tab.evaluate("document.querySelectorAll('svg *').forEach(one => one.style.visibility = '')")
-
-
-def test_without_a_script_and_on_paper_there_is_a_still_picture(browser, opened, site):
-    context = browser.new_context(java_script_enabled=False)
-    still = context.new_page()
-    still.goto(site + PAGE)
-    assert still.locator(".explore-attention img").bounding_box()["height"] > 100
-    assert not still.locator(".explore").count()
-    context.close()
-    tab = opened(site)
-    assert not tab.locator(".explore-attention img").is_visible()
-    tab.emulate_media(media="print")
-    assert tab.locator(".explore-attention img").is_visible()
-    assert not tab.locator(".explore").is_visible()
-
-
-DEGENERATE = [
-    "e=0,0;0,0&s=12-1",
-    "e=0,0;0,0&s=12-1;12-2",
-    "e=10,10;10,10&s=12-1;21-2&w=1,50,50",
-    "e=100,0;0,100&s=1-1",
-    "e=0,0;50,50&s=21-1&w=1,50,50",
-    "e=100,0;0,100;0,0&s=12-2&x=12&q=3",
-]
-
-
-@pytest.mark.parametrize("state", DEGENERATE)
-def test_nothing_is_not_a_number(state, opened, address):
-    for method in ("flow", "gd", "ngd"):
-        tab = opened(address, f"#{state}&m={method}&t=3")
-        assert tab.locator(".explore .note").is_hidden()
-        assert tab.locator(".verdicts b").count() == 2
-        for part in (".panes", ".handles", ".reading"):
-            assert "NaN" not in tab.locator(part).inner_html()
-            assert "Infinity" not in tab.locator(part).inner_html()
-
-
-def test_the_scripts_are_loaded_where_they_are_used():
-    asked = {
-        (page, script): f"explore/{script}.js" in (SITE / page).read_text("utf-8")
-        for page in (PAGE, "explore_words.html", "changelog.html")
-        for script in ("mathematics", "words", "attention")
-    }
-    wanted = {(PAGE, "attention"), ("explore_words.html", "words")}
-    wanted |= {(page, "mathematics") for page, _ in wanted}
-    assert {one for one, is_there in asked.items() if is_there} == wanted
-
-
-@pytest.mark.slow
-def test_a_frame_of_dragging_fits_sixty_in_a_second(tab):
-    # The clock runs while other programs have the processor; a tenth of the frames have it alone.
-    assert np.quantile(frames(tab, "e1"), 0.1) < 1000 / 60

@@ -45,7 +45,7 @@ def test_enter_opens_the_search_and_escape_closes_it(tab):
 
 
 def test_enter_opens_folded_code_and_solutions(tab):
-    for kind in ("details.hide", "details.sd-dropdown"):
+    for kind in ("details.fold.code", "details.fold.checked", "details.sd-dropdown"):
         folded = tab.locator(f"{kind}:not([open])").count()
         assert folded
         press(tab, f"{kind}:not([open]) > summary")
@@ -54,9 +54,12 @@ def test_enter_opens_folded_code_and_solutions(tab):
 
 def test_enter_copies_code(tab):
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    press(tab, "button.copybtn")
+    press(tab, ".cell_input button.copybtn")
     tab.wait_for_selector("button.copybtn.success")
-    assert tab.evaluate("navigator.clipboard.readText()").startswith("from fractions import")
+    copied = tab.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("def contrast(j, z, v):")
+    shown = tab.locator(".highlight:has(button.copybtn.success) pre").inner_text()
+    assert copied.strip() == shown.strip()
 
 
 def test_enter_follows_a_link_below_a_figure(tab):

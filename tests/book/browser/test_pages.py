@@ -23,7 +23,7 @@ def test_search_finds_a_word(word, visitor):
     tab.wait_for_selector("ul.search li a")
 
 
-# An opaque card, never recoloured: so a figure is the same on light and dark pages.
+# An opaque card; on dark pages publishing.dark keeps every contrast that is measured here.
 FIGURES = [*sorted((ROOT / "figures").glob("*.svg")), ROOT / "book/images/scaling.svg"]
 
 

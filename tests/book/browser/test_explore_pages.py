@@ -1,0 +1,170 @@
+"""What all pages that can be explored have: time, addresses, views, and a still picture."""
+
+import numpy as np
+import pytest
+from built_site import SITE
+from checks import VIEWS, pale_letters
+from explored import ATTENTION, SETTLED, WORDS, frames, middle, places, unit
+
+PAGES = (WORDS, ATTENTION)
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: page.script)
+def explorable(request):
+    return request.param
+
+
+def on_every_page(*names, of):
+    """Parameters `explorable`, which page, and names, each of the page's own values of these."""
+    rows = [
+        pytest.param(page, *value, id=f"{page.script}-{value[0]}")
+        for page in PAGES
+        for value in of(page)
+    ]
+    return pytest.mark.parametrize(("explorable", *names), rows)
+
+
+# -- fingers and time -----------------------------------------------------------------------------
+
+
+def test_a_finger_drags_a_point(explorable, opened, address):
+    handle, far, end = explorable.dragged
+    tab = opened(address, width=390, has_touch=True, is_mobile=True)
+    (x, y), size = middle(tab, handle), unit(tab)
+    touch = tab.context.new_cdp_session(tab)
+    for kind, share in [("Start", 0), ("Move", 0.3), ("Move", 0.7), ("Move", 1), ("End", 1)]:
+        points = [] if kind == "End" else [{"x": x + far * share * size, "y": y}]
+        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    assert places(tab, explorable.places)[int(handle[1])] == pytest.approx(end, abs=2)
+
+
+def test_training_runs_through_time(tab):
+    tab.locator(".play").click()
+    tab.wait_for_timeout(1000)
+    between = float(tab.locator(".when").input_value())
+    tab.wait_for_function("document.querySelector('.when').value === '12'")
+    assert 0 < between < 12
+
+
+@pytest.mark.slow
+def test_a_frame_of_dragging_fits_sixty_in_a_second(explorable, tab):
+    # The clock runs while other programs have the processor; a tenth of the frames have it alone.
+    assert np.quantile(frames(tab, f"{explorable.places}1"), 0.1) < 1000 / 60
+
+
+# -- the address ----------------------------------------------------------------------------------
+
+
+def test_an_address_shows_the_same_again(explorable, opened, site):
+    tabs = [opened(site, explorable.own) for _ in range(2)]
+    shown = [tab.locator(".panes").inner_html() for tab in tabs]
+    assert shown[0] == shown[1]
+    tabs[0].wait_for_timeout(SETTLED)
+    assert tabs[0].url.endswith(explorable.own)
+    assert "step = 3.2·10⁷" in tabs[0].locator(".reading").inner_text()
+
+
+@on_every_page("example", of=lambda page: [(name,) for name in page.examples])
+def test_an_address_opens_an_example(example, explorable, opened, address):
+    tab = opened(address, f"#preset-{example}")
+    assert tab.locator(".explore .note").is_hidden()
+    assert tab.locator(".preset").input_value() == example
+    shown = tab.locator(".panes").inner_html()
+    tab.select_option(".preset", next(one for one in explorable.examples if one != example))
+    assert tab.locator(".panes").inner_html() != shown
+    tab.select_option(".preset", example)
+    assert tab.locator(".panes").inner_html() == shown
+
+
+def test_a_link_on_the_page_changes_the_example(explorable, opened, site):
+    tab = opened(site)
+    other = explorable.examples[2]
+    tab.evaluate("scrollTo(0, document.body.scrollHeight)")
+    tab.evaluate(f"location.hash = 'preset-{other}'")
+    tab.wait_for_function(f"document.querySelector('.preset').value === '{other}'")
+    tab.wait_for_timeout(SETTLED)
+    assert tab.url.endswith(f"#preset-{other}")  # the state is named, until something is moved
+    top, bottom = tab.evaluate(
+        "() => { const box = document.querySelector('svg.main').getBoundingClientRect();"
+        " return [box.top, box.bottom]; }"
+    )
+    assert top >= 0
+    assert bottom <= 1000
+    tab.locator(f"[data-handle={explorable.places}0]").press("ArrowDown")
+    assert len(places(tab, explorable.places)) > 1
+    tab.locator(".reset").click()
+    assert tab.locator(".preset").input_value() == other
+
+
+def test_all_examples_are_tried(explorable, tab):
+    values = tab.locator(".preset option").evaluate_all("all => all.map(one => one.value)")
+    assert tuple(values) == ("", *explorable.examples)
+
+
+@on_every_page("fragment", "word", of=lambda page: page.bad.items())
+def test_a_bad_address_is_ignored_with_a_word(fragment, word, explorable, opened, address):
+    tab = opened(address, fragment)
+    note = tab.locator(".explore .note")
+    assert note.is_visible()
+    assert word in note.inner_text()
+    assert tab.locator(".preset").input_value() == explorable.first
+
+
+def test_a_heading_in_the_address_is_no_state(explorable, opened, address):
+    tab = opened(address, "#five-questions")
+    assert not tab.locator(".explore .note").is_visible()
+    assert tab.locator(".preset").input_value() == explorable.first
+
+
+@on_every_page("state", of=lambda page: [(state,) for state in page.degenerate])
+def test_nothing_is_not_a_number(state, explorable, opened, address):
+    for settings in explorable.settings:
+        tab = opened(address, f"#{state}&{settings}")
+        assert tab.locator(".explore .note").is_hidden()
+        assert tab.locator(".verdicts b").count() == 2
+        for part in (".panes", ".handles", ".reading"):
+            assert "NaN" not in tab.locator(part).inner_html()
+            assert "Infinity" not in tab.locator(part).inner_html()
+
+
+# -- views, and without a script ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "width"), VIEWS)
+def test_letters_stand_out_and_nothing_leaves_the_screen(mode, width, explorable, opened, address):
+    tab = opened(address, explorable.full, width=width, color_scheme=mode)
+    tab.set_viewport_size({"width": width, "height": 3000})
+    tab.evaluate("document.body.replaceChildren(document.querySelector('.explore'))")
+    for preset in ["", *explorable.examples]:
+        if preset:
+            tab.select_option(".preset", preset)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.locator("svg.main").bounding_box()["width"] > 300
+        assert pale_letters(tab) == [], preset
+        tab.evaluate("document.querySelectorAll('svg *').forEach(one => one.style.visibility = '')")
+
+
+def test_without_a_script_and_on_paper_there_is_a_still_picture(explorable, browser, opened, site):
+    picture = f".explore-{explorable.script} img:visible"  # one of two, light or dark
+    context = browser.new_context(java_script_enabled=False)
+    still = context.new_page()
+    still.goto(site + explorable.page)
+    assert still.locator(picture).bounding_box()["height"] > 100
+    assert not still.locator(".explore").count()
+    context.close()
+    tab = opened(site)
+    assert not tab.locator(picture).is_visible()
+    tab.emulate_media(media="print")
+    assert tab.locator(picture).is_visible()
+    assert not tab.locator(".explore").is_visible()
+
+
+def test_the_scripts_are_loaded_where_they_are_used():
+    own = {page.page: page.script for page in PAGES}
+    asked = {
+        (page, script): f"explore/{script}.js" in (SITE / page).read_text("utf-8")
+        for page in (*own, "changelog.html")
+        for script in ("mathematics", "explorable", *own.values())
+    }
+    wanted = {(page, s) for page in own for s in ("mathematics", "explorable", own[page])}
+    assert {one for one, is_there in asked.items() if is_there} == wanted

@@ -1,0 +1,66 @@
+"""Panels of references: by pointer, keyboard and touch, on a server and from a file."""
+
+import pytest
+
+TERM = 'a.internal[href="notation.html#term-finite-part"]'
+
+
+@pytest.fixture(params=[(1280, "light"), (390, "dark")])
+def tab(request, browser, site):
+    width, scheme = request.param
+    touch = width < 600
+    screen = {"width": width, "height": 900}
+    context = browser.new_context(viewport=screen, color_scheme=scheme, has_touch=touch)
+    tab = context.new_page()
+    tab.goto(f"{site}summary.html")
+    tab.evaluate("MathJax.startup.promise")
+    yield tab
+    context.close()
+
+
+@pytest.fixture
+def panel(tab):
+    return tab.locator(".hover-panel")
+
+
+def test_pointing_at_a_term_shows_its_definition_until_the_pointer_leaves_both(tab, panel):
+    assert panel.is_hidden()
+    tab.locator(TERM).hover()
+    panel.locator("mjx-container").first.wait_for()
+    assert "minimizes the cross-entropy" in panel.inner_text()
+    panel.hover()
+    tab.wait_for_timeout(400)
+    assert panel.is_visible()
+    tab.mouse.move(1, 1)
+    panel.wait_for(state="hidden")
+
+
+def test_the_panel_stays_on_the_screen(tab, panel):
+    tab.locator(TERM).hover()
+    panel.locator("mjx-container").first.wait_for()
+    box = panel.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= tab.viewport_size["width"]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= tab.viewport_size["width"]
+
+
+def test_the_keyboard_opens_and_closes_it_and_readers_of_the_screen_are_told(tab, panel):
+    link = tab.locator(TERM)
+    tab.keyboard.press("Tab")  # the focus is then known to come from the keyboard
+    link.focus()
+    panel.wait_for()
+    assert link.get_attribute("aria-describedby") == panel.get_attribute("id")
+    assert panel.get_attribute("role") == "tooltip"
+    tab.keyboard.press("Escape")
+    assert panel.is_hidden()
+    assert link.get_attribute("aria-describedby") is None
+
+
+def test_a_touch_shows_it_and_a_second_one_follows_the_link(tab, panel):
+    if tab.viewport_size["width"] > 600:
+        return  # no touch screen
+    tab.locator(TERM).tap()
+    panel.wait_for()
+    assert tab.url.endswith("summary.html")
+    tab.locator(TERM).tap()
+    tab.wait_for_url("**/notation.html#term-finite-part")

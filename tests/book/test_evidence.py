@@ -1,0 +1,148 @@
+"""Pages of evidence: they run, count and go stale as chapters do, and each belongs to one."""
+
+import json
+import re
+
+import pytest
+import tiny_project
+from tiny_project import contents, edit
+
+from ntpnb.notebook import claims
+from publishing import (
+    collect,
+    evidence,
+    keys,
+    manifest,
+    pages,
+    project,
+    runner,
+    selection,
+    staleness,
+)
+
+PAGE = "evidence/sums"
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """A book of a chapter and a page of evidence, both executed."""
+    root = tiny_project.make_with_evidence(tmp_path_factory.mktemp("evidence"))
+    assert runner.run(root=root) == []
+    return root
+
+
+def test_a_page_of_evidence_is_executed_beside_the_chapters(executed):
+    assert project.names(executed) == ["01_tiny", PAGE]
+    assert project.executed_names(executed) == ["01_tiny", PAGE]
+    assert keys.recorded(executed) == {
+        name: staleness.key(name, executed) for name in ("01_tiny", PAGE)
+    }
+    assert staleness.to_run(project.names(executed), executed) == {}
+    rows = manifest.figures(executed)
+    assert [(row["figure"], row["notebook"]) for row in rows] == [
+        ("tiny", "01_tiny"),
+        ("sums", PAGE),
+    ]
+    assert (executed / "figures/sums.csv").exists()
+    assert [path for path in contents(executed, "book/nb") if path.endswith(".png")] == []
+
+
+def test_its_claims_close_the_ledger_and_are_counted_under_its_name(executed):
+    claims.load.cache_clear()
+    entries = collect.collect(executed)
+    assert {entry["id"]: entry["notebook"] for entry in entries} == {
+        "t24.fig1.sum": "01_tiny",
+        "t24.fig2.sum": PAGE,
+    }
+    scoreboard = (executed / "book/scoreboard.md").read_text(encoding="utf-8")
+    assert "## Sums" in scoreboard
+    assert f"{{doc}}`nb/{PAGE}`" in scoreboard
+
+
+@pytest.mark.parametrize("typed", ["sums", "evidence/sums", "notebooks/evidence/sums.md"])
+def test_it_is_found_by_its_name(executed, typed):
+    assert selection.select([typed], executed) == [PAGE]
+    assert selection.select(["01", typed], executed) == ["01_tiny", PAGE]
+    with pytest.raises(ValueError, match="no notebook 'evidence'"):
+        selection.select(["evidence"], executed)
+
+
+def test_a_change_to_it_makes_it_stale_and_no_other(tmp_path):
+    root = tiny_project.make_with_evidence(tmp_path)
+    for name in project.names(root):
+        tiny_project.pretend(root, name, [])
+    assert staleness.outdated(project.names(root), root) == {}
+    edit(root / "book/claims/evidence/sums.yml", "within: 1e-9", "within: 1e-8")
+    assert list(staleness.outdated(project.names(root), root)) == [PAGE]
+    edit(project.executed(PAGE, root), "code", "code ")
+    assert keys.recorded(root).keys() == {"01_tiny"}
+
+
+def test_one_that_was_removed_is_reported_by_its_executed_file(tmp_path):
+    root = tiny_project.make_with_evidence(tmp_path)
+    tiny_project.pretend(root, "01_tiny", [])
+    tiny_project.pretend(root, PAGE, [])
+    project.source(PAGE, root).unlink()
+    found = list(collect.problems(root))
+    assert f"{PAGE}.ipynb: executed, but notebooks/{PAGE}.md does not exist" in found
+
+
+@pytest.mark.parametrize(("label", "closes"), [("sums-why", True), ("why", False)])
+def test_a_claim_may_be_explained_on_a_page_of_evidence(tmp_path, label, closes):
+    root = tiny_project.make_with_evidence(tmp_path)
+    path = root / "book/claims/01_tiny.yml"
+    place = f"nb/{PAGE}.ipynb#{label}"
+    edit(path, "show:", f"explained: '{place}'\n  show:")
+    for name, id, value in (("01_tiny", "t24.fig1.sum", 12.0), (PAGE, "t24.fig2.sum", 18.0)):
+        tiny_project.pretend(root, name, [{"id": id, "value": value}])
+    message = f"t24.fig1.sum: explained at {place}, but no ({label})= stands there"
+    assert list(collect.problems(root)) == ([] if closes else [message])
+
+
+def test_the_contents_give_pages_of_evidence_their_order(tmp_path):
+    root = tiny_project.make_with_evidence(tmp_path)
+    for name in ("above", "below"):
+        tiny_project.write(root / f"notebooks/evidence/{name}.md", f"# {name}\n")
+    listed = "".join(f"      - file: nb/evidence/{name}\n" for name in ("sums", "above"))
+    tiny_project.write(root / "book/_toc.yml", f"parts:\n  - chapters:\n{listed}")
+    assert project.evidence_pages(root) == ["evidence/sums", "evidence/above", "evidence/below"]
+
+
+def test_every_page_of_evidence_belongs_to_a_chapter_that_leads_to_it():
+    assert list(evidence.problems()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "message"),
+    [
+        ("01_tiny", "{doc}`evidence/sums`", "the other page", "no chapter leads to it"),
+        ("01_tiny", "{doc}`evidence/sums`", "{doc}`a page <evidence/sums>`", ""),
+        ("01_tiny", "{doc}`evidence/sums`", "{ref}`sums-why`", ""),
+        ("01_tiny", "{doc}`evidence/sums`", "{numref}`sums`", ""),
+        ("01_tiny", "{doc}`evidence/sums`", "[a page](evidence/sums.ipynb#sums-why)", ""),
+        ("01_tiny", "(why)=", "(another)=", "01_tiny, where no (why)= stands"),
+        (PAGE, ":::{evidence-for} 01_tiny why\n:::\n", "", "no {evidence-for} says which"),
+        (PAGE, "{evidence-for} 01_tiny", "{evidence-for} 02_none", "02_none, which is no chapter"),
+        (PAGE, "{evidence-for} 01_tiny why", "{evidence-for} 01_tiny", ""),
+    ],
+)
+def test_one_that_is_lost_is_reported(tmp_path, path, old, new, message):
+    root = tiny_project.make_with_evidence(tmp_path)
+    assert list(evidence.problems(root)) == []
+    edit(project.source(path, root), old, new)
+    found = list(evidence.problems(root))
+    assert [line for line in found if message not in line] == []
+    assert (found != []) is (message != "")
+
+
+def test_the_statement_index_links_to_it(tmp_path):
+    root = tiny_project.make_with_evidence(tmp_path)
+    entries = [{"id": "t24.fig2.sum", "notebook": PAGE}]
+    statements = {"t24.fig2": {"where": "Fig. 2", "what": "a sum"}}
+    assert f"{{doc}}`nb/{PAGE}` (1 check)" in pages._statements(entries, statements, root)
+
+
+def test_a_committed_key_is_one_line(executed):
+    text = (executed / "book/nb/keys.txt").read_text(encoding="utf-8")
+    assert re.findall(r"^\S+", text, re.MULTILINE) == ["01_tiny", PAGE]
+    assert json.loads((executed / "figures/manifest.json").read_text())["sums"]["notebook"] == PAGE

@@ -1,0 +1,189 @@
+"""A notebook that was forged, and its hash with it, is told from what this clone executed itself.
+
+Whoever edits an executed notebook by hand may write its line in `book/nb/keys.txt` anew. Then only
+an execution tells: its values, names, seeds and pictures.
+"""
+
+import base64
+import io
+import json
+import shutil
+
+import pytest
+import tiny_project
+from PIL import Image
+
+from publishing import keys, project, repeated, runner, staleness, verify
+
+NAME = "01_tiny"
+
+MORE = """glue("total", f"{total:.1f}")
+glue("half", f"{total / 2:.1f}")
+"""
+
+SECOND = """figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)
+fig, ax = figures.plt.subplots()
+_ = ax.bar(range(4), scale * np.arange(4)[::-1], width=0.9)
+figures.save(fig, "bars", {"x": scale * np.arange(4)}, [seed, 1])
+"""
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """A tiny book, executed; and executed once more, as a fresh clone does for its figures."""
+    root = tiny_project.make(tmp_path_factory.mktemp("book"))
+    text = root / "notebooks/01_tiny.md"
+    tiny_project.edit(text, 'glue("total", f"{total:.1f}")\n', MORE)
+    tiny_project.edit(
+        text, 'figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)\n', SECOND
+    )
+    assert runner.run(root=root) == []
+    assert not repeated.is_comparable(NAME, root)
+    shutil.rmtree(root / "figures")
+    assert runner.run(root=root) == []
+    assert repeated.is_comparable(NAME, root)
+    return root
+
+
+@pytest.fixture
+def forge(book):
+    """Edit the outputs of the executed notebook, and have its line vouch for the result."""
+    path = project.executed(NAME, book)
+    before = path.read_bytes()
+
+    def found(change, exactly=True):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        change([output for cell in notebook["cells"] for output in cell.get("outputs", [])])
+        path.write_text(json.dumps(notebook), encoding="utf-8")
+        keys.record(NAME, staleness.key(NAME, book), book)
+        assert staleness.outdated([NAME], book) == {}
+        return list(verify.differences(NAME, book, exactly=exactly))
+
+    yield found
+    path.write_bytes(before)
+    keys.record(NAME, staleness.key(NAME, book), book)
+
+
+def record(outputs, field, value):
+    """Find the record of `check` or of a figure."""
+    records = [output["metadata"].get("ntpnb", {}) for output in outputs if "metadata" in output]
+    return next(record for record in records if record.get(field) == value)
+
+
+def pictures(outputs):
+    """Find what is shown as a picture."""
+    return [output["data"] for output in outputs if "image/png" in output.get("data", {})]
+
+
+def of_check(**changes):
+    return lambda outputs: record(outputs, "id", "t24.fig1.sum").update(changes)
+
+
+def of_figure(**changes):
+    return lambda outputs: record(outputs, "figure", "tiny").update(changes)
+
+
+def swap_glue(outputs):
+    scraps = [o["metadata"]["scrapbook"] for o in outputs if "scrapbook" in o.get("metadata", {})]
+    one, other = scraps
+    one["name"], other["name"] = other["name"], one["name"]
+
+
+def swap_pictures(outputs):
+    one, other = pictures(outputs)
+    one["image/png"], other["image/png"] = other["image/png"], one["image/png"]
+
+
+def redraw(data, change):
+    """Change a picture."""
+    changed = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as image:
+        change(image).save(changed, format="png")
+    data["image/png"] = base64.b64encode(changed.getvalue()).decode()
+
+
+def another_word(outputs):
+    outputs[0]["text"] = ["first\n", "second 2\n"]
+
+
+# What happens, what is said of it, and whether it is also noticed on another processor.
+FORGERIES = {
+    "a measured value": (of_check(value=-12345.678), "t24.fig1.sum: value is -12345.678", True),
+    "a third of it": (of_check(value=4.0), "t24.fig1.sum: value is 4.0", True),
+    "its sixth digit": (of_check(value=12.0001), "t24.fig1.sum: value is 12.0001", False),
+    "an integer for a number": (of_check(value=12), "value is 12, executed here 12.0", True),
+    "a claim's id": (of_check(id="t24.fig1.other"), "id is 't24.fig1.other'", True),
+    "a seed": (of_figure(seed=424242), "tiny: seed is 424242, executed here 0", True),
+    "a figure's name": (of_figure(figure="other"), "is 'other', executed here 'tiny'", True),
+    "the number of curves": (of_figure(curves=[7, 0]), "tiny: curves is [7, 0]", True),
+    "the hash of its data": (of_figure(data=64 * "0"), "tiny: data is '000", False),
+    "names of glued numbers": (swap_glue, "scrapbook is {", True),
+    "two pictures": (swap_pictures, "another picture than the one drawn here", True),
+    "a blank picture": (
+        lambda outputs: redraw(pictures(outputs)[0], lambda image: image.point(lambda _: 255)),
+        "another picture than the one drawn here: unlike by 1.00",
+        True,
+    ),
+    "a picture's size": (
+        lambda outputs: redraw(pictures(outputs)[0], lambda image: image.resize((40, 30))),
+        "a picture of (30, 40) pixels",
+        True,
+    ),
+    "printed text": (another_word, "text is 'first\\nsecond 2\\n'", True),
+    "an output that is missing": (lambda outputs: outputs[0].clear(), "output_type is None", True),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_forged_notebook_is_noticed_though_its_hash_is_forged_too(forge, what):
+    change, message, everywhere = FORGERIES[what]
+    found = forge(change)
+    assert any(message in line for line in found), found
+    assert all(line.startswith(f"{NAME}, cell [") for line in found)
+    assert (forge(lambda outputs: None, exactly=False) != []) is everywhere
+
+
+def test_an_honest_notebook_has_no_differences_however_its_file_is_written(forge):
+    assert forge(lambda outputs: None) == []
+
+
+def test_a_cell_without_its_outputs_is_noticed(forge, book):
+    forge(lambda outputs: None)
+    path = project.executed(NAME, book)
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook["cells"][-1]["outputs"] = []
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    found = list(verify.differences(NAME, book, exactly=False))
+    assert found == [f"{NAME}, cell [3]: 0 outputs, executed here 2"]
+
+
+def test_what_a_layout_moves_by_a_pixel_is_no_difference(forge):
+    def move(outputs):
+        for data in pictures(outputs):
+            redraw(data, lambda image: image.rotate(0, translate=(1, 1), fillcolor="white"))
+
+    assert forge(move) == []
+
+
+def test_most_notebooks_byte_for_byte_make_it_the_same_machine(book, forge):
+    assert verify.is_same_machine(book)
+    forge(of_check(value=11.0))
+    assert not verify.is_same_machine(book)
+
+
+def test_the_command_names_what_differs_and_what_cannot_be_compared(book, forge):
+    def call():
+        process = tiny_project.command(book, "verify")
+        printed, notes = process.communicate(timeout=300)
+        return process.returncode, printed, notes
+
+    assert call() == (0, "", "1 notebooks, 0 differences (to the last digit)\n")
+    forge(of_check(value=5.0))
+    line = f"{NAME}, cell [2]: t24.fig1.sum: value is 5.0, executed here 12.0\n"
+    other = "1 notebooks, 1 differences (coarsely: another processor wrote them)\n"
+    assert call() == (1, line, other)
+    note = repeated._key_file(NAME, book)
+    key = note.read_text()
+    repeated.forget(NAME, book)
+    assert call()[:2] == (1, f"{NAME}: not executed in this clone from these sources\n")
+    note.write_text(key)
