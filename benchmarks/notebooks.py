@@ -20,7 +20,7 @@ def measure(name, root=project.ROOT):
     """Execute one notebook: wall seconds, its kernel's start included, and the kernel's peak."""
     with TemporaryDirectory() as folder:
         start = time.perf_counter()
-        execute.execute(name, Path(folder) / f"{name}.ipynb", root=root)
+        execute.execute(name, Path(folder) / f"{Path(name).name}.ipynb", root=root)
         seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / PEAK_UNIT
     return {"seconds": seconds, "kernel_mb": peak}
