@@ -54,6 +54,14 @@ RENDERED = """async () => {
   return complaints;
 }"""
 
+# The first colour below the text that is not transparent. Asked of every page: the one for missing
+# addresses does without the theme where nobody knows the book's address.
+BEHIND = """() => {
+  const colours = [document.body, document.documentElement].map(
+    (node) => getComputedStyle(node).backgroundColor.match(/[\\d.]+/g).map(Number));
+  return colours.find(([, , , alpha = 1]) => alpha > 0) ?? [255, 255, 255];
+}"""
+
 # After a change of width the theme's side bars slide for a moment.
 OVERFLOW = """async () => {
   await new Promise(requestAnimationFrame);
@@ -198,9 +206,9 @@ class Visitor:
         for mode, width in VIEWS:
             tab = self.open(path, mode, width)
             found = tab.evaluate(RENDERED) + accessibility(tab)
-            theme = tab.evaluate("document.documentElement.dataset.theme")
-            if theme != mode:
-                found.append(f"the theme is {theme}")
+            behind = tab.evaluate(BEHIND)
+            if (light(np.array(behind[:3])) > 0.5) != (mode == "light"):
+                found.append(f"the page behind its text is {behind}")
             for _, screen in VIEWS:
                 tab.set_viewport_size({"width": screen, "height": 900})
                 found += tab.evaluate(OVERFLOW)
