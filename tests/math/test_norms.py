@@ -73,7 +73,7 @@ def test_small_gradients_keep_their_direction(name):
 
 
 def test_an_unknown_norm_is_refused():
-    with pytest.raises(ValueError, match="^norm is 'l7'; it must be one of frobenius, max, sum"):
+    with pytest.raises(ValueError, match=r"^norm is 'l7'; it must be one of frobenius, max, sum"):
         norm_named("l7")
 
 
@@ -312,7 +312,7 @@ def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
         (
             lambda: SteepestDescent(0.1, "max", normalized=1),
             TypeError,
-            "^normalized is of type int",
+            "^normalized is of",
         ),
     ],
 )
