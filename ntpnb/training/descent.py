@@ -9,7 +9,7 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.training.large_batch import AnyBatch, batch_of
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer, SteepestDescent
 from ntpnb.training.trace import Trace
 from ntpnb.validation import as_indices, as_integer, require_dense
 
@@ -29,7 +29,7 @@ def descend(
     ----------
     data : NextTokenData, or a list of n with equal shapes
         A list runs as one batched computation.
-    method : GD, NGD, Adam or SGD
+    method : GD, NGD, Adam, SGD or SteepestDescent
     steps : int
         Number of iterations.
     init : array_like, shape (p, q), or (n, p, q) for a list, optional
@@ -125,7 +125,7 @@ def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArra
     Parameters
     ----------
     problem : ProblemBatch or LargeBatch
-    method : GD, NGD, Adam or SGD
+    method : GD, NGD, Adam, SGD or SteepestDescent
     record : ndarray of int, shape (r,)
         Steps to record, increasing.
     W : ndarray, shape (n, p, q)
@@ -153,9 +153,10 @@ def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArra
     >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).shape
     (1, 2, 5, 2)
     """
-    if not isinstance(method, GD | NGD | Adam | SGD):
+    if not isinstance(method, GD | NGD | Adam | SGD | SteepestDescent):
         raise TypeError(
-            f"method is of type {type(method).__name__}; one of GD, NGD, Adam or SGD is needed"
+            f"method is of type {type(method).__name__}; one of GD, NGD, Adam, SGD or "
+            "SteepestDescent is needed"
         )
     shape = (len(record), *W.shape)
     require_dense("the record of a run", shape, "give record= fewer steps")
