@@ -2,7 +2,7 @@
 
 Logits are ``L = H Wᵀ`` with both factors free ("unconstrained features"); of a dataset only the
 next-token distributions and the contexts' frequencies count. :func:`descend_jointly` trains,
-:func:`nuclear_path` follows the ridge of both factors, and :func:`logit_margin` solves for the
+:func:`late_joint_flow` continues, :func:`nuclear_path` follows the ridge of both factors, and :func:`logit_margin` solves for the
 direction in which these leave.
 """
 
@@ -14,10 +14,12 @@ from ntpnb.training.joint import (
     joint_init,
     logit_excess,
 )
+from ntpnb.training.joint_flow import JointFlow, late_joint_flow
 from ntpnb.training.nuclear_path import NuclearPath, nuclear_path
 
 __all__ = [
     "CentredSupport",
+    "JointFlow",
     "JointStart",
     "JointTrace",
     "LogitMargin",
@@ -25,6 +27,7 @@ __all__ = [
     "centred_support",
     "descend_jointly",
     "joint_init",
+    "late_joint_flow",
     "logit_excess",
     "logit_margin",
     "nuclear_path",

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.spectral_ball import Derivatives, maximize
+from ntpnb.margin.spectral_ball import Derivatives, barrier_gradient, maximize
 from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
 from ntpnb.training.joint import _free_laws
@@ -40,7 +40,7 @@ class NuclearPath(Result):
     norm : ndarray, shape (r,)
         Nuclear norms.
     certificate : ndarray, shape (r, m, V)
-        ``A = −∇CE(L)/λ``, with ``‖A‖_op ≤ 1``.
+        ``A = −∇CE(L)/λ`` up to the gap's size, with ``‖A‖_op ≤ 1``.
     gap : ndarray, shape (r,)
         ``1 − ⟨A, L⟩ / ‖L‖_*``, and zero where the logits are: together with ``‖A‖_op ≤ 1`` it bounds
         by how much the objective misses its minimum, in units of ``λ‖L‖_*``.
@@ -142,14 +142,26 @@ class _Point:
         B = self._start() @ basis
         mu = 1.0
         while mu > LAST_WEIGHT / 2:
+            self.weight = mu
             B = maximize(self._entries, B, basis, mu)
             mu /= 5
+        mu = self.weight
         A = B @ basis.T
         log_probs = self._log_probs(A)
+        # Where a margin exceeds that of the others, −A falls like a power of λ, and the barrier
+        # holds it up. There the primal matrix knows better.
+        slack = ~self.inside & (-A < np.sqrt(mu))
+        primal = depth * mu * barrier_gradient(B) @ basis.T
+        size = self.inside.sum(axis=1, keepdims=True)
+        offset = np.where(self.inside, log_probs - primal, 0.0).sum(axis=1, keepdims=True) / size
+        log_probs = np.where(slack, primal + offset, log_probs)
+        A = np.where(slack, -np.exp(np.minimum(log_probs + depth + self.log_pi, 0.0)), A)
+        A = A - np.where(self.inside, A.sum(axis=1, keepdims=True) / size, 0.0)
         self.logits = log_probs - log_probs.mean(axis=1, keepdims=True)
-        self.certificate = A
+        self.certificate = A / max(1.0, float(np.linalg.norm(A, 2)))
         self.norm = float(np.linalg.norm(self.logits, "nuc"))
-        self.gap = 1 - float(np.sum(A * self.logits)) / self.norm if self.norm > 1e-6 else 0.0
+        matched = float(np.sum(self.certificate * self.logits))
+        self.gap = 1 - matched / self.norm if self.norm > 1e-6 else 0.0
 
     def _start(self) -> FloatArray:
         """A small multiple of the centred supports: inside the ball, and all laws positive."""
@@ -170,10 +182,13 @@ class _Point:
         return log_probs
 
     def _entries(self, A: FloatArray) -> Derivatives | None:
-        """Derivatives of the dual function, divided by ``depth``."""
+        """Derivatives of the dual function, divided by ``depth``, and of the logarithmic barrier."""
         shrink = np.exp(-self.depth - self.log_pi)
         left = np.where(self.inside, self.targets - A * shrink, -A)
         if left.min() <= 0:
             return None
-        second = -np.where(self.inside, shrink, 1.0) / left
-        return Derivatives((self._log_probs(A) + 1) / self.depth, second / self.depth)
+        first = (self._log_probs(A) + 1) / self.depth
+        second = -np.where(self.inside, shrink, 1.0) / left / self.depth
+        # A logarithmic barrier holds up what would fall below rounding.
+        held = np.where(self.inside, 0.0, self.weight)
+        return Derivatives(first - held / left, second - held / left**2)
