@@ -12,7 +12,7 @@ Begin with :class:`NextTokenData`; :func:`implicit_bias` then says where trainin
 
 from importlib.metadata import version
 
-from ntpnb import attention, datasets, thresholds
+from ntpnb import attention, datasets, features, thresholds
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.norms import NormMarginSolution
@@ -64,6 +64,7 @@ __all__ = [
     "descend",
     "equal_subspace",
     "excess_loss",
+    "features",
     "finite_part",
     "gradient",
     "gradient_flow",
