@@ -184,8 +184,8 @@ class NextTokenData(Storable):
         Raises
         ------
         ValueError
-            No training pair, a token out of range, an embedding that is not a vector, or contexts of
-            more than 2**27 tokens in all.
+            No training pair, a token out of range, an embedding that is not a vector, or contexts
+            of more than 2**27 tokens in all.
         TypeError
             ``sequences`` cannot be iterated over, or ``embed`` cannot be called.
 
@@ -297,7 +297,7 @@ class NextTokenData(Storable):
         next_tokens: ArrayLike,
         vocab_size: int | None = None,
         *,
-        merge_tolerance: float = SAME_STATE,
+        merge_tolerance: float | None = SAME_STATE,
     ) -> Self:
         """Count a model's hidden states and the tokens that came next.
 
@@ -320,8 +320,8 @@ class NextTokenData(Storable):
         merge_tolerance : float
             Hidden states that agree within this relative distance are one context, with the mean of
             theirs, see :class:`NextTokenData`. The default, 1e-5, is some ten times what single
-            precision loses in a few layers; half precision needs about 0.01. With zero only equal
-            ones are merged.
+            precision loses in a few layers; half precision needs about 0.01. With zero or None
+            only equal ones are merged.
 
         Returns
         -------
@@ -335,7 +335,7 @@ class NextTokenData(Storable):
             Shapes that do not fit each other, no position that counts, a token out of range, a
             hidden state that is not finite, or what numpy cannot read.
         TypeError
-            A ``vocab_size`` or a ``merge_tolerance`` that is no number.
+            A ``vocab_size`` or a ``merge_tolerance`` of another type.
 
         References
         ----------
@@ -354,7 +354,8 @@ class NextTokenData(Storable):
         ([0.0, 0.5, 0.5], np.float64(0.4))
         """
         found = count_states(hidden, next_tokens, vocab_size)
-        data = cls.from_counts(found.embeddings, found.counts, merge_tolerance=merge_tolerance)
+        tolerance = 0.0 if merge_tolerance is None else merge_tolerance
+        data = cls.from_counts(found.embeddings, found.counts, merge_tolerance=tolerance)
         assert data.merged_rows is not None  # a tolerance was given
         data.merged_rows = tuple(
             tuple(np.sort(np.concatenate([found.positions[i] for i in rows])).tolist())

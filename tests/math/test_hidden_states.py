@@ -104,10 +104,11 @@ def test_rounding_of_single_precision_is_one_context():
     tokens = np.tile(np.arange(50), 2)
     data = NextTokenData.from_hidden_states(np.concatenate([together, alone]), tokens)
     assert data.merged_rows == tuple((j, j + 50) for j in range(50))
-    apart = NextTokenData.from_hidden_states(
-        np.concatenate([together, alone]), tokens, merge_tolerance=0
-    )
-    assert apart.num_contexts > 50
+    for tolerance in (0, None):
+        apart = NextTokenData.from_hidden_states(
+            np.concatenate([together, alone]), tokens, merge_tolerance=tolerance
+        )
+        assert apart.num_contexts > 50
 
 
 def test_signed_zeros_are_equal():
@@ -193,8 +194,8 @@ def test_a_tolerance_out_of_range(tolerance):
 def test_numbers_that_are_none():
     with pytest.raises(TypeError, match="vocab_size is of type str"):
         NextTokenData.from_hidden_states(HIDDEN, NEXT, "3")
-    with pytest.raises(TypeError, match="merge_tolerance is of type NoneType"):
-        NextTokenData.from_hidden_states(HIDDEN, NEXT, merge_tolerance=None)
+    with pytest.raises(TypeError, match="merge_tolerance is of type str"):
+        NextTokenData.from_hidden_states(HIDDEN, NEXT, merge_tolerance="none")
 
 
 def test_a_hundred_thousand_positions():
@@ -213,7 +214,7 @@ def test_a_hundred_thousand_positions():
 def test_prefixes_that_would_fill_the_memory_are_refused_at_once():
     with pytest.raises(ValueError, match=r"199990000 tokens in all, about 1.6 GB.*context_length"):
         NextTokenData.from_sequences([[0] * 20_000], len)
-    with pytest.raises(ValueError, match="windows of context_length = 15000.*smaller"):
+    with pytest.raises(ValueError, match=r"windows of context_length = 15000.*smaller"):
         NextTokenData.from_sequences([[0] * 30_000], len, context_length=15_000)
 
 
