@@ -11,7 +11,8 @@ from ntpnb.notebook.comparisons import Value, comparison, describe, met
 from ntpnb.notebook.extras import needs_book_extra
 from ntpnb.notebook.output import ROOT, is_checkout, publish, show
 
-_HIDDEN = "application/papermill.record/"  # before the MIME type of what a page shows elsewhere only
+# Stands before the MIME type of what is not shown here, but elsewhere on the page.
+_HIDDEN = "application/papermill.record/"
 
 
 def shown(claim: Mapping[str, Any], value: Value) -> str:
