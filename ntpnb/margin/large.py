@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.array_types import FloatArray
 from ntpnb.margin.collapse import Collapse
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, Residuals
@@ -42,7 +42,16 @@ MOST_ROUNDS = 12
 """Minima of one step, between which the working set grows."""
 
 COMPLETE = 2e-3
-"""Growth of a working set, relative to its size, below which its minimum is taken for that of all."""
+"""Growth of a working set, relative to its size, below which a minimum is taken for that of all."""
+
+MUCH = 0.1
+"""Growth of a working set from which on a few steps towards its next minimum suffice."""
+
+FEW_NEWTON_STEPS = 4
+"""Newton steps on a set that has grown much."""
+
+MOST_NEWTON_STEPS = 15
+"""Newton steps on any other."""
 
 ACCURACY = 0.01
 """Accuracy of a minimum, relative to the pull of the start."""
@@ -112,7 +121,9 @@ class LargeProblem:
         scale = 1 / margins.min() if margins.min() > 0 else 1.0
         tie_errors = np.abs(scores - scores[self.anchors][self.ties.context])
         tie_errors *= self.lengths[self.ties.context] / self.unit
-        return self._solution_of(part, scale * lam, scale * weights, scale * margins, scale * tie_errors)
+        return self._solution_of(
+            part, scale * lam, scale * weights, scale * margins, scale * tie_errors
+        )
 
     def _move_on_ties(self, part: WorkingSet, lam: FloatArray) -> FloatArray:
         """What multipliers of tied pairs have to gain for the ties to be met."""
@@ -212,20 +223,20 @@ def working_set_solutions(
     point, part = _start(problem, between_steps)
     multipliers = np.zeros(len(part))
     tau = FIRST_WEIGHT
+    num_new = len(part)
     for step in range(MOST_STEPS):
-        steps = 0
         for _ in range(MOST_ROUNDS):
             push = tau * multipliers
+            grown_much = num_new > MUCH * len(part)
             point = minimise_on(
                 part,
                 point,
                 push,
                 tau,
                 relative_accuracy=ACCURACY,
-                most_steps=12,
+                most_steps=FEW_NEWTON_STEPS if grown_much else MOST_NEWTON_STEPS,
                 between_steps=between_steps,
             )
-            steps += point.steps
             found = screen(decoder, point.weights, point.common, MOST_NEW)
             larger = part.grown(found.missed)
             num_new = len(larger) - len(part)
@@ -233,7 +244,7 @@ def working_set_solutions(
                 f"working set of {len(part)} pairs, {point.steps} Newton steps: "
                 f"{found.num_missed} pairs missed, {num_new} of them join"
             )
-            if num_new <= COMPLETE * len(part):
+            if num_new <= COMPLETE * len(part) and not grown_much:
                 break
             multipliers = part.carried(multipliers, larger)
             part = larger

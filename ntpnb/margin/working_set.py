@@ -109,7 +109,8 @@ class WorkingSet:
         shape = (decoder.vocab_size, decoder.num_contexts)
         counts = np.bincount(self.token, minlength=decoder.vocab_size)
         pointers = np.concatenate([[0], np.cumsum(counts)])
-        W: FloatArray = csr_array((values, self.context, pointers), shape=shape) @ decoder.directions
+        table = csr_array((values, self.context, pointers), shape=shape)
+        W: FloatArray = table @ decoder.directions
         return W
 
     def shortfall(self, weights: FloatArray, common: FloatArray) -> FloatArray:
