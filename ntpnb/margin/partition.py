@@ -48,7 +48,7 @@ SMALLEST_EIGENVALUE = 1e-14
 """Of a block, relative to its largest: below it there is rounding."""
 
 MOST_STEPS = 100
-"""Newton steps in all; twenty to forty are the rule."""
+"""Newton steps for one minimum; twenty to forty are the rule."""
 
 PATIENCE = 60
 """Newton steps after which pairs are dropped though others have not settled."""
@@ -62,8 +62,14 @@ FALLS = -1.0
 SETTLED = 1e-2
 """Change of a log-probability over the window that counts as none."""
 
-MOST_CORRECTION = 1e-6
-"""Relative change of probabilities in the last Newton step at which they prove what they say."""
+MOST_CORRECTION = 1e-8
+"""Relative change of probabilities in a Newton step that is small enough to end with."""
+
+STALLED_CORRECTION = 1e-2
+"""The same, where it does not fall any more: probabilities of 1e-12 have few digits."""
+
+STALLED_STEPS = 8
+"""Newton steps in a row after which that is taken for granted."""
 
 MOST_ROUNDS = 20
 """Minima that are looked for; one or two are the rule."""
@@ -171,9 +177,9 @@ def _require_affordable(data: NextTokenData) -> None:
 def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partition:
     """Minimise, prove, and repair what was guessed wrongly."""
     pair_of = _pair_of_entries(data, order)
-    newton = _Newton(data, watch)
+    newton = _Newton(data, watch, may_fall=pair_of >= 0)
     for _ in range(MOST_ROUNDS):
-        newton.settle(may_fall=pair_of >= 0)
+        newton.settle()
         twin = data.replace(target_probs=newton.probs())
         twin_order = token_priority(twin)
         try:
@@ -181,7 +187,7 @@ def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partitio
         except NotSeparableError as error:
             contradicting = error.certificate > 0
             back = _pair_of_entries(twin, twin_order)
-            newton.keep((back >= 0) & contradicting[back])
+            newton.restart((back >= 0) & contradicting[back])
             continue
         return Partition(
             certificate=_by_pair(data, newton.probs(), pair_of, len(order.strict)),
@@ -233,6 +239,8 @@ class _Newton:
     ----------
     data : NextTokenData
     watch : Watch
+    may_fall : ndarray of bool, shape (m, V)
+        The candidates that may be dropped.
 
     Attributes
     ----------
@@ -242,13 +250,13 @@ class _Newton:
         Largest relative change of a kept probability in the last step.
     """
 
-    def __init__(self, data: NextTokenData, watch: Watch) -> None:
+    def __init__(self, data: NextTokenData, watch: Watch, may_fall: BoolArray) -> None:
         self._data = data
         self._watch = watch
+        self._may_fall = may_fall
         self._targets = data.target_probs
         self._frequencies = data.context_probs[:, None]
         self._W = np.zeros(data.shape)
-        self._steps = 0
         self._system = _system_for(data)
         self.kept = data.candidates.copy()
         self.correction = np.inf
@@ -258,11 +266,13 @@ class _Newton:
         probs: FloatArray = np.exp(self._log_probs(self._W))
         return probs
 
-    def keep(self, more: BoolArray) -> None:
-        """Keep some of the dropped candidates after all."""
-        self.kept |= more
+    def restart(self, finite: BoolArray) -> None:
+        """Begin again at zero, and keep candidates that are proved to stay finite."""
+        self._W = np.zeros(self._data.shape)
+        self._may_fall = self._may_fall & ~finite
+        self.kept |= finite
 
-    def settle(self, may_fall: BoolArray) -> None:
+    def settle(self) -> None:
         """Minimise, and drop what falls without end, until all that is left has settled.
 
         Raises
@@ -273,43 +283,51 @@ class _Newton:
             The time is over.
         """
         recent: list[FloatArray] = []  # log-probabilities before the last full steps
+        stalled = 0
         self.correction = np.inf
-        while self._steps < MOST_STEPS:
+        for number in range(1, MOST_STEPS + 1):
             self._watch.check()
-            self._steps += 1
             log_probs = self._log_probs(self._W)
             step = self._direction(log_probs)
             change = np.where(self.kept, _centred(step.scores, np.exp(log_probs)), 0.0)
-            before = self.correction
             self.correction = float(np.abs(change).max())
             self._watch.say(
-                f"Newton step {self._steps}: probabilities change by a share of "
-                f"{self.correction:.1e}"
+                f"Newton step {number}: probabilities change by a share of {self.correction:.1e}"
             )
-            if self.correction <= MOST_CORRECTION and self.correction >= before / 10:
+            stalled = stalled + 1 if self.correction <= STALLED_CORRECTION else 0
+            if self.correction <= MOST_CORRECTION or stalled == STALLED_STEPS:
+                self._require_digits()
                 return
             share = self._step_length(step)
             self._W = self._W + share * step.W
             recent = [*recent[-WINDOW + 1 :], log_probs] if share == 1.0 else []
-            if len(recent) == WINDOW and self.correction > MOST_CORRECTION:
-                fallen = self._fallen(recent[0], may_fall)
+            if len(recent) == WINDOW and not stalled:
+                fallen = self._fallen(recent[0], in_doubt=number >= PATIENCE)
                 if fallen.any():
                     self.kept &= ~fallen
                     recent = []
         raise ConvergenceError(
-            "which pairs can be won is undecided: after "
-            f"{self._steps} Newton steps some probability still changes by a share of "
-            f"{self.correction:.1e} in each",
+            f"which pairs can be won is undecided: after {MOST_STEPS} Newton steps some "
+            f"probability still changes by a share of {self.correction:.1e} in each",
             self.correction,
         )
 
-    def _fallen(self, long_ago: FloatArray, may_fall: BoolArray) -> BoolArray:
-        """Candidates whose probabilities fall while all others have settled; none before that."""
+    def _require_digits(self) -> None:
+        """Raise where a probability that is proved to be positive is none in floating point."""
+        if (self.probs()[self.kept] == 0).any():
+            raise ConvergenceError(
+                "which pairs can be won is undecided: some probability tends to less than 1e-308, "
+                "so that its pair can hardly be told from one that is won",
+                self.correction,
+            )
+
+    def _fallen(self, long_ago: FloatArray, in_doubt: bool) -> BoolArray:
+        """Candidates whose probabilities fall while all others have settled, or are in doubt."""
         now = self._log_probs(self._W)
         change = np.where(self.kept, now, 0.0) - np.where(self.kept, long_ago, 0.0)
-        falls = self.kept & may_fall & (change < FALLS)
+        falls = self.kept & self._may_fall & (change < FALLS)
         settled = np.abs(change[~falls]).max(initial=0.0) < SETTLED
-        if settled or self._steps >= PATIENCE:
+        if settled or in_doubt:
             return falls
         return np.zeros_like(falls)
 
@@ -417,7 +435,7 @@ class _IterativeSystem:
         precondition = self._preconditioner(mass * (1 - probs))
         H = self._embeddings
         W = np.zeros_like(slope)
-        residual = -slope
+        residual = _without_common_row(-slope)
         direction = precondition(residual)
         ahead = direction
         size = first_size = float(np.vdot(residual, ahead))
@@ -427,9 +445,12 @@ class _IterativeSystem:
             if not size > accuracy**2 * first_size:
                 break
             curved = (mass * _centred(H @ direction.T, probs)).T @ H
-            share = size / float(np.vdot(direction, curved))
+            curvature = float(np.vdot(direction, curved))
+            if not curvature > 0:  # nothing but rounding is left
+                break
+            share = size / curvature
             W = W + share * direction
-            residual = residual - share * curved
+            residual = _without_common_row(residual - share * curved)
             ahead = precondition(residual)
             before = size
             size = float(np.vdot(residual, ahead))
@@ -453,3 +474,9 @@ class _IterativeSystem:
             return back
 
         return precondition
+
+
+def _without_common_row(G: FloatArray) -> FloatArray:
+    """A gradient without the rounding along what changes no probability, a row common to all."""
+    clean: FloatArray = G - G.mean(0)
+    return clean
