@@ -13,7 +13,7 @@ Begin with :class:`NextTokenData`; :func:`implicit_bias` then says where trainin
 from importlib.metadata import version
 
 from ntpnb import attention, datasets, thresholds
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
@@ -53,6 +53,7 @@ __all__ = [
     "Result",
     "TokenPriority",
     "Trace",
+    "Twin",
     "WeightComparison",
     "attention",
     "compare",

@@ -35,14 +35,23 @@ LARGEST_TABLE = 2**22
 LARGEST_BLOCKS = 2**27
 """Tokens × dimension² up to which a block for each token is factored."""
 
+LARGEST_WORK = 2**34
+"""Contexts × tokens × dimension² up to which that is done: about a minute and a half in all."""
+
 LARGEST_FEATURES = 2**23
 """Candidates × entries of ``W`` up to which the features are one matrix, and systems are direct."""
 
 DIRECT_WORK = 2**30
 """Operations, candidates × (entries of ``W``)², up to which that is the quicker way."""
 
-RANK = 1e-12
+RANK = 1e-13
 """Relative singular values below this are rounding. Dropped pairs weigh √q, about 1e-5, by then."""
+
+SMALLEST_PROB = 1e-20
+"""Of a pair that is kept: smaller ones weigh too little to be told from rounding."""
+
+VANISHES = 1e-10
+"""``Partition.residual`` below which what is left over counts as rounding of zero."""
 
 SMALLEST_EIGENVALUE = 1e-14
 """Of a block, relative to its largest: below it there is rounding."""
@@ -91,8 +100,11 @@ class Partition:
     certificate : ndarray, shape (len(order.strict),)
         ``λ ≥ 0`` with sum one, and zero exactly where a pair can be won. All zero where every pair
         can.
+    residual : float
+        What the weights leave over: ``‖Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ‖``, over the sum of
+        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over losers ``v``. Zero where every pair can be won.
     correction : float
-        An exact certificate differs from it by no more than this share, in every entry.
+        Newton's method would change no weight by more than this share.
     twin : NextTokenData
         The data with the targets ``q``.
     order : TokenPriority
@@ -102,6 +114,7 @@ class Partition:
     """
 
     certificate: FloatArray
+    residual: float
     correction: float
     twin: NextTokenData
     order: TokenPriority
@@ -165,6 +178,7 @@ def _require_affordable(data: NextTokenData) -> None:
         too_large = (
             data.num_contexts * data.vocab_size > LARGEST_TABLE
             or data.vocab_size * q**2 > LARGEST_BLOCKS
+            or data.num_contexts * data.vocab_size * q**2 > LARGEST_WORK
         )
     if too_large:
         raise ConvergenceError(
@@ -189,8 +203,16 @@ def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partitio
             back = _pair_of_entries(twin, twin_order)
             newton.restart((back >= 0) & contradicting[back])
             continue
+        residual = _residual(data, newton.probs(), pair_of >= 0)
+        if residual > VANISHES:
+            raise ConvergenceError(
+                "which pairs can be won is undecided: the weights of those that stay finite leave "
+                f"a sum of {residual:.1e}, and not zero",
+                residual,
+            )
         return Partition(
             certificate=_by_pair(data, newton.probs(), pair_of, len(order.strict)),
+            residual=residual,
             correction=newton.correction,
             twin=twin,
             order=twin_order,
@@ -230,6 +252,17 @@ def _by_pair(
     total = weights.sum()
     certificate: FloatArray = weights / total if total > 0 else weights
     return certificate
+
+
+def _residual(data: NextTokenData, probs: FloatArray, loses: BoolArray) -> float:
+    """Gradient at the probabilities, relative to the mass of the losers and their embeddings."""
+    frequencies = data.context_probs[:, None]
+    left_over = np.linalg.norm(pull_back(frequencies * (probs - data.target_probs), data))
+    mass = (np.where(loses, frequencies * probs, 0.0)).sum(1)
+    T = data.token_embeddings
+    token_length = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
+    scale = float(mass @ np.linalg.norm(data.context_embeddings, axis=1)) * token_length
+    return float(left_over) / scale if scale > 0 else 0.0
 
 
 class _Newton:
@@ -296,8 +329,12 @@ class _Newton:
             )
             stalled = stalled + 1 if self.correction <= STALLED_CORRECTION else 0
             if self.correction <= MOST_CORRECTION or stalled == STALLED_STEPS:
-                self._require_digits()
-                return
+                self._W = self._W + step.W
+                if not self._drop_tiny():
+                    return
+                stalled = 0
+                recent = []
+                continue
             share = self._step_length(step)
             self._W = self._W + share * step.W
             recent = [*recent[-WINDOW + 1 :], log_probs] if share == 1.0 else []
@@ -312,14 +349,26 @@ class _Newton:
             self.correction,
         )
 
-    def _require_digits(self) -> None:
-        """Raise where a probability that is proved to be positive is none in floating point."""
-        if (self.probs()[self.kept] == 0).any():
+    def _drop_tiny(self) -> bool:
+        """Drop candidates whose probabilities are too small to be sure that they stay positive.
+
+        Those that are proved to do so are kept.
+
+        Raises
+        ------
+        ConvergenceError
+            One of these is zero in floating point.
+        """
+        probs = self.probs()
+        if (probs[self.kept & ~self._may_fall] == 0).any():
             raise ConvergenceError(
-                "which pairs can be won is undecided: some probability tends to less than 1e-308, "
-                "so that its pair can hardly be told from one that is won",
+                "which pairs can be won is undecided: the probability of a token that stays "
+                "positive tends to less than 1e-308",
                 self.correction,
             )
+        tiny = self.kept & self._may_fall & (probs < SMALLEST_PROB)
+        self.kept &= ~tiny
+        return bool(tiny.any())
 
     def _fallen(self, long_ago: FloatArray, in_doubt: bool) -> BoolArray:
         """Candidates whose probabilities fall while all others have settled, or are in doubt."""

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.array_types import FloatArray
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import dominated
 from ntpnb.reporting.drawing import draw
-from ntpnb.reporting.findings import DIRECTION, FINITE_PART, ROOM, WAY, Findings, Pair
+from ntpnb.reporting.findings import DIRECTION, FINITE_PART, ROOM, TWIN, WAY, Findings, Pair
 from ntpnb.reporting.reading import Embedding, TextOptions, Tokenizer, load_text, text_data
 from ntpnb.reporting.steps import DescentRecord, record_descent
 from ntpnb.reporting.summary import plain_values
@@ -59,6 +59,10 @@ class Report(Findings):
         where that is undecided.
     refusal : NotSeparableError or ConvergenceError or None
         The proof that they are not, or why the solvers could not decide.
+    twin : Twin or None
+        Where training goes though the data are not separable: which pairs are won, and in which
+        direction, and which stay finite, and where. None where the data are separable, or where
+        that is not known.
     flow : FlowTrace or None
         Gradient flow from zero; None where there is no direction to go (not separable, or nothing
         ordered), where more than 400 candidates are dominated, or where ties settle so slowly that
@@ -76,10 +80,11 @@ class Report(Findings):
         direction, or where the multipliers are not unique.
     weights : WeightComparison or None
         Where the ``W`` that was given stands, see :func:`ntpnb.compare`; nan what needs a direction
-        or a finite part that is not known.
+        or a finite part that is not known. Where there is a ``twin``, these are the twin's.
     failures : mapping of str to Exception
         What could not be computed, and why; empty as a rule. The keys are ``"finite part"``,
-        ``"direction"``, ``"room"`` (how many dimensions are needed) and ``"way"`` (how many steps).
+        ``"direction"``, ``"room"`` (how many dimensions are needed), ``"way"`` (how many steps) and
+        ``"twin"``.
     words : tuple of str or None
         Names of the tokens.
     random_embeddings, drawn : bool
@@ -291,7 +296,15 @@ def _report_on(
     failures: dict[str, Exception] = {}
     finite = _attempt(FINITE_PART, lambda: bias.finite_part, failures)
     svm = _attempt(DIRECTION, lambda: bias.max_margin, failures)
+    twin = None
+    if DIRECTION not in failures and bias.separable is False:
+        twin = _attempt(TWIN, lambda: _complete_twin(bias), failures)
     way = _attempt(WAY, lambda: _way_in_time(bias, finite, svm), failures) or _Way()
+    weights = None
+    if matrices is not None and twin is None:
+        weights = compare_what_is_known(matrices, bias, finite, svm)
+    elif matrices is not None and twin is not None:
+        weights = compare_what_is_known(matrices, bias, twin.finite_part, twin.max_margin)
     found = Report(
         bias=bias,
         flow=way.flow,
@@ -301,7 +314,7 @@ def _report_on(
         random_embeddings=embedding is not None,
         embedding=embedding,
         descent=way.descent,
-        weights=None if matrices is None else compare_what_is_known(matrices, bias, finite, svm),
+        weights=weights,
         failures=failures,
     )
     _attempt(ROOM, lambda: found.generic_dimension, failures)
@@ -342,6 +355,14 @@ def _as_names(words: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] |
         if not isinstance(word, str):
             raise TypeError(f"words[{token}] is of type {type(word).__name__}; a str is needed")
     return tuple(words)
+
+
+def _complete_twin(bias: ImplicitBias) -> Twin:
+    """The twin, with its finite part computed."""
+    twin = bias.twin
+    bias.say(f"{len(twin.finite)} strict pairs stay finite; now their finite part")
+    _ = twin.finite_part
+    return twin
 
 
 class _Way(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.bias import ImplicitBias
+from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
@@ -28,6 +28,7 @@ FINITE_PART = "finite part"
 DIRECTION = "direction"
 ROOM = "room"
 WAY = "way"
+TWIN = "twin"
 
 
 @register
@@ -127,6 +128,16 @@ class Findings(Result):
     def refusal(self) -> NotSeparableError | ConvergenceError | None:
         """The proof that the data are not separable, or why that is undecided; else None."""
         return None if DIRECTION in self.failures else self.bias.refusal
+
+    @property
+    def twin(self) -> Twin | None:
+        """Where training goes though the data are not separable; None where they are, or unknown.
+
+        See :attr:`ImplicitBias.twin`.
+        """
+        if self.separable is not False or TWIN in self.failures:
+            return None
+        return self.bias.twin
 
     @property
     def drawn(self) -> bool:

@@ -9,6 +9,7 @@ from ntpnb.reporting.findings import (
     DIRECTION,
     FINITE_PART,
     ROOM,
+    TWIN,
     WAY,
     Findings,
     Pair,
@@ -56,6 +57,7 @@ def describe(found: Findings) -> str:
     separable, for nothing is ordered: training ends at finite weights
     """
     lines = _sizes(found) + _compatibility(found) + _separability(found) + _pairs(found)
+    lines += _twin(found)
     if found.separable and found.num_ordered_pairs:
         lines += _steps(found)
     return "\n".join(lines + _weights(found))
@@ -226,6 +228,32 @@ def _pairs(found: Findings) -> list[str]:
     return lines
 
 
+def _twin(found: Findings) -> list[str]:
+    """Say where training goes though the data are not separable."""
+    if TWIN in found.failures:
+        return _failed("where training goes then", found.failures[TWIN])
+    twin = found.twin
+    if twin is None:
+        return []
+    num_finite = len(twin.finite)
+    loss = f"the loss tends to {twin.data.entropy:.4g} nats"
+    size = f"finite part of norm {np.linalg.norm(twin.finite_part.W):.4g}"
+    svm = twin.require_max_margin()
+    if not len(twin.won):
+        return [
+            f"training converges: all {num_finite} ordered pairs are part of a contradiction,",
+            f"    no score grows without bound, and {loss}",
+            f"    W tends to a {size}",
+        ]
+    return [
+        f"training wins {len(twin.won)} of the ordered pairs; {num_finite} are part of a "
+        "contradiction and stay",
+        f"    finite, and {loss}",
+        f"    W grows towards the direction that wins the others, with margin {1 / svm.norm:.4g},",
+        f"    beside a {size}",
+    ]
+
+
 def _steps(found: Findings) -> list[str]:
     if WAY in found.failures:
         return _failed("steps to a given angle", found.failures[WAY])
@@ -264,11 +292,12 @@ def _weights(found: Findings) -> list[str]:
     seen = found.weights
     if seen is None:
         return []
+    subspace = "F" if found.twin is None else "F with the contradictions"
     shown = {
         "loss above the entropy, in nats": seen.excess,
         "degrees to W^mm": np.degrees(seen.angle),
         "degrees to W^mm without the finite part": np.degrees(np.arccos(seen.corrected_alignment)),
-        "distance from the finite part, in F": seen.finite_error,
+        f"distance from the finite part, in {subspace}": seen.finite_error,
         "smallest margin": seen.smallest_margin,
     }
     if seen.excess.ndim == 0:
