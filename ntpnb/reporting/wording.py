@@ -23,6 +23,7 @@ LISTED = 3  # pairs of the printed report, and contexts
 MATRICES = 6  # columns for checkpoints
 WIDTH = 78
 TINY = 1e-9  # no count of next tokens gives so small a share
+ROUNDING = 1e-9  # a norm of the finite part that is none
 NAMED = 4  # tied tokens of a listed pair
 EMBEDDED: dict[Embedding | None, str] = {
     None: "",
@@ -237,7 +238,8 @@ def _twin(found: Findings) -> list[str]:
         return []
     num_finite = len(twin.finite)
     loss = f"the loss tends to {twin.data.entropy:.4g} nats"
-    size = f"finite part of norm {np.linalg.norm(twin.finite_part.W):.4g}"
+    norm = float(np.linalg.norm(twin.finite_part.W))
+    size = f"finite part of norm {norm:.4g}" if norm > ROUNDING else "finite part that is zero"
     svm = twin.require_max_margin()
     if not len(twin.won):
         return [
@@ -292,11 +294,12 @@ def _weights(found: Findings) -> list[str]:
     seen = found.weights
     if seen is None:
         return []
+    direction = "W^mm" if found.twin is None else "the direction that wins"
     subspace = "F" if found.twin is None else "F with the contradictions"
     shown = {
         "loss above the entropy, in nats": seen.excess,
-        "degrees to W^mm": np.degrees(seen.angle),
-        "degrees to W^mm without the finite part": np.degrees(np.arccos(seen.corrected_alignment)),
+        f"degrees to {direction}": np.degrees(seen.angle),
+        f"degrees to {direction} without the finite part": np.degrees(np.arccos(seen.corrected_alignment)),
         f"distance from the finite part, in {subspace}": seen.finite_error,
         "smallest margin": seen.smallest_margin,
     }
