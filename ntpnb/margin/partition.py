@@ -50,7 +50,7 @@ RANK = 1e-13
 SMALLEST_PROB = 1e-20
 """Of a pair that is kept: smaller ones weigh too little to be told from rounding."""
 
-VANISHES = 1e-10
+VANISHES = 1e-8
 """``Partition.residual`` below which what is left over counts as rounding of zero."""
 
 SMALLEST_EIGENVALUE = 1e-14
@@ -514,8 +514,8 @@ class _IterativeSystem:
         for token in range(num_tokens):  # each a product of two large matrices
             blocks[token] = (weights[:, token, None] * H).T @ H
         values, vectors = np.linalg.eigh(blocks)
-        floor = SMALLEST_EIGENVALUE * values[:, -1:]
-        inverse = 1 / np.maximum(values, np.where(floor > 0, floor, 1.0))
+        counts = values > SMALLEST_EIGENVALUE * values[:, -1:]
+        inverse = np.divide(1.0, values, out=np.zeros_like(values), where=counts)
 
         def precondition(R: FloatArray) -> FloatArray:
             turned = np.matmul(R[:, None], vectors) * inverse[:, None]
