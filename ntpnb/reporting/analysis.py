@@ -26,6 +26,7 @@ from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import compare_what_is_known
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
+from ntpnb.validation import require_number
 from ntpnb.watch import Progress
 
 if TYPE_CHECKING:
@@ -192,6 +193,7 @@ def report(
     seed: int | None = None,
     tokenizer: Tokenizer | None = None,
     embedding: Embedding | None = None,
+    support_threshold: float | None = None,
     W: ArrayLike | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -220,6 +222,10 @@ def report(
     embedding : {"random", "mean", "concatenated"}, optional
         For a text only: a vector from the standard normal law for each context (the default), or
         one for each word, of which a context's are averaged or written one after the other.
+    support_threshold : float, optional
+        For ``NextTokenData`` only: smaller target probabilities count as zero, and the others of
+        their context are scaled to the sum one. For laws that have something tiny in place of zero,
+        which leaves no token to be ordered.
     W : array_like, shape (p, q) or (r, p, q), optional
         Trained weights, or r checkpoints of a training: the report says where they stand.
     seconds, progress : optional
@@ -260,6 +266,8 @@ def report(
     ('a', 'b', 'c', 'd', 'r')
     """
     options = TextOptions(context_length, dim, seed, tokenizer, embedding)
+    if support_threshold is not None:
+        data = _without_tiny(data, support_threshold)
     if isinstance(data, str | os.PathLike):
         if words is not None:
             raise ValueError("words cannot be given with a text, whose tokens are its own words")
@@ -273,6 +281,27 @@ def report(
     _refuse_text_options(options, data)
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     return _report_on(bias, _as_names(words, bias.data.vocab_size), None, W)
+
+
+def _without_tiny(data: object, threshold: float) -> NextTokenData:
+    """Set target probabilities below a threshold to zero, and scale the others up."""
+    require_number("support_threshold", threshold, lambda x: 0 < x < 1, "lie between 0 and 1")
+    if not isinstance(data, NextTokenData):
+        raise ValueError(
+            "support_threshold is for NextTokenData, whose target probabilities may be tiny; data "
+            f"is of type {type(data).__name__}"
+        )
+    laws = data.sparse_target_probs.copy()
+    laws.data[laws.data < threshold] = 0.0
+    laws.eliminate_zeros()
+    sums = np.asarray(laws.sum(axis=1))
+    if not sums.all():
+        raise ValueError(
+            f"support_threshold is {threshold:g}, which leaves no next token of context "
+            f"{int(np.argmin(sums))}; it must be smaller"
+        )
+    laws.data /= np.repeat(sums, np.diff(laws.indptr))
+    return data.replace(target_probs=laws)
 
 
 def _refuse_text_options(options: TextOptions, data: object) -> None:

@@ -153,7 +153,7 @@ def _tiny_probabilities(found: Findings) -> list[str]:
         return []
     return [
         f"    the smallest target probability is {smallest:.2g}; only tokens of probability zero",
-        "    must lose, so set to zero what is to count as never following",
+        f"    must lose: report(…, support_threshold={TINY:g}) takes smaller ones than that for zero",
     ]
 
 
