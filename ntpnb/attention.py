@@ -13,7 +13,7 @@ from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.saving import Result
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import record_grid, room_for_records, start_at, visit
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 from ntpnb.validation import as_floats, require_number
 from ntpnb.watch import Progress, Watch
 
@@ -170,7 +170,7 @@ class HeadTrace(Result):
 def descend_head(
     data: NextTokenData | list[NextTokenData] | tuple[NextTokenData, ...],
     loss: HeadLoss,
-    method: GD | NGD | Adam,
+    method: GD | NGD | Adam | SteepestDescent,
     steps: int,
     init: ArrayLike | None = None,
     record: ArrayLike | None = None,
@@ -191,7 +191,7 @@ def descend_head(
         :func:`squared`, :func:`softmax_squared`, :func:`cross_entropy`, or any function of outputs,
         shape (n, V, m), and labels, shape (n, 1, m), that returns values, shape (n, m), and
         derivatives, shape (n, V, m).
-    method : GD, NGD or Adam
+    method : GD, NGD, Adam or SteepestDescent
     steps : int
     init : array_like, shape (d, d), or (n, d, d) for a list, optional
         Default: zeros.
@@ -236,7 +236,10 @@ def descend_head(
     if not callable(loss):
         raise TypeError(f"loss is of type {type(loss).__name__}; a function is needed")
     if isinstance(method, SGD):
-        raise TypeError("method is SGD, which is for the log-loss; one of GD, NGD, Adam is needed")
+        raise TypeError(
+            "method is SGD, which is for the log-loss; one of GD, NGD, Adam, SteepestDescent is "
+            "needed"
+        )
     for i, problem in enumerate(problems):
         require_data("data" if single else f"data[{i}]", problem)
         has_one_label = problem.support.sum(1) == 1

@@ -583,6 +583,21 @@ class NextTokenData(Storable):
         """
         return None if self._counts is None else self._counts.sparse
 
+    @cached_property
+    def is_linear_decoder(self) -> bool:
+        """Whether these are T24's data: one-hot tokens, all candidates, each row its own group.
+
+        In each context the support then wins over all other tokens.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().is_linear_decoder, ntpnb.datasets.figure2().is_linear_decoder
+        (True, False)
+        """
+        one_hot = self.token_embeddings is None and self._counts is None
+        return one_hot and len(self.group_names) == self.num_contexts
+
     def block(self, rows: slice) -> RowBlock:
         """Some of the contexts, for what would take too much memory for all of them at once.
 

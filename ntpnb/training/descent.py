@@ -13,7 +13,7 @@ from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.training.large_batch import AnyBatch, batch_of
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer, SteepestDescent
 from ntpnb.training.trace import Trace
 from ntpnb.validation import as_indices, as_integer, require_dense
 from ntpnb.watch import Progress, Watch
@@ -47,7 +47,7 @@ def descend(
     ----------
     data : NextTokenData, or a list of n with equal shapes
         A list runs as one batched computation.
-    method : GD, NGD, Adam or SGD
+    method : GD, NGD, Adam, SGD or SteepestDescent
     steps : int
         Number of iterations.
     init : array_like, shape (p, q), or (n, p, q) for a list, optional
@@ -226,7 +226,7 @@ def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArra
     Parameters
     ----------
     problem : ProblemBatch or LargeBatch
-    method : GD, NGD, Adam or SGD
+    method : GD, NGD, Adam, SGD or SteepestDescent
     record : ndarray of int, shape (r,)
         Steps to record, increasing.
     W : ndarray, shape (n, p, q)
@@ -297,7 +297,7 @@ def visit(
     Parameters
     ----------
     problem : ProblemBatch or LargeBatch
-    method : GD, NGD, Adam or SGD
+    method : GD, NGD, Adam, SGD or SteepestDescent
     record : ndarray of int, shape (r,)
         Steps to record, increasing.
     W : ndarray, shape (n, p, q)
@@ -326,9 +326,10 @@ def visit(
     >>> list(visit(problem, ntpnb.GD(step=0.5), np.array([2, 7]), W, Watch()))
     [2, 7]
     """
-    if not isinstance(method, GD | NGD | Adam | SGD):
+    if not isinstance(method, GD | NGD | Adam | SGD | SteepestDescent):
         raise TypeError(
-            f"method is of type {type(method).__name__}; one of GD, NGD, Adam or SGD is needed"
+            f"method is of type {type(method).__name__}; one of GD, NGD, Adam, SGD or "
+            "SteepestDescent is needed"
         )
     with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
         advance = method._begin(problem, W)
