@@ -12,6 +12,9 @@ on three layers, to be read in this order:
   ``separation`` seeks proofs that the data are separable, or that they are not.
 
 ``row_system`` and ``factorization`` are the linear algebra below the programs.
+
+``nuclear`` solves another problem, for logits without fixed embeddings, by Newton's method in
+``spectral_ball``; see :mod:`ntpnb.features`.
 """
 
 from ntpnb.margin.solution import MarginSolution
