@@ -13,6 +13,9 @@ on three layers, to be read in this order:
 
 ``norms`` is the same problem in other norms than Frobenius', by solvers that others wrote.
 ``row_system`` and ``factorization`` are the linear algebra below the programs.
+
+``nuclear`` solves another problem, for logits without fixed embeddings, by Newton's method in
+``spectral_ball``; see :mod:`ntpnb.features`.
 """
 
 from ntpnb.margin.norms import NormMarginSolution
