@@ -1,6 +1,7 @@
 """The tied subspace F, spanned by the ties: T24's data subspace, L24's cyclic subspace S_cyc."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -361,6 +362,7 @@ class _TokenwiseSubspace(EqualSubspace):
         lengths = _nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
         self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
+        self._alike = _first_alike(self._holders)
         self._cached_svds: dict[int, ThinSVD] = {}
         self._num_cached_entries = 0
 
@@ -415,11 +417,12 @@ class _TokenwiseSubspace(EqualSubspace):
 
     def _row_svd(self, i: int) -> "ThinSVD":
         """Thin SVD of ``H_i``, with rows of unit length."""
-        svd = self._cached_svds.get(i)
+        first = self._alike[i]
+        svd = self._cached_svds.get(first)
         if svd is None:
             svd = thin_svd(self._directions[self._holders[i]])
             if self._num_cached_entries <= CACHE_LIMIT:
-                self._cached_svds[i] = svd
+                self._cached_svds[first] = svd
                 self._num_cached_entries += svd.U.size + svd.Vt.size
         return svd
 
@@ -441,10 +444,13 @@ class _TokenwiseSubspace(EqualSubspace):
         """
         num_components = len(self._owner)
         form = np.zeros((num_components, num_components))
-        for holders, svd in zip(self._holders, self._row_svds(), strict=True):
+        number_alike = Counter(self._alike)  # by the first token of each kind
+        for i, number in number_alike.items():
+            holders = self._holders[i]
+            svd = self._row_svd(i)
             if svd.rank < len(holders):
                 projection = np.eye(len(holders)) - svd.U @ svd.U.T
-                form[np.ix_(holders, holders)] += projection
+                form[np.ix_(holders, holders)] += number * projection
         if not form.any():
             return _CommonScores(
                 free=np.eye(num_components),
@@ -510,6 +516,12 @@ class _CommonScores(NamedTuple):
     free: FloatArray
     bound: FloatArray
     bound_values: FloatArray
+
+
+def _first_alike(holders: list[IntArray]) -> list[int]:
+    """For each token the first one that the same components hold."""
+    first_of: dict[bytes, int] = {}
+    return [first_of.setdefault(held.tobytes(), i) for i, held in enumerate(holders)]
 
 
 def _tied_components(order: TokenPriority) -> _TiedComponents:
