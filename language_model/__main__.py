@@ -1,6 +1,6 @@
 """Train the language model and write what ships of it: ``python -m language_model --help``.
 
-It takes about two minutes of one core, needs numpy alone, and is run once: what it wrote is
+It takes about a minute of one core, needs numpy alone, and is run once: what it wrote is
 ``ntpnb/data_files/language_model.npz``, read by :func:`ntpnb.datasets.language_model`.
 """
 

@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 
 import ntpnb
 from language_model import __main__ as script
+from language_model import transformer
 from language_model.training import Adam, Plan, read_words, train, training_set
 from language_model.transformer import (
     Shape,
@@ -18,7 +19,8 @@ from language_model.transformer import (
     initial_parameters,
     loss_and_gradients,
 )
-from ntpnb import datasets
+from ntpnb import NextTokenData, datasets
+from ntpnb.problem.text import split_words
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "ntpnb/data_files/language_model.npz"
@@ -75,23 +77,18 @@ def test_the_loss_is_the_cross_entropy_of_the_scores():
 
 
 def test_no_word_sees_a_later_one():
-    # One block's keys and values of the last word cannot reach the others: with the last word
-    # changed, the gradients of the first words' vectors come through the last position alone. A
-    # shorter window is the direct test: the state of two words is that of two words before a third.
+    # The state of two words is that of the same two words before a third.
     parameters = perturbed(4)
     shorter = Shape(vocab_size=7, window=2, dim=8, num_heads=2, num_blocks=2, num_neurons=12)
     narrow = parameters | {"positions": parameters["positions"][:2]}
     windows, _ = examples(4)
     alone = hidden_states(narrow, shorter, windows[:, :2])
-    blind = parameters | {"words": parameters["words"].copy()}
-    states = _states_at(blind, windows, position=1)
+    states = _states_at(parameters, windows, position=1)
     np.testing.assert_allclose(states, alone, rtol=1e-12)
 
 
 def _states_at(parameters, windows, position):
     """The last layer norm of the vector at a position, from a forward pass over all of them."""
-    from language_model import transformer
-
     seen = []
     plain = transformer._norm
 
@@ -123,7 +120,7 @@ def test_adam_takes_the_steps_of_the_package_s_adam():
 
 
 def test_training_lowers_the_loss_and_repeats_itself():
-    words = "the fox sees the owl and the owl sees the fox and the fox runs".split()
+    words = split_words("the fox sees the owl and the owl sees the fox and the fox runs")
     small = training_set(words, window=3)
     shape = Shape(len(small.words), window=3, dim=8, num_heads=2, num_neurons=12)
     plan = Plan(epochs=30, checkpoints=(0, 30), batch_size=4, first_step=1e-2, seed=5)
@@ -201,7 +198,7 @@ def test_the_first_hidden_states_are_those_of_the_last_checkpoint(model):
 
 
 def test_half_precision_keeps_the_loss(model):
-    # The windows' mean cross-entropy of the last epoch, printed by the script before rounding.
+    # Ten times what the trained model is above the entropy; nearly log V if rounding spoiled it.
     loss = ntpnb.cross_entropy(model.decoders[-1], model.data())
     entropy = model.data().entropy
     assert entropy < loss < entropy + 0.05
@@ -225,6 +222,18 @@ def test_data_are_the_first_contexts(model, count):
     assert (early.context_embeddings == model.first_hidden[0, :count]).all()
     last = model.data(count, checkpoint=len(model.epochs) - 1)
     assert (last.context_embeddings == data.context_embeddings).all()
+
+
+def test_data_are_those_of_the_states_position_by_position(model):
+    whole = training_set(read_words(TEXT), window=3)
+    states = model.hidden[whole.context_of]
+    again = NextTokenData.from_hidden_states(
+        states, whole.next_words, len(whole.words), merge_tolerance=0.0
+    )
+    data = model.data()
+    assert (again.context_embeddings == data.context_embeddings).all()
+    assert (again.context_probs == data.context_probs).all()
+    assert (abs(again.sparse_target_probs - data.sparse_target_probs)).max() == 0
 
 
 @pytest.mark.parametrize(
