@@ -58,6 +58,9 @@ class SharedMultipliers:
     kept: IntArray
     winners: csr_array
 
+    def __repr__(self) -> str:
+        return f"SharedMultipliers({self.table.nnz} of {self.table.shape[0]} contexts)"
+
     @property
     def total(self) -> float:
         """Sum over all strict pairs."""

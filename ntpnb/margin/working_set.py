@@ -28,7 +28,7 @@ SCREENED = 2**23
 SLACK = 1.1
 """Tokens whose numbers of entries differ by less than this are solved together."""
 
-MOST_ITERATIONS = 500
+MOST_ITERATIONS = 1000
 """Conjugate gradient steps for one system."""
 
 FIRST_PER_TOKEN = 32
