@@ -431,8 +431,9 @@ class MarginSearch:
 
     def _is_too_large(self) -> bool:
         """Whether the table of contexts and tokens of a linear decoder is not to be formed."""
-        few_dimensions = has_few_dimensions(self.data)
-        return few_dimensions and self.data.num_contexts * self.data.vocab_size > WHOLE
+        size = self.data.num_contexts * self.data.vocab_size
+        has_strict = self.data.sparse_target_probs.nnz < size
+        return has_few_dimensions(self.data) and has_strict and size > WHOLE
 
     def _programs(self) -> Programs:
         """The programs of the whole problem."""
