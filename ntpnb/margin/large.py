@@ -65,7 +65,7 @@ TIES_WEIGHT = 1e-8
 TIES_ROUNDS = 8
 """Times that the ties are met, at most; nearly parallel contexts ask for more than two."""
 
-TIES_LEFT = 1e-14
+TIES_LEFT = 1e-13
 """What may be left of the ties, relative to the weights' norm."""
 
 
@@ -89,14 +89,13 @@ class LargeProblem:
             laws = laws[np.argsort(data.group_index)]
         supports = csr_array(laws.T)
         supports.sort_indices()
-        multiplicity = collapse.multiplicity
-        if multiplicity is None:
-            multiplicity = np.ones(data.vocab_size)
-        self.multiplicity = multiplicity
+        self.multiplicity = np.ones(data.vocab_size)
+        if collapse.multiplicity is not None:
+            self.multiplicity = collapse.multiplicity.astype(np.float64)
         self.decoder = Decoder(
             directions=embeddings / self.lengths[:, None],
             goals=self.unit / self.lengths,
-            roots=np.sqrt(multiplicity),
+            roots=np.sqrt(self.multiplicity),
             supports=supports,
         )
         self.ties = WorkingSet(self.decoder, support_keys(self.decoder))

@@ -132,7 +132,8 @@ class WorkingSet:
 
     def column_sums(self, values: FloatArray) -> FloatArray:
         """Sum over the entries of each context, by the roots, shape (m,)."""
-        return np.bincount(self.context, self.roots * values, self.decoder.num_contexts)
+        sums = np.bincount(self.context, self.roots * values, self.decoder.num_contexts)
+        return np.asarray(sums, dtype=np.float64)
 
     def grown(self, keys: IntArray) -> "WorkingSet":
         """The set with more pairs."""

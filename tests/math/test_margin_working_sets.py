@@ -85,7 +85,7 @@ def prove_enclosed(data, svm, exact):
 @pytest.mark.parametrize("others", [0, 20])
 @pytest.mark.parametrize("gap", [0.3, 1e-2, 1e-3])
 def test_a_gap_is_an_enclosure_of_the_exact_margin(as_if_large, gap, others):
-    for seed in range(2):
+    for seed in range(2 if gap > 0.1 else 1):
         data = planted(seed, others=others)
         svm = max_margin(data, gap=gap)
         exact = max_margin(data, order=priority(data), solver="interior-point")
