@@ -7,7 +7,7 @@ data, and against the methods that solve the whole problem.
 import numpy as np
 import problems
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
@@ -95,6 +95,7 @@ def test_a_gap_is_an_enclosure_of_the_exact_margin(as_if_large, gap, others):
         assert is_separable(data)
 
 
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), others=st.sampled_from([0, 9]))
 def test_every_step_encloses_the_exact_margin(seed, others):
     data = planted(seed, V=5, m=25, d=3, others=others)
