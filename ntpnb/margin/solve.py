@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, overload
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.iterate import Iterate
 from ntpnb.margin.large import LargeProblem, working_set_solutions
 from ntpnb.margin.normal_form import MarginProgram
+from ntpnb.margin.norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import PairProgram
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.program import has_two_levels, margin_program
@@ -68,15 +70,42 @@ NUMERICAL_FAILURES = (np.linalg.LinAlgError, RuntimeError)
 """What Newton systems and other people's solvers raise when they run out of digits or steps."""
 
 
+@overload
 def max_margin(
     data: NextTokenData,
     solver: str = "auto",
     *,
+    norm: Literal["frobenius"] = "frobenius",
     order: TokenPriority | None = None,
     gap: float = 0.0,
     seconds: float | None = None,
     progress: Progress | None = None,
-) -> MarginSolution:
+) -> MarginSolution: ...
+
+
+@overload
+def max_margin(
+    data: NextTokenData,
+    solver: str = "auto",
+    *,
+    norm: str,
+    order: TokenPriority | None = None,
+    gap: float = 0.0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> MarginSolution | NormMarginSolution: ...
+
+
+def max_margin(
+    data: NextTokenData,
+    solver: str = "auto",
+    *,
+    norm: str = "frobenius",
+    order: TokenPriority | None = None,
+    gap: float = 0.0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> MarginSolution | NormMarginSolution:
     """Minimise ``‖W‖`` while equal pairs tie and strict pairs keep a margin of at least one.
 
     Parameters
@@ -94,6 +123,11 @@ def max_margin(
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
         interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
         Lagrangian works on a growing set of pairs; that needs a ``gap`` to end with a solution.
+    norm : str
+        ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
+        sum of the entries' absolute values, both by linear programming, or ``"spectral"``, the
+        largest singular value, which needs cvxpy. For small problems; with the other arguments but
+        ``data`` and ``order`` left out.
     order : TokenPriority, optional
         The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then
         one token of a linear decoder stands for those that are never a target, where these are at
@@ -112,7 +146,8 @@ def max_margin(
     Returns
     -------
     MarginSolution
-        With ``W = 0`` where there are no strict pairs.
+        With ``W = 0`` where there are no strict pairs. In another norm than Frobenius' it is a
+        :class:`NormMarginSolution`.
 
     Raises
     ------
@@ -140,8 +175,17 @@ def max_margin(
     >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
     >>> (svm.W[0] * 25).round(6).tolist()
     [-3.0, -24.0]
+    >>> round(ntpnb.max_margin(ntpnb.datasets.toy(), norm="max").norm, 9)
+    1.0
     """
     require_data("data", data)
+    if norm != "frobenius":
+        if solver != "auto" or gap != 0 or seconds is not None or progress is not None:
+            raise ValueError(
+                f"norm is {norm!r}, whose solver is fixed; solver, gap, seconds and progress must "
+                "be left out"
+            )
+        return max_margin_in_norm(data, norm, order)
     if solver not in ("auto", *METHODS, *REFERENCES):
         known = ", ".join(["auto", *METHODS, *REFERENCES])
         raise ValueError(f"solver is {solver!r}; it must be one of {known}")
