@@ -299,9 +299,7 @@ def _weights(found: Findings) -> list[str]:
     shown = {
         "loss above the entropy, in nats": seen.excess,
         f"degrees to {direction}": np.degrees(seen.angle),
-        f"degrees to {direction} without the finite part": np.degrees(
-            np.arccos(seen.corrected_alignment)
-        ),
+        f"degrees to {direction} without the finite part": np.degrees(np.arccos(seen.corrected_alignment)),
         f"distance from the finite part, in {subspace}": seen.finite_error,
         "smallest margin": seen.smallest_margin,
     }

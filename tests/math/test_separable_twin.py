@@ -267,7 +267,9 @@ def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
             changed.setattr(partition, "_DirectSystem", partition._IterativeSystem)
             iterative = ntpnb.implicit_bias(data).twin
         np.testing.assert_array_equal(direct.finite, iterative.finite)
-        np.testing.assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
+        np.testing.assert_allclose(
+            direct.data.target_probs, iterative.data.target_probs, atol=1e-7
+        )
 
 
 def test_a_wrong_guess_is_found_and_mended(monkeypatch):
