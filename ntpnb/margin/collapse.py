@@ -58,6 +58,9 @@ class SharedMultipliers:
     kept: IntArray
     winners: csr_array
 
+    def __repr__(self) -> str:
+        return f"SharedMultipliers({self.table.nnz} of {self.table.shape[0]} contexts)"
+
     @property
     def total(self) -> float:
         """Sum over all strict pairs."""
@@ -76,6 +79,18 @@ class SharedMultipliers:
         loses[self.winners.nonzero()] = False
         multipliers: FloatArray = self.table.toarray()[:, self.kept][loses]
         return multipliers
+
+    def pair_weights(self, data: NextTokenData) -> PairWeights:
+        """What is not zero, by pairs of the data, as shares of all.
+
+        Of tokens that share multipliers the first stands for all, with their sum.
+        """
+        group, token = self.table.nonzero()
+        tokens, first, counts = np.unique(self.kept, return_index=True, return_counts=True)
+        which = np.searchsorted(tokens, token)
+        weights = self.table.tocsr()[group, token] * counts[which]
+        row = np.argsort(data.group_index)[group]
+        return strict_weights(data, row, first[which], np.asarray(weights).ravel())
 
 
 @dataclass(frozen=True, eq=False)
