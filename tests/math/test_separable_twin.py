@@ -237,7 +237,7 @@ def test_separable_data_that_are_not_compatible_keep_direction_and_finite_part()
 def test_the_partition_does_not_depend_on_names_and_places():
     data = next(
         data
-        for data in map(lambda seed: random_problem("decoder", seed), range(100))
+        for data in (random_problem("decoder", seed) for seed in range(100))
         if not ntpnb.is_separable(data) and len(ntpnb.implicit_bias(data).twin.won)
     )
     rng = np.random.default_rng(1)
@@ -267,9 +267,7 @@ def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
             changed.setattr(partition, "_DirectSystem", partition._IterativeSystem)
             iterative = ntpnb.implicit_bias(data).twin
         np.testing.assert_array_equal(direct.finite, iterative.finite)
-        np.testing.assert_allclose(
-            direct.data.target_probs, iterative.data.target_probs, atol=1e-7
-        )
+        np.testing.assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
 
 
 def test_a_wrong_guess_is_found_and_mended(monkeypatch):
