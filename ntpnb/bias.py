@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.partition import partition_pairs
+from ntpnb.margin.partition import partition_pairs, require_affordable
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
@@ -348,15 +348,17 @@ class Twin(ImplicitBias):
     @property
     def won(self) -> IntArray:
         """The strict pairs of the original data that are won: rows ``(group, i, j)``."""
-        return self.original_order.strict[self.certificate == 0]
+        pairs: IntArray = self.original_order.strict[self.certificate == 0]
+        return pairs
 
     @property
     def finite(self) -> IntArray:
         """The strict pairs of the original data that stay finite: rows ``(group, i, j)``."""
-        return self.original_order.strict[self.certificate > 0]
+        pairs: IntArray = self.original_order.strict[self.certificate > 0]
+        return pairs
 
     @property
-    def twin(self) -> "Twin":  # type: ignore[override]
+    def twin(self) -> "Twin":
         """The twin of a twin is itself."""
         return self
 
@@ -365,6 +367,7 @@ def _twin_of(bias: ImplicitBias) -> Twin:
     """Find the twin, and hand over what is known of it already."""
     if bias.separable:
         return _twin_of_separable(bias)
+    require_affordable(bias.data)  # before there is an order, which may be large
     watch = bias._watch
     found = partition_pairs(bias.data, bias.order, watch)
     twin = Twin(

@@ -157,7 +157,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     >>> partition_pairs(data, order, Watch()).certificate.round(6).tolist()
     [0.5, 0.0, 0.5, 0.0]
     """
-    _require_affordable(data)
+    require_affordable(data)
     try:
         return _search(data, order, watch)
     except OutOfTime:
@@ -171,7 +171,15 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
         ) from None
 
 
-def _require_affordable(data: NextTokenData) -> None:
+def require_affordable(data: NextTokenData) -> None:
+    """Raise ``ConvergenceError`` where the data are too large, before anything is formed.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.margin.partition import require_affordable
+    >>> require_affordable(ntpnb.datasets.toy())
+    """
     p, q = data.shape
     what = f"{data.num_contexts} contexts of {data.vocab_size} tokens in {q} dimensions"
     if data.token_embeddings is not None:
@@ -251,10 +259,10 @@ def _by_pair(
     """Mass that each pair's loser has, summed over the contexts, as weights with sum one."""
     mass = data.context_probs[:, None] * probs
     loses = pair_of >= 0
-    weights = np.bincount(pair_of[loses], weights=mass[loses], minlength=num_strict)
-    total = weights.sum()
-    certificate: FloatArray = weights / total if total > 0 else weights
-    return certificate
+    sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=num_strict)
+    weights = np.asarray(sums, dtype=np.float64)  # numpy's stubs take every count for an integer
+    total = float(weights.sum())
+    return weights / total if total > 0 else weights
 
 
 def _residual(data: NextTokenData, probs: FloatArray, loses: BoolArray) -> float:

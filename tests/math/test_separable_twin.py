@@ -327,7 +327,7 @@ def test_genesis_1_to_4_in_sixty_dimensions():
 def test_what_is_too_large_is_said_at_once():
     wide = NextTokenData(np.ones((2, 600)), np.eye(2))
     with pytest.raises(ConvergenceError, match="too many for Newton's method"):
-        partition._require_affordable(wide.replace(target_probs=np.eye(2, 400)))
+        partition.require_affordable(wide.replace(target_probs=np.eye(2, 400)))
 
 
 def test_a_time_limit_ends_the_search():
