@@ -347,13 +347,13 @@ class Twin(ImplicitBias):
 
     @property
     def won(self) -> IntArray:
-        """The strict pairs of the original data that are won: rows ``(group, i, j)``."""
+        """The strict pairs of the original data that are won, as rows ``(group, i, j)``."""
         pairs: IntArray = self.original_order.strict[self.certificate == 0]
         return pairs
 
     @property
     def finite(self) -> IntArray:
-        """The strict pairs of the original data that stay finite: rows ``(group, i, j)``."""
+        """The strict pairs of the original data that stay finite, as rows ``(group, i, j)``."""
         pairs: IntArray = self.original_order.strict[self.certificate > 0]
         return pairs
 
