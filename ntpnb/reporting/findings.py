@@ -421,10 +421,10 @@ class Findings(Result):
         if np.array_equal(names, np.arange(len(data.context_probs))):
             return f"context {context}"
         T = data.token_embeddings
-        is_a_token = self.words is not None and T is not None and 0 <= context < len(T)
-        if is_a_token and np.array_equal(T[context], self._embedding_of(context)):
-            return f"query '{self.token_name(context)}'"
-        return f"query {context}"
+        if self.words is None or T is None or not 0 <= context < len(T):
+            return f"query {context}"
+        is_that_token = np.array_equal(T[context], self._embedding_of(context))
+        return f"query '{self.token_name(context)}'" if is_that_token else f"query {context}"
 
     def _embedding_of(self, group: int) -> FloatArray:
         """The embedding that a group's contexts share."""
