@@ -150,8 +150,9 @@ def descend_jointly(
     Raises
     ------
     ValueError
-        Problems of different sizes, or other than a linear decoder's, an ``init`` that does not fit, an unusable ``step`` or ``record``, or a step so large that an entry of a
-        factor exceeds 1e8.
+        Problems of different sizes, or other than a linear decoder's, an ``init`` that does not
+        fit, an unusable ``step`` or ``record``, or a step so large that an entry of a factor
+        exceeds 1e8.
 
     References
     ----------
