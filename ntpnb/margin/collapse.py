@@ -35,7 +35,7 @@ class SharedMultipliers:
 
     Attributes
     ----------
-    table : ndarray, shape (m, k)
+    table : csr_array, shape (m, k)
         ``λ`` of one pair of each group, in the order of their names, and of each kept token.
     kept : ndarray of int, shape (V,)
         The kept token that stands for each token.
@@ -48,12 +48,13 @@ class SharedMultipliers:
     >>> from scipy.sparse import csr_array
     >>> from ntpnb.margin.collapse import SharedMultipliers
     >>> winners = csr_array(np.array([[1.0, 0.0, 0.0]]))
-    >>> shared = SharedMultipliers(np.array([[0.0, 0.5]]), np.array([0, 1, 1]), winners)
+    >>> table = csr_array(np.array([[0.0, 0.5]]))
+    >>> shared = SharedMultipliers(table, np.array([0, 1, 1]), winners)
     >>> shared.dense().tolist(), shared.total
     ([0.5, 0.5], 1.0)
     """
 
-    table: FloatArray
+    table: csr_array
     kept: IntArray
     winners: csr_array
 
@@ -73,7 +74,7 @@ class SharedMultipliers:
         require_dense("multipliers", self.winners.shape, "use a smaller vocabulary")
         loses = np.ones(self.winners.shape, dtype=bool)
         loses[self.winners.nonzero()] = False
-        multipliers: FloatArray = self.table[:, self.kept][loses]
+        multipliers: FloatArray = self.table.toarray()[:, self.kept][loses]
         return multipliers
 
 
@@ -113,7 +114,11 @@ class Collapse:
         loses[laws.nonzero()] = False
         table = np.zeros(laws.shape)
         table[loses] = multipliers
-        return SharedMultipliers(table / multiplicity, self.kept, in_order_of_groups(self.whole))
+        return self.shared_table(csr_array(table / multiplicity))
+
+    def shared_table(self, table: csr_array) -> SharedMultipliers:
+        """Multipliers of the strict pairs of the whole, from those of one token of each kind."""
+        return SharedMultipliers(table, self.kept, in_order_of_groups(self.whole))
 
     def pair_weights(self, found: PairWeights) -> PairWeights:
         """Weights of strict pairs of ``data`` as ones of the whole, on one token each."""

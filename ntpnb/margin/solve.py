@@ -15,13 +15,14 @@ from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.fista import fista
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.iterate import Iterate
+from ntpnb.margin.large import LargeProblem, working_set_solutions
 from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import PairProgram
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.program import has_two_levels, margin_program
 from ntpnb.margin.reference import cvxpy, nnls
-from ntpnb.margin.separation import meet_ties, refine_certificate, separates
+from ntpnb.margin.separation import CLEAR_MARGIN, meet_ties, refine_certificate, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -409,7 +410,11 @@ class MarginSearch:
 
     def solution(self, solver: str, gap: float) -> MarginSolution:
         """Return the solution, or raise what :func:`max_margin` raises."""
-        programs = self._programs(by_parts=solver == "auto")
+        if solver == "auto":
+            self._refute_by_parts()
+            if self._is_too_large():
+                return self._from_working_sets(lambda svm, _: svm.margin_gap <= gap)
+        programs = self._programs()
         if len(programs.order.strict) == 0:
             no_multipliers = np.zeros(len(programs.order.equal))
             nothing = certify(self.data, programs.order, no_multipliers, "no strict pairs")
@@ -432,9 +437,13 @@ class MarginSearch:
     def verdict(self) -> bool:
         """Whether the data are separable, by the first proof; see :func:`is_separable`."""
         try:
-            programs = self._programs(by_parts=True)
+            self._refute_by_parts()
         except NotSeparableError:
             return False
+        if self._is_too_large():
+            self._from_working_sets(_is_clear)
+            return True
+        programs = self._programs()
         if len(programs.order.strict) == 0:
             return True
         for name in self._methods(programs.order, "auto", only_separability=True):
@@ -450,23 +459,10 @@ class MarginSearch:
 
     # -- what both begin with
 
-    def _programs(self, *, by_parts: bool) -> Programs:
-        """The programs to solve, unless a few frequent tokens answer already.
-
-        Raises
-        ------
-        NotSeparableError
-            They contradict each other.
-        ConvergenceError
-            They do not, and the whole problem is too large for every method.
-        """
-        if by_parts and has_few_dimensions(self.data):
-            self._refute_by_parts()
-            self._require_whole()
-        order = token_priority(self.data) if self.order is None else self.order
-        return Programs(self.data, order, self.watch, self.collapse.multiplicity)
-
     def _refute_by_parts(self) -> None:
+        """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
+        if not has_few_dimensions(self.data):
+            return
         for part in parts(self.data):
             size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
             weights = contradiction_in(part, self.data, self.watch)
@@ -474,15 +470,43 @@ class MarginSearch:
                 raise self._refusal(_not_separable(weights), f"; they are pairs of {size}")
             self.watch.say(f"no contradiction found among the {size}")
 
-    def _require_whole(self) -> None:
-        num_contexts, vocab_size = self.data.num_contexts, self.data.vocab_size
-        if num_contexts * vocab_size > WHOLE:
-            raise ConvergenceError(
-                f"undecided: no few frequent tokens contradict each other, and {num_contexts} "
-                f"contexts of {vocab_size} tokens are more than the {WHOLE} entries that can be "
-                "solved in full",
-                np.inf,
-            )
+    def _is_too_large(self) -> bool:
+        """Whether the table of contexts and tokens of a linear decoder is not to be formed."""
+        few_dimensions = has_few_dimensions(self.data)
+        return few_dimensions and self.data.num_contexts * self.data.vocab_size > WHOLE
+
+    def _programs(self) -> Programs:
+        """The programs of the whole problem."""
+        order = token_priority(self.data) if self.order is None else self.order
+        return Programs(self.data, order, self.watch, self.collapse.multiplicity)
+
+    def _from_working_sets(
+        self, is_enough: Callable[[MarginSolution, LargeProblem], bool]
+    ) -> MarginSolution:
+        """The first solution of a large problem that is enough, or that is the optimum.
+
+        Raises
+        ------
+        ConvergenceError
+            There is none, nor is there a certificate: those are sought among few tokens only.
+        """
+        self.tried.append("working sets")
+        problem = LargeProblem(self.collapse)
+        solutions = working_set_solutions(problem, self.watch.say, self.watch.check)
+        for step, solution in enumerate(solutions, 1):
+            self.watch.check()
+            if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
+                self.enclosed = solution
+            if is_enough(solution, problem) or solution.kkt_residual <= ACCEPT:
+                return solution
+            below, above = solution.margin_bounds
+            self.watch.say(f"working sets, step {step}: a margin of {below:.6g} to {above:.6g}")
+        assert self.enclosed is not None
+        below, above = self.enclosed.margin_bounds
+        raise self._undecided(
+            f"no few frequent tokens contradict each other, and working sets ended with a largest "
+            f"margin of {below:.6g} to {above:.6g}"
+        )
 
     def _methods(
         self, order: TokenPriority, solver: str, *, only_separability: bool = False
@@ -616,6 +640,11 @@ def _verdict_of(iterate: Iterate, method: str, programs: Programs) -> Verdict:
     if programs.refutation(method, iterate.direction) is not None:
         return Verdict(separable=False)
     return Verdict(None, residual)
+
+
+def _is_clear(solution: MarginSolution, problem: LargeProblem) -> bool:
+    """Whether the margin is one that no rounding of the ties can pretend."""
+    return solution.margin_bounds[0] >= CLEAR_MARGIN * float(problem.lengths.max())
 
 
 def _pair_weights(weights: FloatArray, order: TokenPriority) -> PairWeights:

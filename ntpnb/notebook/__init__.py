@@ -25,6 +25,7 @@ from ntpnb.notebook.heads import (
     descend_heads,
     heads_loss,
     ranking_floor,
+    served_data,
 )
 from ntpnb.notebook.late_training import NextOrder, euler_bound, next_order
 from ntpnb.notebook.ledger import check, glue
@@ -95,6 +96,7 @@ __all__ = [
     "projected_descent",
     "ranking_floor",
     "reachable",
+    "served_data",
     "toy_picture",
     "twin",
     "unit_rows",

@@ -23,6 +23,7 @@ from ntpnb.validation import (
     LARGEST_COUNT,
     SMALLEST_COUNT,
     as_array,
+    as_floats,
     as_indices,
     as_integer,
     as_sequences,
@@ -221,9 +222,8 @@ class NextTokenData(Storable):
                 "sequences holds no context followed by a token; at least one sequence must be "
                 f"longer than {context_length or 1}"
             )
-        embeddings: Any = [embed(context) for context in next_tokens]  # checked like typed input
         data = cls.from_counts(
-            embeddings,
+            _embedded(next_tokens, embed),
             _counts_table(list(next_tokens.values()), vocab_size),
             merge_tolerance=merge_tolerance,
         )
@@ -1003,6 +1003,24 @@ def _vocab_size_of(sequences: Sequence[IntArray]) -> int:
             "(number the distinct ones 0, 1, 2, …)"
         )
     return largest + 1
+
+
+def _embedded(
+    contexts: Iterable[Context], embed: Callable[[Context], ArrayLike]
+) -> list[FloatArray]:
+    """Embed contexts one by one, and require vectors of one length."""
+    vectors: list[FloatArray] = []
+    for context in contexts:
+        vector = np.array(as_floats("what embed returned", embed(context)))  # which may reuse it
+        if vector.ndim != 1 or (vectors and len(vector) != len(vectors[0])):
+            needed = f" of length {len(vectors[0])}, as for the first context," if vectors else ""
+            shown = f"{context[:3]}"[:-1] + ", …)" if len(context) > 3 else f"{context}"
+            raise ValueError(
+                f"embed returned an array of shape {vector.shape} for the context {shown}; "
+                f"a vector{needed} is needed"
+            )
+        vectors.append(vector)
+    return vectors
 
 
 def _counts_table(counts: Sequence[Counter[int]], vocab_size: int) -> FloatArray | csr_array:
