@@ -4,14 +4,23 @@
 what their pictures share, `toy_picture` the toy of Chapter 1 as each of them draws it,
 `attention_picture` the sequences, graphs and tokens of the chapters on attention, `trials` the
 random problems of the evidence pages, `late_training` what is known in advance of the end of
-training, `twins` data on which training is the same, and `figures` the style and saving with the
-data behind a figure. Nothing in the mathematics imports this package; what only the build of the
-book needs is in `publishing`.
+training, `geometries` what is measured in other norms, `twins` data on which training is the same,
+and `figures` the style and saving with the data behind a figure. Nothing in the mathematics imports
+this package; what only the build of the book needs is in `publishing`.
 """
 
 from typing import TYPE_CHECKING
 
 from ntpnb.notebook import attention_picture, toy_picture
+from ntpnb.notebook.geometries import (
+    drawn_problems,
+    dual_norm,
+    margin_share,
+    matrix_norm,
+    max_margin_in_metric,
+    smoothness_in_norm,
+    visible_norm,
+)
 from ntpnb.notebook.late_training import NextOrder, euler_bound, next_order
 from ntpnb.notebook.ledger import check, glue
 from ntpnb.notebook.trials import LinearTrial, linear_trials, unit_smoothness
@@ -51,6 +60,8 @@ __all__ = [
     "distance",
     "distance_to_subspace",
     "drawing",
+    "drawn_problems",
+    "dual_norm",
     "euler_bound",
     "figures",
     "flat_loss",
@@ -62,6 +73,9 @@ __all__ = [
     "linear_trials",
     "log_softplus",
     "margin",
+    "margin_share",
+    "matrix_norm",
+    "max_margin_in_metric",
     "next_order",
     "orthogonal_part",
     "pair_matrices",
@@ -69,10 +83,12 @@ __all__ = [
     "priority_graph",
     "projected_descent",
     "reachable",
+    "smoothness_in_norm",
     "toy_picture",
     "twin",
     "unit_rows",
     "unit_smoothness",
+    "visible_norm",
     "weighted_pairs",
 ]
 
