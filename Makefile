@@ -118,9 +118,9 @@ pdf: _chromium book ## the book as one PDF, _build/ntpnb.pdf
 	  --print-to-pdf=_build/ntpnb.pdf _build/singlehtml/index.html
 	cp _build/ntpnb.pdf _build/html/downloads/
 
-bench: $(VENV)/.ready ## timings against what one would otherwise write (installs the bench extra)
+bench: $(VENV)/.ready ## timings against what one would otherwise write (PARTS="text growth": only those)
 	$(PY) -m pip install --quiet --require-hashes -r requirements/bench.lock
-	$(PY) -m benchmarks
+	$(PY) -m benchmarks $(PARTS)
 
 stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs, every output
 	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n 2 --dist load \

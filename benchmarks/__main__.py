@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks import margin, report, training
+from benchmarks import margin, report, text, training
 from benchmarks.timing import isolated, versions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +30,8 @@ FULL = {
         for setting in (("acyclic", 4000, 100, 3, 3), ("cyclic", 500, 100, 10, 5))
     ],
     "path and flow": [(PAPER, 81, 3)],
+    "text": text.RACES,
+    "growth": [(name, (5, 10, 16, 31, 60, 106), 60, 60) for name in text.PROGRAMS_OF_VERDICTS],
 }
 SMALL = (4, 8, 10, 2)
 TINY = {
@@ -38,21 +40,38 @@ TINY = {
     "descent": [(name, SMALL, 20, 1) for name in training.CONTENDERS],
     "trials": [(name, "cyclic", 20, 5, 2, 1) for name in ("numpy loop", "PyTorch loop")],
     "path and flow": [(SMALL, 3, 1)],
+    "text": [
+        *[(["random", 3, 6, 8, 1], "solution", name, 60) for name in text.PROGRAMS],
+        (["bigrams", "Genesis", 1, 2], "verdict", "ours", 60),
+        (["random text", 30, 10, 20], "gap", "ours", 60),
+        *[(["hidden states", 6, 9, 8], "verdict", name, 60) for name in ("ours", "HiGHS")],
+    ],
+    "growth": [(name, (1, 2), 60, 60) for name in text.PROGRAMS_OF_VERDICTS],
 }
 FUNCTIONS = {
     "alone": margin.alone,
     "descent": training.descent,
     "trials": training.trials,
     "path and flow": training.path_and_flow,
+    "text": text.race,
+    "growth": text.growth,
 }
+OWN_PROCESSES = ("text", "growth")
+"""Parts whose functions start a process for each measurement themselves."""
+
 NOT_LARGE = ("DAQP", "PIQP")
 """Left out at the largest size: gigabytes of dense matrices, and longer than cvxpy's slowest."""
 
 
 def races(suite, part, missing):
     """Yield the calls that make the records of a part, with contenders that are not missing."""
-    contenders = margin.CONTENDERS | training.CONTENDERS
+    contenders = margin.CONTENDERS | training.CONTENDERS | text.CONTENDERS
     installed = {name for name, needs in contenders.items() if not set(needs) & set(missing)}
+    if part in OWN_PROCESSES:
+        for arguments in suite[part]:
+            if "ours" in arguments or installed & {a for a in arguments if isinstance(a, str)}:
+                yield FUNCTIONS[part], *arguments
+        return
     if part != "margin":
         for arguments in suite[part]:
             if arguments[0] not in contenders or arguments[0] in installed:
@@ -86,9 +105,13 @@ def main():
         records = []
         for function, *args in races(TINY if arguments.tiny else FULL, part, missing):
             print(part, *args, flush=True)
-            records.append(isolated(function, *args))
+            if part in OWN_PROCESSES:
+                records.append(function(*args))
+            else:
+                records.append(isolated(function, *args))
         results[part] = records
-        results["machine"] = report.machine(found)
+        # one part may be measured anew without the others, and elsewhere
+        results["text machine" if part in OWN_PROCESSES else "machine"] = report.machine(found)
         results["missing"] = missing
         report.save(results, tables)
     report.show(results, tables, images)  # at the end: a child's peak memory starts at ours

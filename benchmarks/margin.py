@@ -37,6 +37,8 @@ class Anchored:
     def pairs(self, strict):
         """Contexts, their anchors, and the tokens below the anchor (strict) or level with it."""
         support = self.data.support
+        if sp.issparse(support):
+            support = support.toarray()
         anchor = support.argmax(1)
         level = support & (np.arange(support.shape[1]) != anchor[:, None])
         g, v = np.nonzero(~support if strict else level)

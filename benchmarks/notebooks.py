@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import report
+from benchmarks.files import table
 from benchmarks.timing import PEAK_UNIT, isolated, versions
 from publishing import execute, project
 
@@ -37,10 +38,10 @@ def main():
         ("all, one after another", sum(row[1] for row in rows), max(row[2] for row in rows))
     )
     cells = [(name, f"{seconds:.1f}", f"{peak:.0f}") for name, seconds, peak in rows]
-    report.table(TABLES / "notebooks.csv", [("notebook", "seconds", "MiB"), *cells])
+    table(TABLES / "notebooks.csv", [("notebook", "seconds", "MiB"), *cells])
     machine = report.machine(isolated(versions, report.PACKAGES))
     rows = [(name, machine[name]) for name in MACHINE]
-    report.table(TABLES / "notebooks_machine.csv", [("", "here"), *rows])
+    table(TABLES / "notebooks_machine.csv", [("", "here"), *rows])
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """The results as files: everything in ``results.json``, tables for the book, the scaling plot."""
 
-import csv
-import io
 import json
 import os
 import platform
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks import margin, training
+from benchmarks import margin, text, text_report, training
+from benchmarks.files import as_svg, cell, drawing, replace, table
 
-_NEEDS = (margin.CONTENDERS | training.CONTENDERS).values()
+_NEEDS = (margin.CONTENDERS | training.CONTENDERS | text.CONTENDERS).values()
 PACKAGES = list(dict.fromkeys(["numpy", "scipy", *(name for names in _NEEDS for name in names)]))
 
 SIZE = {"size": "(V, m, d), S"}
@@ -70,20 +68,22 @@ def machine(found):
 def save(results, tables):
     """Write ``results.json``."""
     tables.mkdir(parents=True, exist_ok=True)
-    _replace(tables / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    replace(tables / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
 
 def show(results, tables, images):
     """Write what the book shows: tables, and the plot where both of its parts are known."""
-    table(tables / "machine.csv", [("", "here"), *results["machine"].items()])
+    if "machine" in results:
+        table(tables / "machine.csv", [("", "here"), *results["machine"].items()])
     for name, columns in TABLES.items():
         records, unit = results.get(PART.get(name, name), ()), UNITS.get(name, 1.0)
-        rows = [[_cell(_field(r, column), column, unit) for column in columns] for r in records]
+        rows = [[cell(_field(r, column), column, unit) for column in columns] for r in records]
         table(tables / f"{name.replace(' ', '_')}.csv", [columns.values(), *rows])
     heading = ("part", "against", "race", "of what", "aim", "measured", "reached")
     table(tables / "aims.csv", [heading, *_aims(results)])
     if {"margin", "alone"} <= results.keys():
-        _replace(images / "scaling.svg", scaling(results))
+        replace(images / "scaling.svg", scaling(results))
+    text_report.show(results, tables, images)
 
 
 def _aims(results):
@@ -92,18 +92,13 @@ def _aims(results):
         for aim, record in zip(aims, records, strict=False):
             race = record.get("kind") or _field(record, "size")
             reached = "yes" if record[ratio] >= aim else "no"
-            measured = _cell(record[ratio], ratio, 1.0)
+            measured = cell(record[ratio], ratio, 1.0)
             yield part, contender, race, TABLES[part][ratio], aim, measured, reached
 
 
 def scaling(results):
     """Draw time and memory over the number of unknowns; the SVG as text."""
-    import matplotlib.pyplot as plt
-
-    from ntpnb.notebook import figures
-
-    figures.use_style()
-    plt.rcParams["svg.hashsalt"] = "ntpnb"  # or every drawing has other bytes
+    plt, figures = drawing()
     fig, axes = plt.subplots(1, 2, figsize=(7.6, 3.6))
     lines = {"max_margin": results["alone"]}
     for record in results["margin"]:
@@ -117,10 +112,7 @@ def scaling(results):
     axes[0].set(xlabel="unknowns $V d$", ylabel="CPU seconds")
     axes[1].set(xlabel="unknowns $V d$", ylabel="peak memory of the process, MiB")
     fig.legend(loc="outside lower center", ncols=3)
-    text = io.StringIO()
-    fig.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    plt.close(fig)
-    return text.getvalue()
+    return as_svg(fig)
 
 
 def _field(record, name):
@@ -131,25 +123,3 @@ def _field(record, name):
     if name.endswith("_rate"):
         return 1 / record[name.replace("_rate", "_cpu")]
     return record.get(name)
-
-
-def _cell(value, name, unit):
-    if value is None:
-        return "–"
-    if not isinstance(value, float):
-        return str(value)
-    value *= unit if name.endswith(("_cpu", "_wall")) and not name.startswith("ratio") else 1
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}"
-
-
-def table(path, rows):
-    """Write rows as CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    _replace(path, text.getvalue())
-
-
-def _replace(path: Path, text):
-    draft = path.with_suffix(".tmp")
-    draft.write_text(text, "utf-8")
-    draft.replace(path)

@@ -11,14 +11,20 @@ on three layers, to be read in this order:
 - ``solution`` turns multipliers into a solution and measures its residuals from the data alone;
   ``separation`` seeks proofs that the data are separable, or that they are not.
 
+``norms`` is the same problem in other norms than Frobenius', by solvers that others wrote.
 ``row_system`` and ``factorization`` are the linear algebra below the programs.
+
+``nuclear`` solves another problem, for logits without fixed embeddings, by Newton's method in
+``spectral_ball``; see :mod:`ntpnb.features`.
 """
 
+from ntpnb.margin.norms import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
 
 __all__ = [
     "MarginSolution",
+    "NormMarginSolution",
     "is_separable",
     "max_margin",
 ]

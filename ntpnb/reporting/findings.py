@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.bias import ImplicitBias
+from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
@@ -28,6 +28,7 @@ FINITE_PART = "finite part"
 DIRECTION = "direction"
 ROOM = "room"
 WAY = "way"
+TWIN = "twin"
 
 
 @register
@@ -127,6 +128,16 @@ class Findings(Result):
     def refusal(self) -> NotSeparableError | ConvergenceError | None:
         """The proof that the data are not separable, or why that is undecided; else None."""
         return None if DIRECTION in self.failures else self.bias.refusal
+
+    @property
+    def twin(self) -> Twin | None:
+        """Where training goes though the data are not separable; None where they are, or unknown.
+
+        See :attr:`ImplicitBias.twin`.
+        """
+        if self.separable is not False or TWIN in self.failures:
+            return None
+        return self.bias.twin
 
     @property
     def drawn(self) -> bool:
@@ -370,10 +381,12 @@ class Findings(Result):
         shared = np.count_nonzero(data.context_groups == data.context_groups[row]) > 1
         if data.contexts is not None or not shared:
             return self.context_name(int(data.context_groups[row]))
-        return f"row {row} (query {data.context_groups[row]})"
+        return f"row {row} ({self.context_name(int(data.context_groups[row]))})"
 
     def context_name(self, context: int) -> str:
         """Name a context by its words where they are known, and by its number otherwise.
+
+        The contexts of attention are named by the query that they share, which is a token.
 
         Parameters
         ----------
@@ -392,9 +405,21 @@ class Findings(Result):
         >>> ntpnb.report(ntpnb.datasets.toy()).context_name(2)
         'context 2'
         """
-        contexts = self.data.contexts
-        if contexts is not None:
-            return "'" + " ".join(self.token_name(v) for v in contexts[context]) + "'"
-        names = self.data.group_names
-        every_row_its_own = np.array_equal(names, np.arange(len(self.data.context_probs)))
-        return f"context {context}" if every_row_its_own else f"query {context}"
+        data = self.data
+        if data.contexts is not None:
+            return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
+        names = data.group_names
+        if np.array_equal(names, np.arange(len(data.context_probs))):
+            return f"context {context}"
+        T = data.token_embeddings
+        is_a_token = self.words is not None and T is not None and 0 <= context < len(T)
+        if is_a_token and np.array_equal(T[context], self._embedding_of(context)):
+            return f"query '{self.token_name(context)}'"
+        return f"query {context}"
+
+    def _embedding_of(self, group: int) -> FloatArray:
+        """The embedding that a group's contexts share."""
+        embedding: FloatArray = self.data.group_embeddings[
+            np.searchsorted(self.data.group_names, group)
+        ]
+        return embedding

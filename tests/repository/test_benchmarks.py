@@ -86,12 +86,95 @@ def test_records_are_whole_and_contenders_agree(tiny):
 
 def test_tables_have_a_row_for_every_record(tiny):
     results, _, out = tiny
-    for part in ("margin", "alone", "descent", "trials", "path and flow"):
+    for part in ("margin", "alone", "descent", "trials", "path and flow", "text"):
         text = (out / f"{part.replace(' ', '_')}.csv").read_text("utf-8")
         rows = list(csv.reader(text.splitlines()))
         assert len(rows) == 1 + len(results[part])
         assert len({len(row) for row in rows}) == 1
-    assert (out / "scaling.svg").read_text("utf-8").startswith("<?xml")
+    for name in ("scaling.svg", "growth.svg"):
+        assert (out / name).read_text("utf-8").startswith("<?xml")
+
+
+def race(problem, question, program, **limits):
+    asked = {"problem": problem, "question": question, "program": program} | limits
+    printed = python(
+        "-c",
+        "import json, sys; from benchmarks.text import race;"
+        "print(json.dumps(race(**json.loads(sys.argv[1]))))",
+        json.dumps(asked),
+    )
+    return json.loads(printed)
+
+
+def test_programs_agree_at_the_size_of_real_text_made_small(tiny):
+    results, _, _ = tiny
+    missing = set(results["missing"])
+    solved = [record for record in results["text"] if record["problem"][0] == "random"]
+    wanted = ["ours", "HiGHS", "Clarabel", "SCS"] + ["LinearSVC"] * ("sklearn" not in missing)
+    assert [record["program"] for record in solved] == wanted
+    shortest = solved[0]["norm"]
+    for record in solved:
+        assert record["outcome"] == "separable"
+        assert record["violation"] < 1e-3  # the loosest default, SCS's, stops at 1e-4
+        if record["program"] == "HiGHS":  # any solution, so none may be shorter
+            assert record["norm"] >= shortest * (1 - 1e-9)
+        else:
+            assert record["norm"] == pytest.approx(shortest, rel=1e-3)
+    assert solved[0]["kkt"] < 1e-10  # what max_margin promises
+    (enclosed,) = [record for record in results["text"] if record["question"] == "gap"]
+    assert enclosed["gap"] <= 1e-3
+    states = [r for r in results["text"] if r["problem"][0] == "hidden states"]
+    assert [record["outcome"] for record in states] == ["separable", "separable"]
+    # Genesis begins with contexts that are followed by two words each: two dimensions are too few
+    (too_few,) = [record for record in results["text"] if record["problem"][0] == "bigrams"]
+    assert too_few["outcome"] == "not separable"
+    verdicts = {tuple(run["outcome"] for run in record["runs"]) for record in results["growth"]}
+    assert verdicts == {("separable", "separable")}  # more dimensions than contexts
+
+
+@pytest.mark.parametrize("program", ["HiGHS", "Clarabel", "SCS"])
+def test_programs_prove_that_nothing_separates(program):
+    record = race(["bigrams", "Genesis", 1, 2], "verdict", program)
+    assert record["outcome"] == "not separable"
+
+
+def test_a_limit_of_time_ends_a_measurement_and_is_shown():
+    record = race(["bigrams", "Genesis", 31, 60], "verdict", "HiGHS", seconds=1)
+    assert record["outcome"] == "time"
+    assert record["m"] > 400  # the size is known all the same
+    assert record["peak_mb"] > 50
+
+
+def test_a_limit_of_memory_ends_a_measurement_and_is_shown():
+    record = race(["random", 300, 400, 60, 1], "verdict", "SCS", gibibytes=0.5)
+    assert record["outcome"] == "memory"
+    assert "cpu" not in record
+
+
+def test_tables_of_limits_say_so(tmp_path):
+    size = {"V": 3, "m": 6, "d": 8, "problem": ["random", 3, 6, 8, 1], "question": "verdict"}
+    size |= {"seconds": 30, "gibibytes": 6, "peak_mb": 200.0}
+    records = [
+        size | {"program": "ours", "outcome": "separable", "cpu": 2.0},
+        size | {"program": "HiGHS", "outcome": "time"},
+        size | {"program": "SCS", "outcome": "memory"},
+        size | {"program": "Clarabel", "outcome": "separable", "cpu": 5.0},
+    ]
+    python(
+        "-c",
+        "import json, pathlib, sys; from benchmarks import text_report;"
+        "out = pathlib.Path(sys.argv[2]);"
+        "text_report.show({'text': json.loads(sys.argv[1])}, out, out)",
+        json.dumps(records),
+        str(tmp_path),
+    )
+    rows = list(csv.reader((tmp_path / "text.csv").read_text("utf-8").splitlines()))
+    assert [row[3:] for row in rows[1:]] == [
+        ["ours", "separable", "2", "–", "200"],
+        ["HiGHS", "none in time", "> 30", "> 15", "> 200"],
+        ["SCS", "none in memory", "–", "–", "> 6144"],
+        ["Clarabel", "separable", "5", "2.5", "200"],
+    ]
 
 
 def test_what_cannot_be_imported_is_named_and_the_rest_still_runs(tmp_path):
@@ -109,9 +192,8 @@ def test_an_unknown_part_is_refused():
         [sys.executable, "-m", "benchmarks", "flow"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "unknown part flow; parts are margin, alone, descent, trials, path and flow" in (
-        done.stderr
-    )
+    parts = "margin, alone, descent, trials, path and flow, text, growth"
+    assert f"unknown part flow; parts are {parts}" in done.stderr
 
 
 def test_committed_tables_show_the_committed_results(tmp_path):
