@@ -187,6 +187,18 @@ def test_nuclear_margin_is_certified_and_below_every_other_feasible_norm():
             assert frobenius_norm(nuclear.W) >= frobenius.norm * (1 - 1e-6)
 
 
+def test_nuclear_margin_agrees_with_the_solver_for_logits():
+    """With orthonormal contexts and words W holds the logits, which another method solves for."""
+    rng = np.random.default_rng(4)
+    for _ in range(5):
+        support = rng.random((4, 5)) < 0.5
+        support[np.arange(4), rng.integers(5, size=4)] = True
+        laws = support / support.sum(1, keepdims=True)
+        data = NextTokenData(np.eye(4), laws)
+        best = ntpnb.features.logit_margin(support)
+        assert nuclear_margin(data).norm == pytest.approx(best.norm, rel=1e-5)
+
+
 def test_one_query_has_one_rank_and_both_norms_agree():
     """With a single query every solution is a column times the query: one singular value."""
     p = NextTokenData.from_attention(np.eye(4), [[0, 1, 2, 3], [1, 2, 3]], [0, 1])
