@@ -449,9 +449,7 @@ class _DirectSystem:
         self._first = np.flatnonzero(np.diff(self._row, prepend=-1))
         T = data.token_embeddings
         tokens = np.eye(data.vocab_size) if T is None else T
-        features = np.einsum(
-            "np,nq->npq", tokens[self._token], data.context_embeddings[self._row]
-        )
+        features = np.einsum("np,nq->npq", tokens[self._token], data.context_embeddings[self._row])
         self._features = features.reshape(len(self._row), -1)
 
     def __call__(
