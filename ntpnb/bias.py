@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.partition import partition_pairs
+from ntpnb.margin.partition import partition_pairs, require_affordable
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
@@ -293,7 +293,8 @@ class Twin(ImplicitBias):
         of the pair has in the twin.
     residual : float
         Proof that the finite pairs contradict each other: ``‖M(q) − M(p)‖``, over the sum of
-        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over the losers. It is rounding, at most 1e-8, and 1e-14 as a rule.
+        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over the losers. It is rounding: at most 1e-8, and below
+        1e-12 as a rule.
     correction : float
         The share by which the last of Newton's steps would change any ``q_jv``, so that positive
         weights are positive beyond doubt: below 1e-2, and 1e-8 as a rule.
@@ -346,16 +347,18 @@ class Twin(ImplicitBias):
 
     @property
     def won(self) -> IntArray:
-        """The strict pairs of the original data that are won: rows ``(group, i, j)``."""
-        return self.original_order.strict[self.certificate == 0]
+        """The strict pairs of the original data that are won, as rows ``(group, i, j)``."""
+        pairs: IntArray = self.original_order.strict[self.certificate == 0]
+        return pairs
 
     @property
     def finite(self) -> IntArray:
-        """The strict pairs of the original data that stay finite: rows ``(group, i, j)``."""
-        return self.original_order.strict[self.certificate > 0]
+        """The strict pairs of the original data that stay finite, as rows ``(group, i, j)``."""
+        pairs: IntArray = self.original_order.strict[self.certificate > 0]
+        return pairs
 
     @property
-    def twin(self) -> "Twin":  # type: ignore[override]
+    def twin(self) -> "Twin":
         """The twin of a twin is itself."""
         return self
 
@@ -364,6 +367,7 @@ def _twin_of(bias: ImplicitBias) -> Twin:
     """Find the twin, and hand over what is known of it already."""
     if bias.separable:
         return _twin_of_separable(bias)
+    require_affordable(bias.data)  # before there is an order, which may be large
     watch = bias._watch
     found = partition_pairs(bias.data, bias.order, watch)
     twin = Twin(

@@ -32,16 +32,16 @@ from ntpnb.margin.working_set import (
 FIRST_WEIGHT = 1e-2
 """The first ``τ``; it is kept for two steps and then falls."""
 
-LAST_WEIGHT = 1e-4
-"""The last ``τ``: systems of smaller ones take many conjugate gradient steps."""
+LAST_WEIGHT = 1e-5
+"""The last ``τ``: with smaller ones multipliers lose their digits."""
 
-MOST_STEPS = 30
+MOST_STEPS = 60
 """Steps of the augmented Lagrangian."""
 
 MOST_ROUNDS = 12
 """Minima of one step, between which the working set grows."""
 
-COMPLETE = 2e-3
+COMPLETE = 2e-4
 """Growth of a working set, relative to its size, below which a minimum is taken for that of all."""
 
 MUCH = 0.1
@@ -62,8 +62,11 @@ COMMON_START = 2.5
 TIES_WEIGHT = 1e-8
 """``τ`` of the system that meets the ties, which is solved until nothing is left of them."""
 
-TIES_ROUNDS = 4
-"""Times that the ties are met; each leaves a hundred-millionth of what the one before left."""
+TIES_ROUNDS = 8
+"""Times that the ties are met, at most; nearly parallel contexts ask for more than two."""
+
+TIES_LEFT = 1e-13
+"""What may be left of the ties, relative to the weights' norm."""
 
 
 class LargeProblem:
@@ -86,14 +89,13 @@ class LargeProblem:
             laws = laws[np.argsort(data.group_index)]
         supports = csr_array(laws.T)
         supports.sort_indices()
-        multiplicity = collapse.multiplicity
-        if multiplicity is None:
-            multiplicity = np.ones(data.vocab_size)
-        self.multiplicity = multiplicity
+        self.multiplicity = np.ones(data.vocab_size)
+        if collapse.multiplicity is not None:
+            self.multiplicity = collapse.multiplicity.astype(np.float64)
         self.decoder = Decoder(
             directions=embeddings / self.lengths[:, None],
             goals=self.unit / self.lengths,
-            roots=np.sqrt(multiplicity),
+            roots=np.sqrt(self.multiplicity),
             supports=supports,
         )
         self.ties = WorkingSet(self.decoder, support_keys(self.decoder))
@@ -110,16 +112,19 @@ class LargeProblem:
         lam = np.where(part.tied, multipliers, np.maximum(multipliers, 0.0))
         tied_positions = np.flatnonzero(part.tied)
         for _ in range(TIES_ROUNDS):
-            lam[tied_positions] += self._move_on_ties(part, lam)
             anchor_positions = tied_positions[self.anchors]
             lam[anchor_positions] -= part.column_sums(lam)  # roots of anchors are one
+            move = self._move_on_ties(part, lam)
+            if not move.any():
+                break
+            lam[tied_positions] += move
+        lam[anchor_positions] -= part.column_sums(lam)
         weights = -part.weights(lam)
         scores = self.ties.shortfall(weights, np.zeros(self.decoder.num_contexts))
-        lowest = np.full(self.decoder.num_contexts, np.inf)
-        np.minimum.at(lowest, self.ties.context, scores)
-        margins = (lowest - highest_outside(self.decoder, weights)) * self.lengths / self.unit
+        of_anchors = scores[self.anchors]
+        margins = (of_anchors - highest_outside(self.decoder, weights)) * self.lengths / self.unit
         scale = 1 / margins.min() if margins.min() > 0 else 1.0
-        tie_errors = np.abs(scores - scores[self.anchors][self.ties.context])
+        tie_errors = np.abs(scores - of_anchors[self.ties.context])
         tie_errors *= self.lengths[self.ties.context] / self.unit
         return self._solution_of(
             part, scale * lam, scale * weights, scale * margins, scale * tie_errors
@@ -132,8 +137,8 @@ class LargeProblem:
         num_ties = np.bincount(self.ties.context)
         common = np.bincount(self.ties.context, scores) / num_ties
         missed = scores - common[self.ties.context]
-        if not missed.any():
-            return missed
+        if np.abs(missed).max() <= TIES_LEFT * np.linalg.norm(weights):
+            return np.zeros(len(missed))
         system = BatchedSystem(self.ties, TIES_WEIGHT)
         start = np.zeros(len(common))
         accuracy = 1e-10 * float(np.linalg.norm(missed)) / TIES_WEIGHT
@@ -176,8 +181,7 @@ class LargeProblem:
         total = float(totals[used].sum())
         own_scores = part.shortfall(weights, np.zeros(self.decoder.num_contexts)) - part.rhs
         own_scores /= part.roots
-        anchor_scores = np.zeros(self.decoder.num_contexts)
-        anchor_scores[:] = own_scores[np.flatnonzero(part.tied)[self.anchors]]
+        anchor_scores = own_scores[np.flatnonzero(part.tied)[self.anchors]]
         own_margins = (anchor_scores[part.context] - own_scores) * self.lengths[part.context]
         own_margins /= self.unit
         away = np.abs(own_margins - 1) / scales[part.context]
@@ -244,12 +248,13 @@ def working_set_solutions(
                 f"working set of {len(part)} pairs, {point.steps} Newton steps: "
                 f"{found.num_missed} pairs missed, {num_new} of them join"
             )
-            if num_new <= COMPLETE * len(part) and not grown_much:
-                break
+            residual = part.carried(point.residual, larger)
             multipliers = part.carried(multipliers, larger)
             part = larger
             point = start_at(part, point.weights, point.common)
-        multipliers = point.residual / tau
+            if num_new <= COMPLETE * len(part) and not grown_much:
+                break
+        multipliers = residual / tau
         yield problem.solution(part, multipliers)
         if step > 0:
             tau = max(tau / 10**0.5, LAST_WEIGHT)

@@ -86,6 +86,9 @@ MOST_ROUNDS = 20
 MOST_INNER_STEPS = 400
 """Conjugate gradients of one Newton step."""
 
+MOST_WORK = 4e11
+"""Operations of conjugate gradients in all, about a minute: at the edge of separability few end."""
+
 SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
 LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
 SHORTEST_STEP = 2.0**-60
@@ -154,7 +157,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     >>> partition_pairs(data, order, Watch()).certificate.round(6).tolist()
     [0.5, 0.0, 0.5, 0.0]
     """
-    _require_affordable(data)
+    require_affordable(data)
     try:
         return _search(data, order, watch)
     except OutOfTime:
@@ -168,7 +171,15 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
         ) from None
 
 
-def _require_affordable(data: NextTokenData) -> None:
+def require_affordable(data: NextTokenData) -> None:
+    """Raise ``ConvergenceError`` where the data are too large, before anything is formed.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.margin.partition import require_affordable
+    >>> require_affordable(ntpnb.datasets.toy())
+    """
     p, q = data.shape
     what = f"{data.num_contexts} contexts of {data.vocab_size} tokens in {q} dimensions"
     if data.token_embeddings is not None:
@@ -248,10 +259,10 @@ def _by_pair(
     """Mass that each pair's loser has, summed over the contexts, as weights with sum one."""
     mass = data.context_probs[:, None] * probs
     loses = pair_of >= 0
-    weights = np.bincount(pair_of[loses], weights=mass[loses], minlength=num_strict)
-    total = weights.sum()
-    certificate: FloatArray = weights / total if total > 0 else weights
-    return certificate
+    sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=num_strict)
+    weights = np.asarray(sums, dtype=np.float64)  # numpy's stubs take every count for an integer
+    total = float(weights.sum())
+    return weights / total if total > 0 else weights
 
 
 def _residual(data: NextTokenData, probs: FloatArray, loses: BoolArray) -> float:
@@ -449,9 +460,7 @@ class _DirectSystem:
         self._first = np.flatnonzero(np.diff(self._row, prepend=-1))
         T = data.token_embeddings
         tokens = np.eye(data.vocab_size) if T is None else T
-        features = np.einsum(
-            "np,nq->npq", tokens[self._token], data.context_embeddings[self._row]
-        )
+        features = np.einsum("np,nq->npq", tokens[self._token], data.context_embeddings[self._row])
         self._features = features.reshape(len(self._row), -1)
 
     def __call__(
@@ -476,6 +485,7 @@ class _IterativeSystem:
 
     def __init__(self, data: NextTokenData) -> None:
         self._embeddings = data.context_embeddings
+        self._work_left = MOST_WORK
 
     def __call__(
         self, mass: FloatArray, probs: FloatArray, targets: FloatArray, slope: FloatArray
@@ -490,9 +500,17 @@ class _IterativeSystem:
         size = first_size = float(np.vdot(residual, ahead))
         # Superlinear convergence: the accuracy grows as the slope falls.
         accuracy = float(np.clip(np.sqrt(abs(first_size)), 1e-7, 0.1))
+        work_of_a_step = 4.0 * mass.size * H.shape[1]
         for _ in range(MOST_INNER_STEPS):
             if not size > accuracy**2 * first_size:
                 break
+            self._work_left -= work_of_a_step
+            if self._work_left < 0:
+                raise ConvergenceError(
+                    "which pairs can be won is undecided: the data are too near the edge of "
+                    "separability for the work that was allowed; fewer dimensions ask for less",
+                    np.inf,
+                )
             curved = (mass * _centred(H @ direction.T, probs)).T @ H
             curvature = float(np.vdot(direction, curved))
             if not curvature > 0:  # nothing but rounding is left

@@ -61,7 +61,7 @@ LARGE = 2**14
 """Entries of the table of contexts and tokens from which few dimensions decide the method."""
 
 WHOLE = 2**24
-"""Entries of that table up to which the whole problem is tried, and not only its parts."""
+"""Entries of that table up to which the whole problem is solved; above it, by working sets."""
 
 FACTORED = 2**18
 """Number of pairs up to which the interior point, whose factors are ``m × m``, is a last resort."""
@@ -121,14 +121,17 @@ def max_margin(
         NNLS, where its matrix has at most 2²² entries, comes last, or first with over eight pairs
         per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
-        interior point, and NNLS where it fits.
+        interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
+        Lagrangian works on a growing set of pairs, where a ``gap`` is given.
     norm : str
         ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
         sum of the entries' absolute values, both by linear programming, or ``"spectral"``, the
         largest singular value, which needs cvxpy. For small problems; with the other arguments but
         ``data`` and ``order`` left out.
     order : TokenPriority, optional
-        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``.
+        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then
+        one token of a linear decoder stands for those that are never a target, where these are at
+        least half, and what is found is restored for all of them.
     gap : float
         With a positive one, the first solution is returned that, up to rounding, meets all ties
         and keeps every margin at least one, and whose bounds of the largest margin differ by no
@@ -158,7 +161,8 @@ def max_margin(
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
         embedding or a difference of length zero counts as long as the shortest other one.
     ConvergenceError
-        Undecided: neither proof was reached in time, or the data are too large for any method;
+        Undecided: neither proof was reached, or not in time, or the data are too large for the
+        optimum, which a ``gap`` need not be;
         ``.point`` is the best :class:`MarginSolution`, not one yet, whose bounds hold all the same,
         and ``.residual`` its KKT residual; None and ``inf`` where there is none.
 
@@ -224,7 +228,7 @@ def is_separable(
     ValueError
         ``seconds`` is negative.
     ConvergenceError
-        Undecided: no proof was reached in time, or the data are too large for any method;
+        Undecided: no proof was reached, or not in time;
         ``.residual`` is the best KKT residual, and ``inf`` where none was computed.
 
     References
@@ -413,6 +417,8 @@ class MarginSearch:
         if solver == "auto":
             self._refute_by_parts()
             if self._is_too_large():
+                if gap == 0:
+                    raise self._too_large()
                 return self._from_working_sets(lambda svm, _: svm.margin_gap <= gap)
         programs = self._programs()
         if len(programs.order.strict) == 0:
@@ -472,8 +478,9 @@ class MarginSearch:
 
     def _is_too_large(self) -> bool:
         """Whether the table of contexts and tokens of a linear decoder is not to be formed."""
-        few_dimensions = has_few_dimensions(self.data)
-        return few_dimensions and self.data.num_contexts * self.data.vocab_size > WHOLE
+        size = self.data.num_contexts * self.data.vocab_size
+        has_strict = self.data.sparse_target_probs.nnz < size
+        return has_few_dimensions(self.data) and has_strict and size > WHOLE
 
     def _programs(self) -> Programs:
         """The programs of the whole problem."""
@@ -565,6 +572,13 @@ class MarginSearch:
         return self._undecided(
             f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, not small "
             "enough, and found no certificate that the data are not separable"
+        )
+
+    def _too_large(self) -> ConvergenceError:
+        return self._undecided(
+            f"no few frequent tokens contradict each other, and {self.data.num_contexts} contexts "
+            f"of {self.data.vocab_size} tokens are more than the {WHOLE} entries whose optimum is "
+            "sought; a positive gap asks for a solution with bounds"
         )
 
     def out_of_time(self) -> ConvergenceError:

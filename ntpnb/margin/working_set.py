@@ -28,7 +28,7 @@ SCREENED = 2**23
 SLACK = 1.1
 """Tokens whose numbers of entries differ by less than this are solved together."""
 
-MOST_ITERATIONS = 500
+MOST_ITERATIONS = 1000
 """Conjugate gradient steps for one system."""
 
 FIRST_PER_TOKEN = 32
@@ -132,7 +132,8 @@ class WorkingSet:
 
     def column_sums(self, values: FloatArray) -> FloatArray:
         """Sum over the entries of each context, by the roots, shape (m,)."""
-        return np.bincount(self.context, self.roots * values, self.decoder.num_contexts)
+        sums = np.bincount(self.context, self.roots * values, self.decoder.num_contexts)
+        return np.asarray(sums, dtype=np.float64)
 
     def grown(self, keys: IntArray) -> "WorkingSet":
         """The set with more pairs."""

@@ -4,10 +4,10 @@
 what their pictures share, `toy_picture` the toy of Chapter 1 as each of them draws it,
 `attention_picture` the sequences, graphs and tokens of the chapters on attention, `trials` the
 random problems of the evidence pages, `late_training` what is known in advance of the end of
-training, `twins` data on which training is the same, `heads` attention with several heads,
-`factors` with keys and queries of its own, `selection` when training stays local, and `figures` the
-style and saving with the data behind a figure. Nothing in the mathematics imports this package;
-what only the build of the book needs is in `publishing`.
+training, `geometries` what is measured in other norms, `twins` data on which training is the same,
+`heads` attention with several heads, `factors` with keys and queries of its own, `selection` when
+training stays local, and `figures` the style and saving with the data behind a figure. Nothing in
+the mathematics imports this package; what only the build of the book needs is in `publishing`.
 """
 
 from typing import TYPE_CHECKING
@@ -18,6 +18,15 @@ from ntpnb.notebook.factors import (
     NuclearMargin,
     descend_factors,
     nuclear_margin,
+)
+from ntpnb.notebook.geometries import (
+    drawn_problems,
+    dual_norm,
+    margin_share,
+    matrix_norm,
+    max_margin_in_metric,
+    smoothness_in_norm,
+    visible_norm,
 )
 from ntpnb.notebook.heads import (
     HeadsTrace,
@@ -74,6 +83,8 @@ __all__ = [
     "distance",
     "distance_to_subspace",
     "drawing",
+    "drawn_problems",
+    "dual_norm",
     "euler_bound",
     "figures",
     "flat_loss",
@@ -87,6 +98,9 @@ __all__ = [
     "local_balance",
     "log_softplus",
     "margin",
+    "margin_share",
+    "matrix_norm",
+    "max_margin_in_metric",
     "next_order",
     "nuclear_margin",
     "orthogonal_part",
@@ -97,10 +111,12 @@ __all__ = [
     "ranking_floor",
     "reachable",
     "served_data",
+    "smoothness_in_norm",
     "toy_picture",
     "twin",
     "unit_rows",
     "unit_smoothness",
+    "visible_norm",
     "weighted_pairs",
 ]
 

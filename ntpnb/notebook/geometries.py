@@ -18,11 +18,51 @@ from ntpnb.tied.subspace import equal_subspace
 
 __all__ = [
     "drawn_problems",
+    "dual_norm",
     "margin_share",
+    "matrix_norm",
     "max_margin_in_metric",
     "smoothness_in_norm",
     "visible_norm",
 ]
+
+
+def matrix_norm(W: FloatArray, norm: str) -> FloatArray:
+    """``N(W)``, shape (...) for matrices of shape (..., p, q).
+
+    Parameters
+    ----------
+    W : ndarray, shape (..., p, q)
+    norm : str
+        ``"frobenius"``, ``"max"``, ``"sum"``, ``"spectral"`` or ``"nuclear"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.notebook import matrix_norm
+    >>> float(matrix_norm(np.array([[3.0, -4.0]]), "spectral"))
+    5.0
+    """
+    return norm_named(norm).of(W)
+
+
+def dual_norm(M: FloatArray, norm: str) -> FloatArray:
+    """``N_*(M) = max { ⟨M, W⟩ : N(W) ≤ 1 }``, shape (...) for matrices of shape (..., p, q).
+
+    Parameters
+    ----------
+    M : ndarray, shape (..., p, q)
+    norm : str
+        The name of ``N``, as in :func:`matrix_norm`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.notebook import dual_norm
+    >>> float(dual_norm(np.array([[3.0, -4.0]]), "max"))
+    7.0
+    """
+    return norm_named(norm).dual(M)
 
 
 def visible_norm(W: FloatArray, norm: str) -> FloatArray:
@@ -31,10 +71,16 @@ def visible_norm(W: FloatArray, norm: str) -> FloatArray:
     In the max norm the best ``c`` is midway between the extremes of each column, in the sum norm
     their median, and in norms of singular values their mean, since centring is a projection.
 
+    Parameters
+    ----------
+    W : ndarray, shape (..., V, q)
+    norm : str
+        The name of ``N``, as in :func:`matrix_norm`.
+
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.notebook.geometries import visible_norm
+    >>> from ntpnb.notebook import visible_norm
     >>> W = np.array([[5.0], [6.0], [9.0]])
     >>> [float(visible_norm(W, norm)) for norm in ("max", "sum")]
     [2.0, 4.0]
@@ -68,7 +114,7 @@ def margin_share(W: FloatArray, data: NextTokenData, norm: str, largest: float) 
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook.geometries import margin_share
+    >>> from ntpnb.notebook import margin_share
     >>> toy = ntpnb.datasets.toy()
     >>> svm = ntpnb.max_margin(toy)
     >>> round(margin_share(3 * svm.W, toy, "frobenius", 1 / svm.norm), 9)
@@ -85,10 +131,16 @@ def smoothness_in_norm(data: NextTokenData, norm: str) -> float:
     the tokens. A variance is at most a quarter of the squared range, and the range is at most
     ``N(Δ)`` times the dual norm of ``(e_1 − e_2) h_jᵀ``, whichever two tokens are the extremes.
 
+    Parameters
+    ----------
+    data : NextTokenData
+    norm : str
+        The name of ``N``, as in :func:`matrix_norm`.
+
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook.geometries import smoothness_in_norm
+    >>> from ntpnb.notebook import smoothness_in_norm
     >>> data = ntpnb.NextTokenData([[3.0, -4.0]], [[1.0, 0.0]])
     >>> smoothness_in_norm(data, "max"), round(smoothness_in_norm(data, "spectral"), 9)
     (49.0, 12.5)
@@ -117,7 +169,7 @@ def max_margin_in_metric(data: NextTokenData, D: FloatArray) -> FloatArray:
     --------
     >>> import numpy as np
     >>> import ntpnb
-    >>> from ntpnb.notebook.geometries import max_margin_in_metric
+    >>> from ntpnb.notebook import max_margin_in_metric
     >>> toy = ntpnb.datasets.toy()
     >>> W = max_margin_in_metric(toy, np.ones(toy.shape))
     >>> bool(np.abs(W - ntpnb.max_margin(toy).W).max() < 1e-9)
@@ -156,7 +208,7 @@ def drawn_problems(
 
     Examples
     --------
-    >>> from ntpnb.notebook.geometries import drawn_problems
+    >>> from ntpnb.notebook import drawn_problems
     >>> list(drawn_problems(1, 3, (5, 4, 6, 2)))
     [1, 3, 4]
     """

@@ -31,6 +31,7 @@ from ntpnb.validation import (
     require_dense,
     require_distributions,
     require_lengths,
+    require_number,
     require_range,
 )
 
@@ -77,6 +78,9 @@ class NextTokenData(Storable):
         Makes one context of rows whose embeddings agree within this relative distance, see
         :meth:`near_duplicates`: with the mean of their embeddings and of their distributions by
         their frequencies. Default: all rows stay apart.
+    support_threshold : float, optional
+        Target probabilities of at most this count as zero, and the others of the row are rescaled.
+        The outputs of a softmax are never zero, so that without it nothing is ordered. Default: 0.
 
     Attributes
     ----------
@@ -124,12 +128,14 @@ class NextTokenData(Storable):
         context_groups: ArrayLike | None = None,
         *,
         merge_tolerance: float | None = None,
+        support_threshold: float = 0.0,
     ) -> None:
         H = as_array("context_embeddings", context_embeddings, ndim=2)
         P = as_table("target_probs", target_probs)
         _require_matching_rows(H, P)
         require_lengths("context_embeddings", H)
         P.require_distributions()
+        P = _above_threshold(P, support_threshold)
         num_contexts, vocab_size = P.shape
         pi = _checked_context_probs(context_probs, num_contexts)
         T = _checked_token_embeddings(token_embeddings, vocab_size)
@@ -829,6 +835,22 @@ def _require_matching_rows(H: FloatArray, P: Table) -> None:
             f"context_embeddings has {len(H)} rows but target_probs has {P.shape[0]}; "
             "both need one row per context"
         )
+
+
+def _above_threshold(P: Table, threshold: float) -> Table:
+    require_number(
+        "support_threshold", threshold, lambda x: 0 <= x < 1, "be at least 0 and less than 1"
+    )
+    if not threshold:
+        return P
+    kept = P.above(threshold)
+    empty = kept.num_entries() == 0
+    if empty.any():
+        raise ValueError(
+            f"support_threshold is {threshold:g}, and target_probs row {int(np.argmax(empty))} has "
+            "no larger entry; every context needs a token that follows it"
+        )
+    return kept
 
 
 def _checked_context_probs(context_probs: ArrayLike | None, num_contexts: int) -> FloatArray:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.bias import ImplicitBias, Twin
-from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.margin.collapse import SharedMultipliers
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
@@ -198,8 +199,9 @@ class Findings(Result):
     @cached_property
     def pairs(self) -> list[Pair]:
         """Pairs that decide ``W^mm``, or contradict each other, heaviest first: list of Pair."""
-        if is_large(self.data) and isinstance(self.refusal, NotSeparableError):
-            return self._contradicting_pairs(self.refusal)
+        large = self._weights_of_large()
+        if large is not None:
+            return self._pairs_of_large(large)
         weights = self._pair_weights()
         if weights is None or not len(weights):
             return []
@@ -219,14 +221,21 @@ class Findings(Result):
             found.append(Pair(share, group, tuple(winners.tolist()), tuple(losers.tolist())))
         return found
 
-    def _contradicting_pairs(self, refusal: NotSeparableError) -> list[Pair]:
-        """Pairs of a certificate among few tokens of large data, which have no order at hand.
+    def _weights_of_large(self) -> PairWeights | None:
+        """Weights of some pairs of large data, which have no order at hand; None for others."""
+        if not is_large(self.data):
+            return None
+        if isinstance(self.refusal, NotSeparableError):
+            return self.refusal.pair_weights
+        if self.svm is not None and isinstance(self.svm.strict_multipliers, SharedMultipliers):
+            return self.svm.strict_multipliers.pair_weights(self.data)
+        return None
+
+    def _pairs_of_large(self, found: PairWeights) -> list[Pair]:
+        """The pairs of large data that weigh most.
 
         Each context is a group of its own there, whose support wins over every other token.
         """
-        found = refusal.pair_weights
-        if found is None:
-            return []
         laws = self.data.sparse_target_probs
         row_of_group = np.argsort(self.data.group_index)
         shares = found.weights / found.weights.sum()
@@ -412,10 +421,10 @@ class Findings(Result):
         if np.array_equal(names, np.arange(len(data.context_probs))):
             return f"context {context}"
         T = data.token_embeddings
-        is_a_token = self.words is not None and T is not None and 0 <= context < len(T)
-        if is_a_token and np.array_equal(T[context], self._embedding_of(context)):
-            return f"query '{self.token_name(context)}'"
-        return f"query {context}"
+        if self.words is None or T is None or not 0 <= context < len(T):
+            return f"query {context}"
+        is_that_token = np.array_equal(T[context], self._embedding_of(context))
+        return f"query '{self.token_name(context)}'" if is_that_token else f"query {context}"
 
     def _embedding_of(self, group: int) -> FloatArray:
         """The embedding that a group's contexts share."""

@@ -153,7 +153,7 @@ def _tiny_probabilities(found: Findings) -> list[str]:
         return []
     return [
         f"    the smallest target probability is {smallest:.2g}; only tokens of probability zero",
-        f"    must lose: report(…, support_threshold={TINY:g}) takes smaller ones than that for zero",
+        f"    must lose; report(…, support_threshold={TINY:g}) takes what is smaller for zero",
     ]
 
 
@@ -299,7 +299,9 @@ def _weights(found: Findings) -> list[str]:
     shown = {
         "loss above the entropy, in nats": seen.excess,
         f"degrees to {direction}": np.degrees(seen.angle),
-        f"degrees to {direction} without the finite part": np.degrees(np.arccos(seen.corrected_alignment)),
+        f"degrees to {direction} without the finite part": np.degrees(
+            np.arccos(seen.corrected_alignment)
+        ),
         f"distance from the finite part, in {subspace}": seen.finite_error,
         "smallest margin": seen.smallest_margin,
     }

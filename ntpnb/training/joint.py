@@ -150,9 +150,9 @@ def descend_jointly(
     Raises
     ------
     ValueError
-        Problems of different sizes, with token embeddings or candidate counts, an ``init`` that
-        does not fit, an unusable ``step`` or ``record``, or a step so large that an entry of a
-        factor exceeds 1e8.
+        Problems of different sizes, or other than a linear decoder's, an ``init`` that does not
+        fit, an unusable ``step`` or ``record``, or a step so large that an entry of a factor
+        exceeds 1e8.
 
     References
     ----------
@@ -220,9 +220,10 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> FloatArray:
 def free_laws(data: NextTokenData) -> FloatArray:
     """Return the laws of a linear decoder's data, or explain why there is none."""
     require_data("data", data)
-    if data.token_embeddings is not None or data.candidate_counts is not None:
+    if not data.is_linear_decoder:
         raise ValueError(
-            "data has token_embeddings or candidate_counts; joint training needs a linear decoder"
+            "data has token_embeddings, candidate_counts or rows that share a context group; "
+            "joint training needs a linear decoder"
         )
     return np.asarray(data.target_probs)
 

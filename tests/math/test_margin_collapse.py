@@ -297,3 +297,18 @@ def test_a_large_vocabulary_with_few_targets_is_cheap():
     margins[row, winner] = np.inf
     assert margins.min() == pytest.approx(1.0, abs=1e-9)
     assert np.linalg.norm(svm.W) ** 2 == pytest.approx(svm.strict_multipliers.total, rel=1e-9)
+
+
+def test_shared_multipliers_name_each_pair_once():
+    data = with_others(problems.t24(6, V=4, m=5, d=6, size=(1, 2)), 20)
+    data = problems.changed(data, context_groups=[3, 1, 9, 0, 5])
+    svm = max_margin(data)
+    found = svm.strict_multipliers.pair_weights(data)
+    order = priority(data)
+    np.testing.assert_array_equal(order.strict[found.positions], found.pairs)
+    kept = collapsed(data).kept
+    loser = order.strict[:, 2]
+    alone = np.bincount(kept)[kept[loser]] == 1
+    shares = svm.multipliers / svm.multipliers.sum()
+    np.testing.assert_allclose(found.dense()[alone], shares[alone], rtol=0, atol=1e-12)
+    assert found.weights.sum() == pytest.approx(1.0)

@@ -237,7 +237,7 @@ def test_separable_data_that_are_not_compatible_keep_direction_and_finite_part()
 def test_the_partition_does_not_depend_on_names_and_places():
     data = next(
         data
-        for data in map(lambda seed: random_problem("decoder", seed), range(100))
+        for data in (random_problem("decoder", seed) for seed in range(100))
         if not ntpnb.is_separable(data) and len(ntpnb.implicit_bias(data).twin.won)
     )
     rng = np.random.default_rng(1)
@@ -267,9 +267,7 @@ def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
             changed.setattr(partition, "_DirectSystem", partition._IterativeSystem)
             iterative = ntpnb.implicit_bias(data).twin
         np.testing.assert_array_equal(direct.finite, iterative.finite)
-        np.testing.assert_allclose(
-            direct.data.target_probs, iterative.data.target_probs, atol=1e-7
-        )
+        np.testing.assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
 
 
 def test_a_wrong_guess_is_found_and_mended(monkeypatch):
@@ -329,7 +327,7 @@ def test_genesis_1_to_4_in_sixty_dimensions():
 def test_what_is_too_large_is_said_at_once():
     wide = NextTokenData(np.ones((2, 600)), np.eye(2))
     with pytest.raises(ConvergenceError, match="too many for Newton's method"):
-        partition._require_affordable(wide.replace(target_probs=np.eye(2, 400)))
+        partition.require_affordable(wide.replace(target_probs=np.eye(2, 400)))
 
 
 def test_a_time_limit_ends_the_search():
@@ -381,3 +379,28 @@ def test_the_report_says_why_it_does_not_know(monkeypatch):
     assert set(found.failures) == {"twin"}
     assert "where training goes then: which pairs can be won is not looked for" in str(found)
     assert found.summary()["twin"] is None
+
+
+# -- what a report is told, and how it names things -----------------------------------------------
+
+
+def test_tiny_probabilities_count_as_zero_where_that_is_asked_for():
+    tiny = np.array([[0.5, 0.5, 1e-12], [1.0, 1e-12, 1e-12]])
+    data = NextTokenData(np.eye(2), tiny / tiny.sum(1, keepdims=True))
+    assert "report(…, support_threshold=1e-09)" in str(ntpnb.report(data))
+    found = ntpnb.report(data, support_threshold=1e-9)
+    assert found.num_ordered_pairs == 3
+    np.testing.assert_allclose(found.data.target_probs, [[0.5, 0.5, 0], [1, 0, 0]], atol=1e-15)
+    with pytest.raises(ValueError, match="leaves no next token of context 0; it must be smaller"):
+        ntpnb.report(data, support_threshold=0.9)
+    with pytest.raises(ValueError, match="support_threshold is for NextTokenData"):
+        ntpnb.report("a b a b c", support_threshold=0.1)
+    with pytest.raises(ValueError, match="support_threshold"):
+        ntpnb.report(data, support_threshold=2.0)
+
+
+def test_a_query_is_named_by_its_word():
+    E = np.random.default_rng(0).standard_normal((3, 3))
+    data = NextTokenData.from_attention(E, [[0, 1, 2], [1, 2]], [0, 1])
+    assert ntpnb.report(data, words=["a", "b", "c"]).context_name(2) == "query 'c'"
+    assert ntpnb.report(data).context_name(2) == "query 2"
