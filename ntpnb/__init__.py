@@ -12,9 +12,10 @@ Begin with :class:`NextTokenData`; :func:`implicit_bias` then says where trainin
 
 from importlib.metadata import version
 
-from ntpnb import attention, datasets, thresholds
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb import attention, datasets, features, thresholds
+from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.margin.norms import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
 from ntpnb.problem.data import NextTokenData
@@ -28,7 +29,7 @@ from ntpnb.training.comparison import Comparison, WeightComparison, compare
 from ntpnb.training.descent import descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import next_order_term
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 from ntpnb.training.path import PathTrace, regularization_path, ridge_path
 from ntpnb.training.trace import Trace
 
@@ -47,12 +48,15 @@ __all__ = [
     "ImplicitBias",
     "MarginSolution",
     "NextTokenData",
+    "NormMarginSolution",
     "NotSeparableError",
     "PathTrace",
     "Report",
     "Result",
+    "SteepestDescent",
     "TokenPriority",
     "Trace",
+    "Twin",
     "WeightComparison",
     "attention",
     "compare",
@@ -61,6 +65,7 @@ __all__ = [
     "descend",
     "equal_subspace",
     "excess_loss",
+    "features",
     "finite_part",
     "gradient",
     "gradient_flow",

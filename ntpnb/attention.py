@@ -7,13 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.saving import Result
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import iterate, record_grid, start_at
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam
+from ntpnb.training.descent import record_grid, room_for_records, start_at, visit
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 from ntpnb.validation import as_floats, require_number
+from ntpnb.watch import Progress, Watch
 
 # From outputs, shape (n, V, m), and labels, shape (n, 1, m), to the losses, shape (n, m), and their
 # derivatives along the outputs, shape (n, V, m).
@@ -168,11 +170,14 @@ class HeadTrace(Result):
 def descend_head(
     data: NextTokenData | list[NextTokenData] | tuple[NextTokenData, ...],
     loss: HeadLoss,
-    method: GD | NGD | Adam,
+    method: GD | NGD | Adam | SteepestDescent,
     steps: int,
     init: ArrayLike | None = None,
     record: ArrayLike | None = None,
     head: ArrayLike | None = None,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> HeadTrace:
     """Train attention weights under a general linear head and loss.
 
@@ -186,7 +191,7 @@ def descend_head(
         :func:`squared`, :func:`softmax_squared`, :func:`cross_entropy`, or any function of outputs,
         shape (n, V, m), and labels, shape (n, 1, m), that returns values, shape (n, m), and
         derivatives, shape (n, V, m).
-    method : GD, NGD or Adam
+    method : GD, NGD, Adam or SteepestDescent
     steps : int
     init : array_like, shape (d, d), or (n, d, d) for a list, optional
         Default: zeros.
@@ -195,6 +200,8 @@ def descend_head(
     head : array_like, shape (V, d), or (n, V, d) for a list, optional
         The classifier ``C``. Default: the token embeddings, which satisfy L24's Assumption 3 when
         they have unit norm.
+    seconds, progress : optional
+        As in :func:`ntpnb.descend`.
 
     Returns
     -------
@@ -202,8 +209,12 @@ def descend_head(
 
     Raises
     ------
+    ConvergenceError
+        The time is over. ``.point`` is the trace of the records that were reached; its last is the
+        step at which the run was stopped. ``.residual`` is the loss there, the largest of a batch.
     ValueError
-        Data without one-hot labels or token embeddings, or shapes that do not fit.
+        Data without one-hot labels or token embeddings, shapes that do not fit, or a ``loss`` that
+        returns something else.
     TypeError
         ``data`` that are none, a ``loss`` that cannot be called, or SGD.
 
@@ -225,7 +236,10 @@ def descend_head(
     if not callable(loss):
         raise TypeError(f"loss is of type {type(loss).__name__}; a function is needed")
     if isinstance(method, SGD):
-        raise TypeError("method is SGD, which is for the log-loss; one of GD, NGD, Adam is needed")
+        raise TypeError(
+            "method is SGD, which is for the log-loss; one of GD, NGD, Adam, SteepestDescent is "
+            "needed"
+        )
     for i, problem in enumerate(problems):
         require_data("data" if single else f"data[{i}]", problem)
         has_one_label = problem.support.sum(1) == 1
@@ -233,12 +247,28 @@ def descend_head(
             raise ValueError(f"data[{i}] needs token_embeddings and one label per row")
     batch = _HeadBatch(problems, loss, head)
     grid = record_grid(steps, record)
-    W = iterate(batch, method, grid, start_at(problems, init, single))
-    losses = np.stack([batch.risk(W[:, r]) for r in range(len(grid))], axis=1)
-    norms = np.linalg.norm(W, axis=(-2, -1))
+    watch = Watch(seconds, progress)
+    now = start_at(problems, init, single)
+    W = room_for_records(grid, now)
+    reached: list[int] = []
+    risks = []
+    for step in visit(batch, method, grid, now, watch):
+        W[:, len(reached)] = now
+        reached.append(step)
+        risks.append(batch.risk(now))
+    W = W[:, : len(reached)]
+    losses = np.stack(risks, axis=1)
+    trace = HeadTrace(np.array(reached), W, losses, np.linalg.norm(W, axis=(-2, -1)))
     if single:
-        return HeadTrace(grid, W[0], losses[0], norms[0])
-    return HeadTrace(grid, W, losses, norms)
+        trace = HeadTrace(trace.steps, W[0], losses[0], trace.norm[0])
+    if reached[-1] < grid[-1]:
+        raise ConvergenceError(
+            f"stopped after {seconds:g} seconds: {reached[-1]} of {grid[-1]} steps are done, and "
+            f"the loss is {losses[:, -1].max():.3g}; .point is the run so far",
+            float(losses[:, -1].max()),
+            trace,
+        )
+    return trace
 
 
 class _HeadBatch(ProblemBatch):
@@ -261,6 +291,21 @@ class _HeadBatch(ProblemBatch):
             raise ValueError("head has entries that are not finite")
         self.head_scores = C @ self.Tt  # c_k · e_v, shape (V, V) or (n, V, V)
         self.label: IntArray = self.P.argmax(1)[:, None, :]
+        self._require_loss()
+
+    def _require_loss(self) -> None:
+        """Raise unless the loss returns values and derivatives of the right shapes."""
+        outputs = self.head_scores @ np.full_like(self.P, 1 / self.P.shape[1])
+        found = self.loss(outputs, self.label)
+        needed = (self.pi[:, 0].shape, outputs.shape)
+        is_pair = isinstance(found, tuple | list) and len(found) == 2
+        shapes = tuple(np.shape(part) for part in found) if is_pair else None
+        if shapes != needed:
+            what = type(found).__name__ if shapes is None else f"arrays of shapes {shapes}"
+            raise ValueError(
+                f"loss returned {what}; a pair of values and derivatives of shapes {needed} is "
+                "needed"
+            )
 
     def risk(self, W: FloatArray) -> FloatArray:
         """Mean loss of each problem, shape (n,)."""

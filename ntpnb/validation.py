@@ -22,6 +22,10 @@ LONGEST = 1e50
 SMALLEST_COUNT = 1e-30
 LARGEST_COUNT = 1e30
 
+# What numpy raises of values that it cannot read, and tensors that do not let themselves be read:
+# those that track gradients, lie on a device, or have a type that numpy does not know.
+READING_FAILURES = (TypeError, ValueError, OverflowError, RuntimeError)
+
 Seed = int | Sequence[int]  # what names one stream of random numbers
 
 # -- arrays ---------------------------------------------------------------------------------------
@@ -35,8 +39,10 @@ def as_floats(name: str, value: ArrayLike) -> FloatArray:
         if array.dtype.kind in "cmM":  # whose imaginary parts or units would be lost
             raise TypeError(f"its entries are of type {array.dtype}")
         return np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from None
+    except READING_FAILURES as error:
+        raise ValueError(
+            f"{name} is not a rectangular array of numbers: {_first_sentence(error)}"
+        ) from None
 
 
 def as_array(
@@ -66,23 +72,31 @@ def as_array(
 
 def as_indices(name: str, value: ArrayLike) -> IntArray:
     """Return ``value`` as a fresh 1-D integer array, or explain."""
+    needed = "a flat sequence of integers"
+    array = as_integers(name, value, needed)
+    if array.ndim != 1:
+        raise ValueError(
+            f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
+        )
+    return array
+
+
+def as_integers(name: str, value: ArrayLike, needed: str = "an array of integers") -> IntArray:
+    """Return ``value`` as a fresh integer array of any shape, or explain what is ``needed``."""
     _require_every_entry(name, value)
     try:
         array: NDArray[np.generic] = np.array(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} is not a flat sequence of integers: {error}") from None
+    except READING_FAILURES as error:
+        raise ValueError(f"{name} is not {needed}: {_first_sentence(error)}") from None
     if array.size == 0 and array.dtype.kind == "f":  # numpy's type for an empty list
         array = array.astype(int)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu":
         raise ValueError(
-            f"{name} has dtype {array.dtype} and {array.ndim} dimensions; "
-            "it must be a flat sequence of integers"
+            f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
         )
     largest = int(array.max()) if array.size else 0
     if largest > np.iinfo(np.int64).max:
-        raise ValueError(
-            f"{name} holds {largest}; it must be a flat sequence of integers below 2**63"
-        )
+        raise ValueError(f"{name} holds {largest}; it must be {needed} below 2**63")
     return array.astype(np.int64)
 
 
@@ -95,6 +109,14 @@ def as_sequences(sequences: Iterable[ArrayLike]) -> list[IntArray]:
             f"sequences is of type {type(sequences).__name__}; it must hold sequences of integers"
         ) from None
     return [as_indices(f"sequences[{i}]", sequence) for i, sequence in enumerate(listed)]
+
+
+def _first_sentence(error: Exception) -> str:
+    """What another library says in its first sentence, and how a tensor becomes readable."""
+    sentence = str(error).split(". ")[0].rstrip(".")
+    if isinstance(error, RuntimeError) or "tensor" in sentence.lower():
+        sentence += " (of a tensor, tensor.detach().cpu().numpy() can be read)"
+    return sentence
 
 
 def precision_of(value: ArrayLike | Sparse) -> np.dtype[np.generic]:

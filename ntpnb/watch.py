@@ -53,6 +53,11 @@ class Watch:
         self._started = time.monotonic()
 
     @property
+    def is_needed(self) -> bool:
+        """Whether there is a limit, or somebody who wants to be told."""
+        return self.seconds is not None or self._progress is not None
+
+    @property
     def expired(self) -> bool:
         """Whether the time is over."""
         if self.seconds is None:

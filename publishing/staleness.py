@@ -39,7 +39,7 @@ class Sources:
     def shared(self) -> list[str]:
         """What every notebook depends on: the locked environment and the package's data."""
         lock = self.root / "requirements.lock"
-        data = sorted(self.root.glob("ntpnb/data_files/*.txt"))
+        data = sorted(self.root.glob("ntpnb/data_files/*"))
         names = [path.relative_to(self.root).as_posix() for path in [lock, *data]]
         return [f"{name} {_digest(self.root / name)}" for name in names]
 

@@ -41,6 +41,12 @@ LOW_GROWTH = 3e-3
 It was .05 and more where data are separable, and fell tenfold with every ``τ`` where not.
 """
 
+FURTHER = 0.1
+"""Share of its last value below which ``κ`` lets :func:`contradiction` be asked once more."""
+
+ACCURACY = 0.01
+"""Accuracy of a minimum, relative to the pull of the start."""
+
 FIRST_ACCURACY = 1e-5
 """Shortfall, relative to ``‖W‖``, at which an active set is tried; then after two digits more."""
 
@@ -80,16 +86,11 @@ def augmented_lagrangian(program: MarginProgram) -> Iterator[Iterate]:
     no_centre = np.zeros((len(program.rhs), program.directions.shape[1]))
     point = _start(program)
     wanted_accuracy = FIRST_ACCURACY
+    low_growth = LOW_GROWTH
     tau = FIRST_WEIGHT
     for step in range(MOST_STEPS):
-        weights_before = point.weights
-
-        def accuracy(
-            here: PenaltyPoint, tau: float = tau, before: FloatArray = weights_before
-        ) -> float:
-            return 0.01 * tau * float(np.linalg.norm(here.weights - before))
-
-        minimum = minimise(program, point, tau * multipliers, no_centre, tau, accuracy)
+        push = tau * multipliers
+        minimum = minimise(program, point, push, no_centre, tau, relative_accuracy=ACCURACY)
         point = minimum.point
         growth = minimum.residual / tau - multipliers
         multipliers = minimum.residual / tau
@@ -100,9 +101,12 @@ def augmented_lagrangian(program: MarginProgram) -> Iterator[Iterate]:
             wanted_accuracy = 1e-2 * error
             tight = program.tied | (multipliers > 0)
             yield from active_set(program, -multipliers, tight, patience=2)
-        growth_of_weights = np.linalg.norm(growth @ program.directions)
-        if step > 0 and growth_of_weights < LOW_GROWTH * np.linalg.norm(growth):
+        growth_of_weights = float(np.linalg.norm(growth @ program.directions))
+        growth_of_multipliers = float(np.linalg.norm(growth))
+        if step > 0 and growth_of_weights < low_growth * growth_of_multipliers:
             yield from contradiction(program, point, multipliers, tau)
+            # It found none: it is not asked again before κ has fallen further.
+            low_growth = FURTHER * growth_of_weights / growth_of_multipliers
         tau = max(_next_weight(tau, minimum), LAST_WEIGHT)
 
 
@@ -141,12 +145,8 @@ def contradiction(
     smallest = SMALLEST_WEIGHT
     for _ in range(MOST_CENTRES):
         centre = point.weights
-
-        def accuracy(here: PenaltyPoint, tau: float = tau, centre: FloatArray = centre) -> float:
-            return 0.01 * tau * float(np.linalg.norm(here.weights - centre))
-
         try:
-            minimum = minimise(program, point, 0.0, centre, tau, accuracy)
+            minimum = minimise(program, point, 0.0, centre, tau, relative_accuracy=ACCURACY)
         except np.linalg.LinAlgError:
             if tau >= SAFE_WEIGHT:
                 raise
@@ -181,8 +181,9 @@ def _start(program: SupportProgram) -> PenaltyPoint:
     one. The factor was found by trial; it decides how fast the first steps are, and nothing else.
     """
     vocab_size = len(program.rhs)
-    outside = program.ordered.sum(0) / vocab_size
-    common = COMMON_START * program.rhs.max(0) * outside
+    num_tokens = np.broadcast_to(np.square(program.roots), (vocab_size, 1))
+    outside = (num_tokens * program.ordered).sum(0) / num_tokens.sum()
+    common = COMMON_START * (program.rhs / program.roots).max(0) * outside
     zero = np.zeros((vocab_size, program.directions.shape[1]))
     return with_fixed_scores(program, point_at(program, zero, common), FIRST_WEIGHT, steps=4)
 

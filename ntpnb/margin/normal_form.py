@@ -15,6 +15,11 @@ where ``c_k`` is the common score of the column of ``k``; by pair there are no c
 ``max b = 1``, so that embeddings of any length are treated alike: a ``W`` of the program is one of
 the data's times ``unit``. Below, ``φ_k`` is also the matrix with ``φ_k(W) = ⟨φ_k, W⟩``.
 
+A token of the data may stand for ``n`` equal ones (:mod:`ntpnb.margin.collapse`). Their rows of
+``W`` are then equal, and the program's row is ``√n`` times each, so that norms count all of them.
+By supports this multiplies ``c_k`` and ``b_k`` by the token's root ``√n``, and that columns sum to
+zero means ``Σ_k √n_k A_k = 0``. Where every token stands for itself, the roots are one.
+
 Let ``−A`` be the Lagrange multipliers of the constraints. The Lagrangian is stationary in ``W`` if
 ``W = Σ_k A_k φ_k``, and in ``c`` if every column of ``A`` sums to zero. So the dual problem is
 
@@ -98,6 +103,8 @@ class MarginProgram(ABC):
         Number of equal pairs.
     num_columns : int
         Number of common scores; zero by pair.
+    roots : float or ndarray, optional
+        Default: one.
 
     Attributes
     ----------
@@ -113,6 +120,8 @@ class MarginProgram(ABC):
     upper : ndarray of float32
         Upper bounds of the dual: zero, and ``inf`` on tied entries. Single precision holds them
         exactly and does not turn single-precision duals into double ones.
+    roots : float or ndarray
+        ``√n_k`` of each entry, to be broadcast; one by pair, whose ``φ_k`` account for it.
     between_steps : callable
         Called by methods whose steps are long; what it raises ends them. Nothing happens there
         until it is set.
@@ -125,6 +134,7 @@ class MarginProgram(ABC):
         norms: FloatArray,
         num_ties: int,
         num_columns: int,
+        roots: float | FloatArray = 1.0,
     ) -> None:
         self.between_steps: Callable[[], object] = _go_on
         self.domain = domain
@@ -135,7 +145,8 @@ class MarginProgram(ABC):
         self.ordered[tuple(index[num_ties:] for index in entries)] = True
         self.tied = domain & ~self.ordered
         self.unit = float(norms[self.ordered].min())
-        self.rhs = np.where(self.ordered, self.unit / norms, 0.0)
+        self.roots = roots
+        self.rhs = np.where(self.ordered, roots * (self.unit / norms), 0.0)
         self.upper = np.where(self.tied, np.inf, 0.0).astype(np.float32)
 
     @abstractmethod
@@ -152,7 +163,7 @@ class MarginProgram(ABC):
 
     @abstractmethod
     def column_sums(self, dual: FloatArray) -> FloatArray:
-        """Sum of each column of a dual, shape (num_columns,); to be zero."""
+        """Sum of each column of a dual by the roots, shape (num_columns,); to be zero."""
 
     @abstractmethod
     def kkt_solver(
@@ -164,7 +175,7 @@ class MarginProgram(ABC):
         """Factor the Newton system of a guess of the tight constraints.
 
         ``solver(r, q)`` returns ``D`` (``.step``), zero outside ``mask``, and ``e`` (``.common``)
-        with ``φ(weights(D)) + θ D − e = r`` on ``mask`` and ``column_sums(D) = q``. Without ``θ``,
+        with ``φ(weights(D)) + θ D − √n e = r`` on ``mask``, ``column_sums(D) = q``. Without ``θ``,
         a slack that is ``r`` before the step is zero after it.
 
         Parameters
@@ -214,11 +225,16 @@ class MarginProgram(ABC):
         """Multipliers of the data's pairs, the equal ones first, shape (n,).
 
         These are ``λ`` and ``μ`` of :class:`~ntpnb.margin.solution.MarginSolution`: for the data's
-        ``W``, whose pairs have their own norms and the opposite sign.
+        ``W``, whose pairs have their own norms and the opposite sign. The multiplier of a pair
+        whose loser stands for several tokens is the sum of theirs.
         """
         scale = -self.unit * self.norms[self.entries]
-        multipliers: FloatArray = dual[self.entries] / scale
+        multipliers: FloatArray = (self.roots * dual)[self.entries] / scale
         return multipliers
+
+    @abstractmethod
+    def dual_of(self, pair_multipliers: FloatArray) -> FloatArray:
+        """The dual that :meth:`pair_multipliers` turns into these; its columns sum to zero."""
 
 
 def _go_on() -> None:

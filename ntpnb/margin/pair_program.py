@@ -32,16 +32,24 @@ class PairProgram(MarginProgram):
     data : NextTokenData
     order : TokenPriority
         The order of ``data``, with strict pairs.
+    multiplicity : ndarray of int, shape (V,), optional
+        How many tokens each one-hot token stands for. Its embedding then has the length ``1/√n``:
+        its row of ``W`` is ``√n`` times what each of them has. Default: ones.
     """
 
-    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+    def __init__(
+        self, data: NextTokenData, order: TokenPriority, multiplicity: IntArray | None = None
+    ) -> None:
         group, winner, loser = order.pairs
         num_pairs = len(group)
         self._one_hot = data.token_embeddings is None
         if data.token_embeddings is None:
-            tokens = sparse.eye_array(data.vocab_size).tocsr()
+            lengths = np.ones(data.vocab_size)
+            if multiplicity is not None:
+                lengths = 1 / np.sqrt(multiplicity)
+            tokens = sparse.diags_array(lengths).tocsr()
             differences = tokens[loser] - tokens[winner]
-            token_norms = np.full(num_pairs, 2**0.5)
+            token_norms = np.sqrt(lengths[winner] ** 2 + lengths[loser] ** 2)
         else:
             differences = data.token_embeddings[loser] - data.token_embeddings[winner]
             token_norms = positive_norms(differences)
@@ -79,6 +87,10 @@ class PairProgram(MarginProgram):
     def column_sums(self, dual: FloatArray) -> FloatArray:
         """Nothing: there are no columns."""
         return np.zeros(0)
+
+    def dual_of(self, pair_multipliers: FloatArray) -> FloatArray:
+        """The inverse of ``pair_multipliers``."""
+        return -self.unit * self.norms * pair_multipliers
 
     def kkt_solver(
         self,

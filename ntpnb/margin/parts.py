@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.array_types import IntArray
 from ntpnb.errors import PairWeights
 from ntpnb.margin.augmented_lagrangian import contradiction
+from ntpnb.margin.collapse import strict_weights
 from ntpnb.margin.program import margin_program
 from ntpnb.margin.separation import refine_certificate
 from ntpnb.problem.data import NextTokenData
@@ -120,43 +121,9 @@ def contradiction_in(
                 multipliers = program.pair_multipliers(certificate.dual)
                 weights = np.maximum(multipliers[len(order.equal) :], 0.0)
                 row, _, loser = order.strict.T
-                return _weights_of_whole(whole, part.contexts[row], part.tokens[loser], weights)
+                # A part's winner may not be the token that stands for its support in the whole. The
+                # two tie, so that the certificate holds with either.
+                return strict_weights(whole, part.contexts[row], part.tokens[loser], weights)
     except np.linalg.LinAlgError:
         return None
     return None
-
-
-def _weights_of_whole(
-    whole: NextTokenData, context: IntArray, loser: IntArray, weights: FloatArray
-) -> PairWeights:
-    """Weights by context and losing token, as ones of the whole's strict pairs.
-
-    A part's winner may not be the token that stands for its support in the whole. The two tie, so
-    that the certificate holds with either.
-    """
-    kept = weights > 0
-    position = whole.group_index[context[kept]]
-    by_position = np.argsort(position, kind="stable")
-    context = context[kept][by_position]
-    loser = loser[kept][by_position]
-    kept_weights = weights[kept][by_position]
-
-    support = whole.sparse_target_probs
-    outside = whole.vocab_size - np.diff(support.indptr)  # strict pairs of each row
-    in_order = np.argsort(whole.group_index, kind="stable")
-    first = np.zeros(len(outside), dtype=np.int64)
-    first[in_order] = np.cumsum(outside[in_order]) - outside[in_order]
-    winner = support.indices[support.indptr[context]]  # the smallest of each support
-    in_support_before = np.array(
-        [
-            np.searchsorted(support.indices[support.indptr[j] : support.indptr[j + 1]], v)
-            for j, v in zip(context, loser, strict=True)
-        ]
-    )
-    names = whole.context_groups[context]
-    return PairWeights(
-        pairs=np.stack([names, winner, loser], axis=1),
-        weights=kept_weights / kept_weights.sum(),
-        positions=first[context] + loser - in_support_before,
-        num_strict=int(outside.sum()),
-    )

@@ -1,7 +1,8 @@
 """Penalised max-margin problems by supports, and their minimum by a semismooth Newton method.
 
 A constraint of the program (see :mod:`ntpnb.margin.normal_form`) is missed by
-``g_vj = w_v · u_j − c_j + b_vj``, where that is positive; a tie is missed by any ``g_vj ≠ 0``. For
+``g_vj = w_v · u_j − a_v c_j + b_vj``, where that is positive, with the token's root ``a_v`` (one,
+where it stands for itself alone); a tie is missed by any ``g_vj ≠ 0``. For
 a given push ``p`` and a centre ``W₀`` this module minimises, over ``W`` and ``c``,
 
     τ/2 ‖W − W₀‖² + ½ ‖r‖²   with   r = p + g on ties,  max(p + g, 0) on ordered entries.
@@ -9,11 +10,10 @@ a given push ``p`` and a centre ``W₀`` this module minimises, over ``W`` and `
 The function is convex and piecewise quadratic. Newton's method solves the quadratic of the entries
 that are penalised at present (:mod:`ntpnb.margin.penalty_system`) and searches on the line to its
 minimum, exactly, since the derivative there is piecewise linear. At the minimum the columns of
-``r`` sum to zero and ``r U = −τ (W − W₀)``: with ``W₀ = 0``, ``A = −r/τ`` is a dual whose weights
-are ``W``.
+``r`` sum to zero, by the roots, and ``r U = −τ (W − W₀)``: with ``W₀ = 0``, ``A = −r/τ`` is a dual
+whose weights are ``W``.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,10 +94,10 @@ def with_fixed_scores(
     From zero weights most constraints are missed, unless common scores keep them. With scores that
     may move at once, the first quadratic would have almost all entries.
     """
-    rest = program.rhs - point.common
+    rest = program.rhs - program.roots * point.common
     for _ in range(steps):
         active = penalised(program, point.shortfall)
-        system = penalty_system(program.directions, active, tau)
+        system = penalty_system(program.directions, active, tau, program.roots)
         weights = system.weights_change(rest)
         point = point_at(program, weights, point.common)
     return point
@@ -109,7 +109,9 @@ def minimise(
     push: FloatArray | float,
     centre: FloatArray,
     tau: float,
-    accuracy: Callable[[PenaltyPoint], float],
+    *,
+    accuracy: float = 0.0,
+    relative_accuracy: float = 0.0,
 ) -> Minimum:
     """Minimise from a start.
 
@@ -123,8 +125,9 @@ def minimise(
         ``W₀``.
     tau : float
         ``τ > 0``.
-    accuracy : callable
-        The norm of the gradient that is enough at a point.
+    accuracy, relative_accuracy : float
+        The norm of the gradient that is enough: the first, or the second times the pull
+        ``τ ‖W − W₁‖`` of the start ``W₁``.
 
     Raises
     ------
@@ -143,14 +146,17 @@ def minimise(
             return Minimum(point, penalty_residual(program, pushed), step, exact=True)
         residual = penalty_residual(program, pushed)
         gradient = tau * (point.weights - centre) + residual @ directions
-        size = np.hypot(np.linalg.norm(gradient), np.linalg.norm(residual.sum(0)))
-        if size <= accuracy(point):
+        imbalance = program.column_sums(residual)
+        size = np.hypot(np.linalg.norm(gradient), np.linalg.norm(imbalance))
+        pull = tau * float(np.linalg.norm(point.weights - start.weights))
+        if size <= max(accuracy, relative_accuracy * pull):
             return Minimum(point, residual, step, exact=False)
 
-        newton = penalty_system(directions, active, tau).solve(target)
+        newton = penalty_system(directions, active, tau, program.roots).solve(target)
         move = centre + newton.weights_change - point.weights
         common_move = newton.common - point.common
-        shortfall_move = np.where(program.domain, move @ directions.T - common_move, 0.0)
+        score_move = move @ directions.T - program.roots * common_move
+        shortfall_move = np.where(program.domain, score_move, 0.0)
         line = _Line(
             value=pushed[program.tied],
             value_move=shortfall_move[program.tied],

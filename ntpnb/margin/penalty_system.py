@@ -2,13 +2,14 @@
 
 It minimises, over ``W`` and the common scores ``c``,
 
-    τ/2 ‖W − W₀‖² + ½ Σ_(v,j)∈T (ρ_vj + (w_v − w₀_v) · u_j − c_j)²
+    τ/2 ‖W − W₀‖² + ½ Σ_(v,j)∈T (ρ_vj + (w_v − w₀_v) · u_j − a_v c_j)²
 
-for a set ``T`` of entries, those of the constraints that are penalised. For token ``v`` let ``J``
+for a set ``T`` of entries, those of the constraints that are penalised, and the tokens' roots
+``a_v``, which are one where a token stands for itself alone. For token ``v`` let ``J``
 be the contexts with ``(v, j)`` in ``T``, ``U_J`` their rows and ``M_v = (U_J U_Jᵀ + τ)⁻¹``. Given
 ``c`` the rows of ``W`` decouple, and what is left is a system in ``c`` alone:
 
-    w_v = w₀_v − U_Jᵀ M_v (ρ_v − c)_J    and so    (Σ_v M_v) c = Σ_v M_v ρ_v,
+    w_v = w₀_v − U_Jᵀ M_v (ρ_v − a_v c)_J    and so    (Σ_v a_v² M_v) c = Σ_v a_v M_v ρ_v,
 
 where ``M_v`` stands for a matrix of all contexts with zeros outside ``J``. Where ``J`` has more
 contexts than dimensions, ``M_v`` comes from the smaller matrix ``K_v = U_Jᵀ U_J + τ`` (Woodbury):
@@ -59,11 +60,13 @@ class PenaltySystem(Protocol):
         ...
 
     def weights_change(self, rest: FloatArray) -> FloatArray:
-        """Minimise over ``W`` alone for ``ρ − c``, shape (V, m); return ``W − W₀``."""
+        """Minimise over ``W`` alone for ``ρ − a c``, shape (V, m); return ``W − W₀``."""
         ...
 
 
-def penalty_system(directions: FloatArray, active: BoolArray, tau: float) -> PenaltySystem:
+def penalty_system(
+    directions: FloatArray, active: BoolArray, tau: float, roots: float | FloatArray = 1.0
+) -> PenaltySystem:
     """Factor the system for the entries ``active``, every context of which has at least one.
 
     Parameters
@@ -74,6 +77,8 @@ def penalty_system(directions: FloatArray, active: BoolArray, tau: float) -> Pen
         ``T``.
     tau : float
         ``τ > 0``.
+    roots : float or ndarray of shape (V, 1), optional
+        ``a``. Default: one.
 
     Raises
     ------
@@ -86,8 +91,8 @@ def penalty_system(directions: FloatArray, active: BoolArray, tau: float) -> Pen
         factored = (entries**2 * np.minimum(entries, dim)).sum() + num_contexts**3 / 3
         iterative = ITERATIONS * 4.0 * active.size * dim
         if factored <= iterative:
-            return FactoredSystem(directions, active, tau)
-    return IterativeSystem(directions, active, tau)
+            return FactoredSystem(directions, active, tau, roots)
+    return IterativeSystem(directions, active, tau, roots)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,15 +147,22 @@ class LongRow:
 class FactoredSystem:
     """The system with ``Σ_v M_v`` as one matrix of all contexts, see :func:`penalty_system`."""
 
-    def __init__(self, directions: FloatArray, active: BoolArray, tau: float) -> None:
+    def __init__(
+        self,
+        directions: FloatArray,
+        active: BoolArray,
+        tau: float,
+        roots: float | FloatArray = 1.0,
+    ) -> None:
         self._num_contexts = len(directions)
+        self._roots = np.broadcast_to(roots, (len(active), 1))
         self._tokens = [_token_row(directions, mask, tau) for mask in active]
 
     @cached_property
     def _sum_of_inverses(self) -> "_ScaledFactor":
         total = np.zeros((self._num_contexts, self._num_contexts))
-        for token in self._tokens:
-            total[np.ix_(token.entries, token.entries)] += token.inverse
+        for root, token in zip(self._roots, self._tokens, strict=True):
+            total[np.ix_(token.entries, token.entries)] += root**2 * token.inverse
         # Contexts differ in how many entries they have: scaled to a unit diagonal.
         scale = 1 / np.sqrt(total.diagonal())
         total *= scale
@@ -161,9 +173,9 @@ class FactoredSystem:
         """Minimise over ``W`` and ``c``, see :class:`PenaltySystem`."""
         rhs = np.zeros(self._num_contexts)
         for row, token in enumerate(self._tokens):
-            rhs[token.entries] += token.product(rho[row, token.entries])
+            rhs[token.entries] += self._roots[row] * token.product(rho[row, token.entries])
         common = self._sum_of_inverses.solve(rhs)
-        return PenaltyMinimum(self.weights_change(rho - common), common)
+        return PenaltyMinimum(self.weights_change(rho - self._roots * common), common)
 
     def weights_change(self, rest: FloatArray) -> FloatArray:
         """Minimise over ``W`` alone, see :class:`PenaltySystem`."""
@@ -200,22 +212,29 @@ def _token_row(directions: FloatArray, mask: BoolArray, tau: float) -> ShortRow 
 class IterativeSystem:
     """The system solved by preconditioned conjugate gradients, see :func:`penalty_system`."""
 
-    def __init__(self, directions: FloatArray, active: BoolArray, tau: float) -> None:
+    def __init__(
+        self,
+        directions: FloatArray,
+        active: BoolArray,
+        tau: float,
+        roots: float | FloatArray = 1.0,
+    ) -> None:
         self._directions = directions
+        self._roots = np.broadcast_to(roots, (len(active), 1))
         self._mask = active.astype(np.float64)
         self._tau = tau
         dim = directions.shape[1]
         inverses = []
         leverage = np.zeros(len(directions))
-        for mask in active:
+        for root, mask in zip(self._roots, active, strict=True):
             rows = directions[mask]
             inverse = np.linalg.inv(rows.T @ rows + tau * np.eye(dim))
             # trace(U_J K⁻¹ U_Jᵀ) = d − τ trace(K⁻¹), here shared evenly among the entries
             share = (dim - tau * np.trace(inverse)) / max(1, len(rows))
-            leverage[mask] += share
+            leverage[mask] += root**2 * share
             inverses.append(inverse)
         self._inverses = np.array(inverses)  # K_v⁻¹
-        self._counts = self._mask.sum(0)
+        self._counts = (self._roots**2 * self._mask).sum(0)
         self._preconditioner = self._tau / np.maximum(self._counts - leverage, tau)
 
     def solve(self, rho: FloatArray) -> PenaltyMinimum:
@@ -224,7 +243,7 @@ class IterativeSystem:
         rhs = self._sum_of_products(self._mask * rho)
         matrix = LinearOperator(
             (num_contexts, num_contexts),
-            matvec=lambda z: self._sum_of_products(self._mask * z.ravel()),
+            matvec=lambda z: self._sum_of_products(self._mask * (self._roots * z.ravel())),
             dtype=np.float64,
         )
         precondition = LinearOperator(
@@ -235,7 +254,7 @@ class IterativeSystem:
         common, not_converged = cg(matrix, rhs, rtol=ACCURACY, maxiter=MOST_STEPS, M=precondition)
         if not_converged:
             raise np.linalg.LinAlgError("conjugate gradients did not converge")
-        return PenaltyMinimum(self.weights_change(rho - common), common)
+        return PenaltyMinimum(self.weights_change(rho - self._roots * common), common)
 
     def weights_change(self, rest: FloatArray) -> FloatArray:
         """Minimise over ``W`` alone, see :class:`PenaltySystem`."""
@@ -248,8 +267,8 @@ class IterativeSystem:
         return solved
 
     def _sum_of_products(self, entries: FloatArray) -> FloatArray:
-        """``Σ_v M_v x_v``, shape (m,)."""
+        """``Σ_v a_v M_v x_v``, shape (m,)."""
         solved = self._solve_tokens(entries)
         explained = self._mask * (solved @ self._directions.T)
-        total: FloatArray = (entries - explained).sum(0) / self._tau
+        total: FloatArray = (self._roots * (entries - explained)).sum(0) / self._tau
         return total

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ntpnb.array_types import IntArray
 from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.pair_program import PairProgram
 from ntpnb.margin.support_program import SupportProgram
@@ -10,7 +11,10 @@ from ntpnb.problem.order import TokenPriority
 
 
 def margin_program(
-    data: NextTokenData, order: TokenPriority, by_pair: bool = False
+    data: NextTokenData,
+    order: TokenPriority,
+    by_pair: bool = False,
+    multiplicity: IntArray | None = None,
 ) -> MarginProgram:
     """Return the max-margin problem of a dataset in normal form.
 
@@ -21,6 +25,8 @@ def margin_program(
         The order of ``data``, with at least one strict pair.
     by_pair : bool
         Whether to have one entry per pair also where supports would do (to compare the two).
+    multiplicity : ndarray of int, shape (V,), optional
+        How many tokens each one-hot token stands for. Default: ones.
 
     Returns
     -------
@@ -38,8 +44,8 @@ def margin_program(
     (5, 3)
     """
     if has_two_levels(data, order) and not by_pair:
-        return SupportProgram(data, order)
-    return PairProgram(data, order)
+        return SupportProgram(data, order, multiplicity)
+    return PairProgram(data, order, multiplicity)
 
 
 def has_two_levels(data: NextTokenData, order: TokenPriority) -> bool:

@@ -1,11 +1,11 @@
 """The Newton system of a program by supports, solved row by row.
 
-It asks for ``D``, zero outside a mask, and ``e`` with ``(D G)_vj + θ_vj D_vj − e_j = r_vj`` on the
-mask and ``Σ_v D_vj = q_j``, where ``G`` is the Gram matrix of the normalised contexts. Let ``J`` be
-the contexts ``j`` with ``(v, j)`` in the mask and ``K_v = G_JJ + diag(θ_vJ)``. Given ``e``, the
-rows decouple:
+It asks for ``D``, zero outside a mask, and ``e`` with ``(D G)_vj + θ_vj D_vj − a_v e_j = r_vj`` on
+the mask and ``Σ_v a_v D_vj = q_j``, where ``G`` is the Gram matrix of the normalised contexts and
+``a_v`` the root of token ``v``, one where it stands for itself alone. Let ``J`` be the contexts
+``j`` with ``(v, j)`` in the mask and ``K_v = G_JJ + diag(θ_vJ)``. Given ``e``, the rows decouple:
 
-    D_v = K_v⁻¹ (r_v + e)_J    and so    (Σ_v K_v⁻¹) e = q − Σ_v K_v⁻¹ r_v,
+    D_v = K_v⁻¹ (r_v + a_v e)_J    and so    (Σ_v a_v² K_v⁻¹) e = q − Σ_v a_v K_v⁻¹ r_v,
 
 where ``K_v⁻¹`` stands for a matrix of all contexts with zeros outside ``J``. The matrix on the left
 is definite, since tied entries are always in the mask and every context has some.
@@ -31,15 +31,15 @@ class PatternBlock:
     pattern: IntArray
     factor: FloatArray
 
-    def add_inverse(self, total: FloatArray) -> None:
-        """Add the lower triangle of ``K_v⁻¹`` to a matrix of all contexts."""
+    def add_inverse(self, total: FloatArray, factor: float) -> None:
+        """Add the lower triangle of ``K_v⁻¹``, times a factor, to a matrix of all contexts."""
         num_contexts = len(total)
         if len(self.pattern) == 0:
             return
         # Whole rows are added: where contexts are few or the pattern is nearly complete, this is
         # faster than indexing a submatrix.
         rows = np.zeros((len(self.pattern), num_contexts))
-        rows[:, self.pattern] = lapack.dlauum(self.factor)[0].T
+        rows[:, self.pattern] = factor * lapack.dlauum(self.factor)[0].T
         total[self.pattern] += rows
 
     def solve_row(self, rhs: FloatArray, solution: FloatArray) -> None:
@@ -59,9 +59,10 @@ class ComplementBlock:
     full_inverse: FloatArray
     factor: FloatArray
 
-    def add_inverse(self, total: FloatArray) -> None:
-        """Add ``K_v⁻¹`` to a matrix of all contexts."""
-        total += self.full_inverse - self.factor @ self.factor.T
+    def add_inverse(self, total: FloatArray, factor: float) -> None:
+        """Add ``K_v⁻¹``, times a factor, to a matrix of all contexts."""
+        inverse = self.full_inverse - self.factor @ self.factor.T
+        total += inverse if factor == 1 else factor * inverse
 
     def solve_row(self, rhs: FloatArray, solution: FloatArray) -> None:
         """Turn ``Q rhs``, which ``solution`` holds, into ``K_v⁻¹ rhs``."""
@@ -84,6 +85,8 @@ class RowSystem:
     previous : RowSystem, optional
         A system with the same ``gram``, ``diagonal`` and ``full_inverse``; the factors of rows
         whose mask is the same are taken over.
+    roots : float or ndarray of shape (V, 1), optional
+        ``a``. Default: one.
     """
 
     def __init__(
@@ -93,7 +96,9 @@ class RowSystem:
         diagonal: float | FloatArray,
         full_inverse: FloatArray | None = None,
         previous: "RowSystem | None" = None,
+        roots: float | FloatArray = 1.0,
     ) -> None:
+        self._roots = roots
         self._gram = gram
         self._mask = mask
         self._diagonal = np.broadcast_to(diagonal, mask.shape)
@@ -105,15 +110,17 @@ class RowSystem:
                     self._blocks[row] = block
 
         sum_of_inverses = np.zeros(gram.shape)
+        squared_roots = np.broadcast_to(np.square(roots), (len(mask), 1))[:, 0]
         for row in range(len(mask)):
-            self._block(row).add_inverse(sum_of_inverses)
+            self._block(row).add_inverse(sum_of_inverses, float(squared_roots[row]))
         self._factor_for_common = upper_factor(sum_of_inverses)
 
     def __call__(self, residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
         """Solve for ``r = residual`` and ``q = imbalance``."""
         alone = self._solve_rows(residual)
-        common = lapack.dpotrs(self._factor_for_common, imbalance - alone.sum(0))[0]
-        return NewtonStep(alone + self._solve_rows(common), common)
+        own = (self._roots * alone).sum(0)
+        common = lapack.dpotrs(self._factor_for_common, imbalance - own)[0]
+        return NewtonStep(alone + self._solve_rows(self._roots * common), common)
 
     def _solve_rows(self, rhs: FloatArray) -> FloatArray:
         """``K_v⁻¹ rhs_v`` of every row; a ``rhs`` of one dimension is the same for all rows."""

@@ -37,7 +37,7 @@ def separates(program: MarginProgram, iterate: Iterate) -> bool:
     size = np.linalg.norm(W)
     margins = program.margins(W, moved.common)
     ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= TIES_MET * size
-    clear = margins[program.ordered].min() >= CLEAR_MARGIN * size
+    clear = (margins / program.roots)[program.ordered].min() >= CLEAR_MARGIN * size
     nonzero = size > 1e-6  # against rounding of zero: solutions have norms of at least max b = 1
     return bool(ties_met and nonzero and clear)
 

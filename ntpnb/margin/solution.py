@@ -1,13 +1,16 @@
 """Max-margin solutions, whose residuals are computed from the data and the multipliers alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.margin.collapse import Collapse, SharedMultipliers
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
-from ntpnb.saving import Result
+from ntpnb.saving import Result, state_without_caches
 
 TIES_MET = 1e-9
 """Score differences on ties, relative to the norm of ``W``, that count as rounding."""
@@ -44,8 +47,8 @@ class MarginSolution(Result):
         The largest ``e_k / σ_k`` of an equal pair.
     solver : str
         The method that found it, or ``"no strict pairs"``.
-    multipliers : ndarray, shape (len(order.strict),)
-        ``λ ≥ 0``, one per row of the order's ``strict``.
+    strict_multipliers : ndarray, shape (len(order.strict),), or SharedMultipliers
+        :attr:`multipliers`, or what they are formed from where many tokens are never a target.
     equal_multipliers : ndarray, shape (len(order.equal),)
         ``μ``, one per row of the order's ``equal``.
 
@@ -72,8 +75,26 @@ class MarginSolution(Result):
     duality_gap: float
     tie_residual: float
     solver: str
-    multipliers: FloatArray
+    strict_multipliers: FloatArray | SharedMultipliers
     equal_multipliers: FloatArray
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without_caches(self)
+
+    @cached_property
+    def multipliers(self) -> FloatArray:
+        """``λ ≥ 0``, one per row of the order's ``strict``, shape (len(order.strict),).
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> svm = ntpnb.max_margin(ntpnb.NextTokenData([[1.0]], [[1, 0, 0]]))
+        >>> svm.multipliers.round(6).tolist()  # their sum is ‖W‖²
+        [0.333333, 0.333333]
+        """
+        if isinstance(self.strict_multipliers, SharedMultipliers):
+            return self.strict_multipliers.dense()
+        return self.strict_multipliers
 
     @property
     def margin_bounds(self) -> tuple[float, float]:
@@ -93,7 +114,10 @@ class MarginSolution(Result):
         >>> [round(bound, 6) for bound in svm.margin_bounds], round(1 / svm.norm, 6)
         ([0.441942, 0.441942], 0.441942)
         """
-        total = float(self.multipliers.sum())
+        if isinstance(self.strict_multipliers, SharedMultipliers):
+            total = self.strict_multipliers.total
+        else:
+            total = float(self.strict_multipliers.sum())
         if total == 0:  # no strict pairs, or no multipliers yet
             return 0.0, np.inf
         above = self.norm / total
@@ -140,7 +164,11 @@ class Residuals:
 
 
 def certify(
-    data: NextTokenData, order: TokenPriority, pair_multipliers: FloatArray, solver: str
+    data: NextTokenData,
+    order: TokenPriority,
+    pair_multipliers: FloatArray,
+    solver: str,
+    multiplicity: IntArray | None = None,
 ) -> MarginSolution:
     """Compute the ``W`` of the multipliers of all pairs, and how far it is from the solution.
 
@@ -157,6 +185,9 @@ def certify(
         Of the equal pairs, then of the strict ones; negative ones of these count as zero.
     solver : str
         The name of the method.
+    multiplicity : ndarray of int, shape (V,), optional
+        How many tokens each one-hot token stands for. Multipliers are then sums over these, rows
+        of ``W`` what each of them has, and the norm counts all. Default: ones.
 
     Returns
     -------
@@ -167,6 +198,9 @@ def certify(
     lam = np.maximum(pair_multipliers[num_ties:], 0.0)
     W = combined_pairs(data, order, np.append(mu, lam))
     norm = np.linalg.norm(W)
+    if multiplicity is not None:
+        norm = np.linalg.norm(W / np.sqrt(multiplicity)[:, None])
+        W = W / multiplicity[:, None]
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
     relative = missed / margin_scales(data, order, float(norm))
@@ -187,8 +221,22 @@ def certify(
         duality_gap=float(gap),
         tie_residual=float(np.abs(relative[:num_ties]).max(initial=0.0)),
         solver=solver,
-        multipliers=lam,
+        strict_multipliers=lam,
         equal_multipliers=mu,
+    )
+
+
+def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
+    """The solution of the whole problem that one of the collapsed problem stands for.
+
+    One that has shared multipliers is of the whole already.
+    """
+    if collapse.is_trivial or isinstance(solution.strict_multipliers, SharedMultipliers):
+        return solution
+    return replace(
+        solution,
+        W=solution.W[collapse.kept],
+        strict_multipliers=collapse.shared(solution.multipliers),
     )
 
 

@@ -3,23 +3,27 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, overload
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
+from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.augmented_lagrangian import augmented_lagrangian
+from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.fista import fista
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.iterate import Iterate
+from ntpnb.margin.large import LargeProblem, working_set_solutions
 from ntpnb.margin.normal_form import MarginProgram
+from ntpnb.margin.norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import PairProgram
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.program import has_two_levels, margin_program
 from ntpnb.margin.reference import cvxpy, nnls
-from ntpnb.margin.separation import Certificate, meet_ties, refine_certificate, separates
-from ntpnb.margin.solution import MarginSolution, certify
+from ntpnb.margin.separation import CLEAR_MARGIN, meet_ties, refine_certificate, separates
+from ntpnb.margin.solution import MarginSolution, certify, restored
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.validation import require_number
@@ -57,7 +61,7 @@ LARGE = 2**14
 """Entries of the table of contexts and tokens from which few dimensions decide the method."""
 
 WHOLE = 2**24
-"""Entries of that table up to which the whole problem is tried, and not only its parts."""
+"""Entries of that table up to which the whole problem is solved; above it, by working sets."""
 
 FACTORED = 2**18
 """Number of pairs up to which the interior point, whose factors are ``m × m``, is a last resort."""
@@ -66,15 +70,42 @@ NUMERICAL_FAILURES = (np.linalg.LinAlgError, RuntimeError)
 """What Newton systems and other people's solvers raise when they run out of digits or steps."""
 
 
+@overload
 def max_margin(
     data: NextTokenData,
     solver: str = "auto",
     *,
+    norm: Literal["frobenius"] = "frobenius",
     order: TokenPriority | None = None,
     gap: float = 0.0,
     seconds: float | None = None,
     progress: Progress | None = None,
-) -> MarginSolution:
+) -> MarginSolution: ...
+
+
+@overload
+def max_margin(
+    data: NextTokenData,
+    solver: str = "auto",
+    *,
+    norm: str,
+    order: TokenPriority | None = None,
+    gap: float = 0.0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> MarginSolution | NormMarginSolution: ...
+
+
+def max_margin(
+    data: NextTokenData,
+    solver: str = "auto",
+    *,
+    norm: str = "frobenius",
+    order: TokenPriority | None = None,
+    gap: float = 0.0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> MarginSolution | NormMarginSolution:
     """Minimise ``‖W‖`` while equal pairs tie and strict pairs keep a margin of at least one.
 
     Parameters
@@ -90,9 +121,17 @@ def max_margin(
         NNLS, where its matrix has at most 2²² entries, comes last, or first with over eight pairs
         per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
-        interior point, and NNLS where it fits.
+        interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
+        Lagrangian works on a growing set of pairs, where a ``gap`` is given.
+    norm : str
+        ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
+        sum of the entries' absolute values, both by linear programming, or ``"spectral"``, the
+        largest singular value, which needs cvxpy. For small problems; with the other arguments but
+        ``data`` and ``order`` left out.
     order : TokenPriority, optional
-        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``.
+        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then
+        one token of a linear decoder stands for those that are never a target, where these are at
+        least half, and what is found is restored for all of them.
     gap : float
         With a positive one, the first solution is returned that, up to rounding, meets all ties
         and keeps every margin at least one, and whose bounds of the largest margin differ by no
@@ -107,7 +146,8 @@ def max_margin(
     Returns
     -------
     MarginSolution
-        With ``W = 0`` where there are no strict pairs.
+        With ``W = 0`` where there are no strict pairs. In another norm than Frobenius' it is a
+        :class:`NormMarginSolution`.
 
     Raises
     ------
@@ -121,7 +161,8 @@ def max_margin(
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
         embedding or a difference of length zero counts as long as the shortest other one.
     ConvergenceError
-        Undecided: neither proof was reached in time, or the data are too large for any method;
+        Undecided: neither proof was reached, or not in time, or the data are too large for the
+        optimum, which a ``gap`` need not be;
         ``.point`` is the best :class:`MarginSolution`, not one yet, whose bounds hold all the same,
         and ``.residual`` its KKT residual; None and ``inf`` where there is none.
 
@@ -135,17 +176,26 @@ def max_margin(
     >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
     >>> (svm.W[0] * 25).round(6).tolist()
     [-3.0, -24.0]
+    >>> round(ntpnb.max_margin(ntpnb.datasets.toy(), norm="max").norm, 9)
+    1.0
     """
     require_data("data", data)
+    if norm != "frobenius":
+        if solver != "auto" or gap != 0 or seconds is not None or progress is not None:
+            raise ValueError(
+                f"norm is {norm!r}, whose solver is fixed; solver, gap, seconds and progress must "
+                "be left out"
+            )
+        return max_margin_in_norm(data, norm, order)
     if solver not in ("auto", *METHODS, *REFERENCES):
         known = ", ".join(["auto", *METHODS, *REFERENCES])
         raise ValueError(f"solver is {solver!r}; it must be one of {known}")
     require_number("gap", gap, lambda number: 0 <= number < 1, "be at least 0 and less than 1")
-    search = MarginSearch(gap, Watch(seconds, progress))
+    search = MarginSearch(data, order, Watch(seconds, progress))
     try:
-        return search.run(data, order, solver)
+        return search.solution(solver, gap)
     except OutOfTime:
-        raise search.undecided(f"{seconds:g} seconds are over{search.what_is_known()}") from None
+        raise search.out_of_time() from None
 
 
 def is_separable(
@@ -178,7 +228,7 @@ def is_separable(
     ValueError
         ``seconds`` is negative.
     ConvergenceError
-        Undecided: no proof was reached in time, or the data are too large for any method;
+        Undecided: no proof was reached, or not in time;
         ``.residual`` is the best KKT residual, and ``inf`` where none was computed.
 
     References
@@ -199,11 +249,11 @@ def is_separable(
     False
     """
     require_data("data", data)
-    watch = Watch(seconds, progress)
+    search = MarginSearch(data, order, Watch(seconds, progress))
     try:
-        return _first_verdict(data, order, watch)
+        return search.verdict()
     except OutOfTime:
-        raise ConvergenceError(f"undecided: {seconds:g} seconds are over", np.inf) from None
+        raise search.out_of_time() from None
 
 
 def methods_to_try(
@@ -232,71 +282,41 @@ def methods_to_try(
     return methods
 
 
-def _methods_for(
-    data: NextTokenData, order: TokenPriority, *, only_separability: bool
-) -> list[str]:
-    p, q = data.shape
-    return methods_to_try(
-        num_pairs=len(order.equal) + len(order.strict),
-        num_weights=p * q,
-        one_hot=data.token_embeddings is None,
-        only_separability=only_separability,
-        few_dimensions=_has_few_dimensions(data),
-    )
-
-
-def _has_few_dimensions(data: NextTokenData) -> bool:
-    """Whether one-hot data are large, and have fewer dimensions than contexts.
-
-    All tokens are candidates there, and each row is its own group: in each context the support wins
-    over all other tokens.
-    """
-    if data.token_embeddings is not None or data.candidate_counts is not None:
-        return False
+def has_few_dimensions(data: NextTokenData) -> bool:
+    """Whether a linear decoder's data are large, and have fewer dimensions than contexts."""
     num_contexts, dim = data.context_embeddings.shape
-    own_groups = len(data.group_names) == num_contexts
     large = num_contexts * data.vocab_size >= LARGE
-    return bool(own_groups and large and dim < num_contexts)
-
-
-def _refute_by_parts(data: NextTokenData, watch: Watch) -> None:
-    """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
-    for part in parts(data):
-        size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
-        weights = contradiction_in(part, data, watch)
-        if weights is not None:
-            raise NotSeparableError(
-                f"no W keeps all {weights.num_strict} strict pairs at a positive margin: weighted "
-                f"as .certificate says, {len(weights.weights)} of them contradict each other; "
-                f"they are pairs of {size}",
-                weights,
-            )
-        watch.say(f"no contradiction found among the {size}")
-
-
-def _require_whole(data: NextTokenData) -> None:
-    """Raise ``ConvergenceError`` where the whole problem is too large for every method."""
-    num_contexts, vocab_size = data.num_contexts, data.vocab_size
-    if num_contexts * vocab_size > WHOLE:
-        raise ConvergenceError(
-            f"undecided: no few frequent tokens contradict each other, and {num_contexts} contexts "
-            f"of {vocab_size} tokens are more than the {WHOLE} entries that can be solved in full",
-            np.inf,
-        )
+    return bool(data.is_linear_decoder and large and dim < num_contexts)
 
 
 class Programs:
-    """The two programs of a dataset's order, each built when a method first needs it."""
+    """The two programs of a dataset's order, each built when a method first needs it.
 
-    def __init__(self, data: NextTokenData, order: TokenPriority, watch: Watch) -> None:
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+    watch : Watch
+    multiplicity : ndarray of int, shape (V,), or None
+        How many tokens each one stands for, see :mod:`ntpnb.margin.collapse`.
+    """
+
+    def __init__(
+        self,
+        data: NextTokenData,
+        order: TokenPriority,
+        watch: Watch,
+        multiplicity: IntArray | None,
+    ) -> None:
         self.data = data
         self.order = order
         self.watch = watch
+        self.multiplicity = multiplicity
 
     @cached_property
     def smallest(self) -> MarginProgram:
         """By supports where possible; for :data:`METHODS`."""
-        program = margin_program(self.data, self.order)
+        program = margin_program(self.data, self.order, multiplicity=self.multiplicity)
         program.between_steps = self.watch.check
         return program
 
@@ -305,7 +325,14 @@ class Programs:
         """With one entry per pair; for :data:`REFERENCES`."""
         if isinstance(self.smallest, PairProgram):
             return self.smallest
-        return PairProgram(self.data, self.order)
+        return PairProgram(self.data, self.order, self.multiplicity)
+
+    @cached_property
+    def for_certificates(self) -> MarginProgram:
+        """The smallest program where each token stands for itself: one of several suffices."""
+        if self.multiplicity is None:
+            return self.smallest
+        return margin_program(self.data, self.order)
 
     def used_by(self, method: str) -> MarginProgram:
         """The program that a method solves."""
@@ -320,7 +347,27 @@ class Programs:
     def certify(self, method: str, dual: FloatArray) -> MarginSolution:
         """The solution, with its residuals, that a dual of a method's program stands for."""
         multipliers = self.used_by(method).pair_multipliers(dual)
-        return certify(self.data, self.order, multipliers, method)
+        return certify(self.data, self.order, multipliers, method, self.multiplicity)
+
+    def refutation(self, method: str, direction: FloatArray) -> FloatArray | None:
+        """Weights of the strict pairs that contradict each other, from the growth of a dual.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            See :func:`refine_certificate`.
+        """
+        program = self.used_by(method)
+        if self.multiplicity is not None:
+            multipliers = program.pair_multipliers(direction)
+            program = self.for_certificates
+            direction = program.dual_of(multipliers)
+        certificate = refine_certificate(program, direction)
+        if certificate is None:
+            return None
+        multipliers = program.pair_multipliers(certificate.dual)
+        weights: FloatArray = np.maximum(multipliers[len(self.order.equal) :], 0.0)
+        return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,72 +379,172 @@ class Attempt:
     solution: MarginSolution
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Whether data are separable, or None with the best KKT residual where that is undecided."""
+
+    separable: bool | None
+    kkt_residual: float = np.inf
+
+
 class MarginSearch:
-    """The search for a max-margin solution, and what it has found so far.
+    """The search for a max-margin solution, or for the first proof, and what it has found so far.
+
+    It works on the collapsed problem (:mod:`ntpnb.margin.collapse`), unless an order is given; what
+    it returns and raises is about the data themselves.
 
     Parameters
     ----------
-    gap : float
-        See :func:`max_margin`.
+    data : NextTokenData
+    order : TokenPriority, optional
     watch : Watch
     """
 
-    def __init__(self, gap: float, watch: Watch) -> None:
-        self.gap = gap
+    def __init__(self, data: NextTokenData, order: TokenPriority | None, watch: Watch) -> None:
+        self.collapse = collapsed(data) if order is None else not_collapsed(data)
+        self.data = self.collapse.data
+        self.order = order
         self.watch = watch
         self.tried: list[str] = []
         self.best: MarginSolution | None = None
         self.enclosed: MarginSolution | None = None  # the one with the best bounds of the margin
+        self.residual = np.inf  # the best KKT residual
 
-    @property
-    def residual(self) -> float:
-        """The best KKT residual so far."""
-        return np.inf if self.best is None else self.best.kkt_residual
+    # -- two questions
 
-    def run(self, data: NextTokenData, order: TokenPriority | None, solver: str) -> MarginSolution:
+    def solution(self, solver: str, gap: float) -> MarginSolution:
         """Return the solution, or raise what :func:`max_margin` raises."""
-        if solver == "auto" and _has_few_dimensions(data):
-            _refute_by_parts(data, self.watch)
-            _require_whole(data)
-        if order is None:
-            order = token_priority(data)
-        if len(order.strict) == 0:
-            return certify(data, order, np.zeros(len(order.equal)), "no strict pairs")
-        names = [solver]
         if solver == "auto":
-            names = _methods_for(data, order, only_separability=False)
-        elif solver == "augmented-lagrangian" and not has_two_levels(data, order):
+            self._refute_by_parts()
+            if self._is_too_large():
+                if gap == 0:
+                    raise self._too_large()
+                return self._from_working_sets(lambda svm, _: svm.margin_gap <= gap)
+        programs = self._programs()
+        if len(programs.order.strict) == 0:
+            no_multipliers = np.zeros(len(programs.order.equal))
+            nothing = certify(self.data, programs.order, no_multipliers, "no strict pairs")
+            return restored(nothing, self.collapse)
+        for name in self._methods(programs.order, solver):
+            self.tried.append(name)
+            for outcome in _outcomes(name, programs):
+                if isinstance(outcome, NotSeparableError):
+                    raise self._refusal(outcome)
+                self._note(name, outcome)
+                if self.best is not None and self.residual <= STOP:
+                    return restored(self.best, self.collapse)
+                if gap > 0 and self._is_enclosed(name, outcome, programs, gap):
+                    assert self.enclosed is not None
+                    return restored(self.enclosed, self.collapse)
+            if self.best is not None and self.residual <= ACCEPT:
+                return restored(self.best, self.collapse)
+        raise self._exhausted()
+
+    def verdict(self) -> bool:
+        """Whether the data are separable, by the first proof; see :func:`is_separable`."""
+        try:
+            self._refute_by_parts()
+        except NotSeparableError:
+            return False
+        if self._is_too_large():
+            self._from_working_sets(_is_clear)
+            return True
+        programs = self._programs()
+        if len(programs.order.strict) == 0:
+            return True
+        for name in self._methods(programs.order, "auto", only_separability=True):
+            self.tried.append(name)
+            for step, verdict in enumerate(_verdicts(name, programs), 1):
+                if verdict.separable is not None:
+                    return verdict.separable
+                self.residual = min(self.residual, verdict.kkt_residual)
+                self.watch.say(f"{name}, step {step}: no proof yet")
+            if self.residual <= ACCEPT:
+                return True
+        raise self._exhausted()
+
+    # -- what both begin with
+
+    def _refute_by_parts(self) -> None:
+        """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
+        if not has_few_dimensions(self.data):
+            return
+        for part in parts(self.data):
+            size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
+            weights = contradiction_in(part, self.data, self.watch)
+            if weights is not None:
+                raise self._refusal(_not_separable(weights), f"; they are pairs of {size}")
+            self.watch.say(f"no contradiction found among the {size}")
+
+    def _is_too_large(self) -> bool:
+        """Whether the table of contexts and tokens of a linear decoder is not to be formed."""
+        size = self.data.num_contexts * self.data.vocab_size
+        has_strict = self.data.sparse_target_probs.nnz < size
+        return has_few_dimensions(self.data) and has_strict and size > WHOLE
+
+    def _programs(self) -> Programs:
+        """The programs of the whole problem."""
+        order = token_priority(self.data) if self.order is None else self.order
+        return Programs(self.data, order, self.watch, self.collapse.multiplicity)
+
+    def _from_working_sets(
+        self, is_enough: Callable[[MarginSolution, LargeProblem], bool]
+    ) -> MarginSolution:
+        """The first solution of a large problem that is enough, or that is the optimum.
+
+        Raises
+        ------
+        ConvergenceError
+            There is none, nor is there a certificate: those are sought among few tokens only.
+        """
+        self.tried.append("working sets")
+        problem = LargeProblem(self.collapse)
+        solutions = working_set_solutions(problem, self.watch.say, self.watch.check)
+        for step, solution in enumerate(solutions, 1):
+            self.watch.check()
+            if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
+                self.enclosed = solution
+            if is_enough(solution, problem) or solution.kkt_residual <= ACCEPT:
+                return solution
+            below, above = solution.margin_bounds
+            self.watch.say(f"working sets, step {step}: a margin of {below:.6g} to {above:.6g}")
+        assert self.enclosed is not None
+        below, above = self.enclosed.margin_bounds
+        raise self._undecided(
+            f"no few frequent tokens contradict each other, and working sets ended with a largest "
+            f"margin of {below:.6g} to {above:.6g}"
+        )
+
+    def _methods(
+        self, order: TokenPriority, solver: str, *, only_separability: bool = False
+    ) -> list[str]:
+        """Names of the methods to try, in turn."""
+        if solver == "augmented-lagrangian" and not has_two_levels(self.data, order):
             raise ValueError(
                 f"solver is {solver!r}, which needs one-hot tokens and in each context one set of "
                 "tied tokens that wins over all others; choose another for these data"
             )
-
-        programs = Programs(data, order, self.watch)
-        for name in names:
-            self.tried.append(name)
-            for outcome in _outcomes(name, programs):
-                if isinstance(outcome, Certificate):
-                    raise _refusal(outcome, programs.used_by(name), order)
-                self._note(name, outcome)
-                if self.best is not None and self.residual <= STOP:
-                    return self.best
-                if self.gap > 0 and self._is_enclosed(name, outcome, programs):
-                    assert self.enclosed is not None
-                    return self.enclosed
-            if self.best is not None and self.residual <= ACCEPT:
-                return self.best
-        raise self.undecided(
-            f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, not small "
-            "enough, and found no certificate that the data are not separable"
+        if solver != "auto":
+            return [solver]
+        p, q = self.data.shape
+        return methods_to_try(
+            num_pairs=len(order.equal) + len(order.strict),
+            num_weights=p * q,
+            one_hot=self.data.token_embeddings is None,
+            only_separability=only_separability,
+            few_dimensions=has_few_dimensions(self.data),
         )
+
+    # -- what a step adds
 
     def _note(self, name: str, attempt: Attempt) -> None:
         """Keep an attempt's solution where it is the best, and tell of it."""
         if attempt.solution.kkt_residual < self.residual:
             self.best = attempt.solution
+            self.residual = attempt.solution.kkt_residual
         self.watch.say(f"{name}, step {attempt.step}: best KKT residual {self.residual:.1e}")
 
-    def _is_enclosed(self, name: str, attempt: Attempt, programs: Programs) -> bool:
+    def _is_enclosed(self, name: str, attempt: Attempt, programs: Programs, gap: float) -> bool:
         """Whether an attempt, moved until all ties are met, has bounds within the gap."""
         program = programs.used_by(name)
         moved = attempt.iterate
@@ -412,13 +559,43 @@ class MarginSearch:
             solution = programs.certify(name, dual / solution.min_margin)
         if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
             self.enclosed = solution
-        return self.enclosed.margin_gap <= self.gap
+        return self.enclosed.margin_gap <= gap
 
-    def undecided(self, reason: str) -> ConvergenceError:
+    # -- what ends it without an answer
+
+    def _refusal(self, error: NotSeparableError, addition: str = "") -> NotSeparableError:
+        """The error that says of the data themselves what one says of the collapsed problem."""
+        assert error.pair_weights is not None
+        return _not_separable(self.collapse.pair_weights(error.pair_weights), addition)
+
+    def _exhausted(self) -> ConvergenceError:
+        return self._undecided(
+            f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, not small "
+            "enough, and found no certificate that the data are not separable"
+        )
+
+    def _too_large(self) -> ConvergenceError:
+        return self._undecided(
+            f"no few frequent tokens contradict each other, and {self.data.num_contexts} contexts "
+            f"of {self.data.vocab_size} tokens are more than the {WHOLE} entries whose optimum is "
+            "sought; a positive gap asks for a solution with bounds"
+        )
+
+    def out_of_time(self) -> ConvergenceError:
+        """The error that says that the time is over, and what is known of the largest margin."""
+        reason = f"{self.watch.seconds:g} seconds are over"
+        if self._point is not None:
+            below, above = self._point.margin_bounds
+            reason += "; the largest margin of a W of norm at most one is "
+            reason += f"{below:.6g} to {above:.6g}"
+        return self._undecided(reason)
+
+    def _undecided(self, reason: str) -> ConvergenceError:
         """The error that says why the search ended, with the best point."""
-        point = self._point
-        residual = np.inf if point is None else point.kkt_residual
-        return ConvergenceError(f"undecided: {reason}", residual, point)
+        if self._point is None:
+            return ConvergenceError(f"undecided: {reason}", self.residual)
+        point = restored(self._point, self.collapse)
+        return ConvergenceError(f"undecided: {reason}", point.kkt_residual, point)
 
     @property
     def _point(self) -> MarginSolution | None:
@@ -427,109 +604,45 @@ class MarginSearch:
             return self.best or self.enclosed
         return self.enclosed if self.enclosed.margin_gap < self.best.margin_gap else self.best
 
-    def what_is_known(self) -> str:
-        """What the best point proves of the largest margin, as the end of a sentence."""
-        if self._point is None:
-            return ""
-        below, above = self._point.margin_bounds
-        return f"; the largest margin of a W of norm at most one is {below:.6g} to {above:.6g}"
 
-
-def _outcomes(method: str, programs: Programs) -> Iterator[Attempt | Certificate]:
+def _outcomes(method: str, programs: Programs) -> Iterator[Attempt | NotSeparableError]:
     """What the steps of a method come to, until it ends or runs out of digits.
 
     This is a generator so that ``except`` covers numerical work only. An error that ``progress``
     raises between two outcomes is raised in the loop over them, not in here, and so is never taken
     for a numerical failure.
     """
-    program = programs.used_by(method)
     try:
         for step, iterate in enumerate(programs.iterates(method), 1):
             programs.watch.check()
             if iterate.direction is None:
                 continue
             yield Attempt(step, iterate, programs.certify(method, iterate.dual))
-            certificate = refine_certificate(program, iterate.direction)
-            if certificate is not None:
-                yield certificate
+            weights = programs.refutation(method, iterate.direction)
+            if weights is not None:
+                yield _not_separable(_pair_weights(weights, programs.order))
     except NUMERICAL_FAILURES:
         return  # the best attempt so far decides
 
 
-# -- the first proof ------------------------------------------------------------------------------
+def _verdicts(method: str, programs: Programs) -> Iterator[Verdict]:
+    """What each step of a method proves, until it ends or runs out of digits."""
+    try:
+        for iterate in programs.iterates(method):
+            programs.watch.check()
+            yield _verdict_of(iterate, method, programs)
+    except NUMERICAL_FAILURES:
+        return  # the best solution so far decides
 
 
-def _first_verdict(
-    data: NextTokenData,
-    order: TokenPriority | None,
-    watch: Watch,
-) -> bool:
-    """Whether the data are separable, by the first proof; see :func:`is_separable`."""
-    if _has_few_dimensions(data):
-        try:
-            _refute_by_parts(data, watch)
-        except NotSeparableError:
-            return False
-        _require_whole(data)
-    if order is None:
-        order = token_priority(data)
-    if len(order.strict) == 0:
-        return True
-    names = _methods_for(data, order, only_separability=True)
-    programs = Programs(data, order, watch)
-    residual = np.inf
-    for name in names:
-        verdict = _separability(name, programs)
-        if verdict.separable is not None:
-            return verdict.separable
-        residual = min(residual, verdict.kkt_residual)
-    raise ConvergenceError(
-        f"undecided: {' and '.join(names)} reached a KKT residual of {residual:.1e}, not small "
-        "enough, and found no certificate that the data are not separable",
-        residual,
-    )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether data are separable, or None with the best KKT residual where that is undecided."""
-
-    separable: bool | None
-    kkt_residual: float = np.inf
-
-
-def _separability(method: str, programs: Programs) -> Verdict:
-    """The first verdict that the steps of a method allow.
+def _verdict_of(iterate: Iterate, method: str, programs: Programs) -> Verdict:
+    """What one step proves.
 
     A ``W`` may separate long before it is near the solution, and also where the method is guessing;
     so every iterate is asked that first. Residuals, which cost a pass over all pairs, are computed
     of settled iterates only. They decide where margins are too small for ``separates``.
     """
-    residual = np.inf
-    for step, verdict in enumerate(_verdicts(method, programs), 1):
-        if verdict.separable is not None:
-            return verdict
-        residual = min(residual, verdict.kkt_residual)
-        programs.watch.say(f"{method}, step {step}: no proof yet")
-    return Verdict(True if residual <= ACCEPT else None, residual)
-
-
-def _verdicts(method: str, programs: Programs) -> Iterator[Verdict]:
-    """What each step of a method proves, until it ends or runs out of digits."""
-    program = programs.used_by(method)
-    try:
-        for iterate in programs.iterates(method):
-            programs.watch.check()
-            yield _verdict_of(iterate, program, method, programs)
-    except NUMERICAL_FAILURES:
-        return  # the best solution so far decides
-
-
-def _verdict_of(
-    iterate: Iterate, program: MarginProgram, method: str, programs: Programs
-) -> Verdict:
-    """What one step proves."""
-    if separates(program, iterate):
+    if separates(programs.used_by(method), iterate):
         return Verdict(separable=True)
     if iterate.direction is None:
         return Verdict(None)
@@ -538,21 +651,27 @@ def _verdict_of(
         residual = programs.certify(method, iterate.dual).kkt_residual
         if residual <= STOP:
             return Verdict(separable=True)
-    if refine_certificate(program, iterate.direction) is not None:
+    if programs.refutation(method, iterate.direction) is not None:
         return Verdict(separable=False)
     return Verdict(None, residual)
 
 
-def _refusal(
-    certificate: Certificate, program: MarginProgram, order: TokenPriority
-) -> NotSeparableError:
-    """The error that carries a certificate, as weights of the data's strict pairs."""
-    multipliers = program.pair_multipliers(certificate.dual)
-    lam = np.maximum(multipliers[len(order.equal) :], 0.0)
-    weights = lam / lam.sum()
-    positions = np.flatnonzero(weights)
+def _is_clear(solution: MarginSolution, problem: LargeProblem) -> bool:
+    """Whether the margin is one that no rounding of the ties can pretend."""
+    return solution.margin_bounds[0] >= CLEAR_MARGIN * float(problem.lengths.max())
+
+
+def _pair_weights(weights: FloatArray, order: TokenPriority) -> PairWeights:
+    """A certificate, given by a weight for each strict pair, with what is not zero."""
+    shares = weights / weights.sum()
+    positions = np.flatnonzero(shares)
+    return PairWeights(order.strict[positions], shares[positions], positions, len(weights))
+
+
+def _not_separable(weights: PairWeights, addition: str = "") -> NotSeparableError:
+    """The error that carries a certificate."""
     return NotSeparableError(
-        f"no W keeps all {len(lam)} strict pairs at a positive margin: weighted as "
-        f".certificate says, {len(positions)} of them contradict each other",
-        PairWeights(order.strict[positions], weights[positions], positions, len(lam)),
+        f"no W keeps all {weights.num_strict} strict pairs at a positive margin: weighted as "
+        f".certificate says, {len(weights.weights)} of them contradict each other{addition}",
+        weights,
     )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigvalsh
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.margin.normal_form import (
     AnyPrecision,
     KKTSolver,
@@ -41,6 +41,8 @@ class SupportProgram(MarginProgram):
     data : NextTokenData
     order : TokenPriority
         The order of ``data``, of two levels, with strict pairs.
+    multiplicity : ndarray of int, shape (V,), optional
+        How many tokens each one stands for; one where it is ever a target. Default: ones.
 
     Attributes
     ----------
@@ -48,7 +50,9 @@ class SupportProgram(MarginProgram):
         The rows ``h_j / ‖h_j‖``.
     """
 
-    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+    def __init__(
+        self, data: NextTokenData, order: TokenPriority, multiplicity: IntArray | None = None
+    ) -> None:
         group, anchor, token = order.pairs
         columns, column = np.unique(group, return_inverse=True)
         embeddings = data.group_embeddings[columns]
@@ -62,7 +66,9 @@ class SupportProgram(MarginProgram):
             norms=np.broadcast_to(norms, domain.shape),
             num_ties=len(order.equal),
             num_columns=len(columns),
+            roots=1.0 if multiplicity is None else np.sqrt(multiplicity)[:, None],
         )
+        self._anchors = (anchor, column)
         self.directions = embeddings / norms[:, None]
         self._inverses: dict[float, FloatArray | None] = {}
         self._step_matrices: dict[npt.DTypeLike, _StepMatrices] = {}
@@ -80,13 +86,27 @@ class SupportProgram(MarginProgram):
 
     def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``c_j − w_v · h_j / ‖h_j‖ − b_vj``, zero outside the domain."""
-        slack = common - weights @ self.directions.T - self.rhs
+        slack = self.roots * common - weights @ self.directions.T - self.rhs
         return np.where(self.domain, slack, 0.0)
 
     def column_sums(self, dual: FloatArray) -> FloatArray:
-        """Sum over the tokens of each context, shape (m,)."""
-        sums: FloatArray = dual.sum(0)
+        """Sum over the tokens of each context, by the roots, shape (m,)."""
+        sums: FloatArray = dual.sum(0) if self.is_plain else (self.roots * dual).sum(0)
         return sums
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every token stands for itself alone."""
+        return isinstance(self.roots, float)
+
+    def dual_of(self, pair_multipliers: FloatArray) -> FloatArray:
+        """The inverse of ``pair_multipliers``: anchors' entries follow from the sums."""
+        column = self.entries[1]
+        totals = np.zeros(self.domain.shape)
+        totals[self.entries] = -self.unit * self.norms[self.entries] * pair_multipliers
+        totals[self._anchors] = -totals.sum(0)[column]
+        dual: FloatArray = totals / self.roots
+        return dual
 
     def kkt_solver(
         self,
@@ -100,7 +120,7 @@ class SupportProgram(MarginProgram):
         if isinstance(diagonal, float) and mask.mean() > MOSTLY_TIGHT:
             full_inverse = self._well_conditioned_inverse(diagonal)
         same_kind = previous if isinstance(previous, RowSystem) else None
-        return RowSystem(self._gram, mask, diagonal, full_inverse, same_kind)
+        return RowSystem(self._gram, mask, diagonal, full_inverse, same_kind, self.roots)
 
     def _well_conditioned_inverse(self, diagonal: float) -> FloatArray | None:
         """``(G + θ)⁻¹``, or None where differences of its entries would cancel."""
@@ -142,12 +162,18 @@ class SupportProgram(MarginProgram):
         """Nearest columns with zero sums and nonpositive ordered entries.
 
         The projection shifts each column by one number and cuts ordered entries off at zero. The
-        number is the mean of the entries that end up below their upper bounds. It is the root of
-        the column's sum after the cut, a concave function of the shift, on which Newton's method
-        takes a few passes from any guess of those entries.
+        number is the mean of the entries that end up below their upper bounds. It is where the
+        column's sum after the cut vanishes, a concave function of the shift, on which Newton's
+        method takes a few passes from any guess of those entries. Where tokens stand for several,
+        entries count, and are shifted, by their roots.
         """
         for _ in range(10):  # rounding may go back and forth between two guesses
-            shift = np.einsum("vj,vj->j", below, dual) / below.sum(0, dtype=dual.dtype)
+            if self.is_plain:
+                shift = np.einsum("vj,vj->j", below, dual) / below.sum(0, dtype=dual.dtype)
+            else:
+                roots = np.asarray(self.roots, dtype=dual.dtype)
+                counted = roots * below
+                shift = roots * (np.einsum("vj,vj->j", counted, dual) / (roots.T @ counted))
             projected = np.minimum(dual - shift, self.upper) * self.domain
             guess = below
             below = projected < self.upper

@@ -4,16 +4,41 @@
 what their pictures share, `toy_picture` the toy of Chapter 1 as each of them draws it,
 `attention_picture` the sequences, graphs and tokens of the chapters on attention, `trials` the
 random problems of the evidence pages, `late_training` what is known in advance of the end of
-training, `twins` data on which training is the same, and `figures` the style and saving with the
-data behind a figure. Nothing in the mathematics imports this package; what only the build of the
-book needs is in `publishing`.
+training, `geometries` what is measured in other norms, `twins` data on which training is the same,
+`heads` attention with several heads, `factors` with keys and queries of its own, `selection` when
+training stays local, and `figures` the style and saving with the data behind a figure. Nothing in
+the mathematics imports this package; what only the build of the book needs is in `publishing`.
 """
 
 from typing import TYPE_CHECKING
 
 from ntpnb.notebook import attention_picture, toy_picture
+from ntpnb.notebook.factors import (
+    FactorsTrace,
+    NuclearMargin,
+    descend_factors,
+    nuclear_margin,
+)
+from ntpnb.notebook.geometries import (
+    drawn_problems,
+    dual_norm,
+    margin_share,
+    matrix_norm,
+    max_margin_in_metric,
+    smoothness_in_norm,
+    visible_norm,
+)
+from ntpnb.notebook.heads import (
+    HeadsTrace,
+    RankingFloor,
+    descend_heads,
+    heads_loss,
+    ranking_floor,
+    served_data,
+)
 from ntpnb.notebook.late_training import NextOrder, euler_bound, next_order
 from ntpnb.notebook.ledger import check, glue
+from ntpnb.notebook.selection import LocalBalance, local_balance
 from ntpnb.notebook.trials import LinearTrial, linear_trials, unit_smoothness
 from ntpnb.notebook.twins import twin
 from ntpnb.notebook.vocabulary import (
@@ -42,37 +67,56 @@ if TYPE_CHECKING:
     from ntpnb.notebook import drawing, figures
 
 __all__ = [
+    "FactorsTrace",
+    "HeadsTrace",
     "LinearTrial",
+    "LocalBalance",
     "NextOrder",
+    "NuclearMargin",
+    "RankingFloor",
     "attention_picture",
     "check",
     "cosine",
     "curvatures",
+    "descend_factors",
+    "descend_heads",
     "distance",
     "distance_to_subspace",
     "drawing",
+    "drawn_problems",
+    "dual_norm",
     "euler_bound",
     "figures",
     "flat_loss",
     "frobenius_norm",
     "glue",
+    "heads_loss",
     "inner",
     "least_norm_separator",
     "linear_separator",
     "linear_trials",
+    "local_balance",
     "log_softplus",
     "margin",
+    "margin_share",
+    "matrix_norm",
+    "max_margin_in_metric",
     "next_order",
+    "nuclear_margin",
     "orthogonal_part",
     "pair_matrices",
     "power_of_ten",
     "priority_graph",
     "projected_descent",
+    "ranking_floor",
     "reachable",
+    "served_data",
+    "smoothness_in_norm",
     "toy_picture",
     "twin",
     "unit_rows",
     "unit_smoothness",
+    "visible_norm",
     "weighted_pairs",
 ]
 

@@ -30,6 +30,7 @@ __all__ = [
     "SIGNED",
     "curves",
     "four_panels",
+    "ink_on",
     "plt",
     "save",
     "save_frames",
@@ -202,6 +203,31 @@ def four_panels(
             line.set_label("_" if number else label)
     _label(axes, entropy, xlabel, *names)
     return axes[0].figure, axes
+
+
+def ink_on(amount: float) -> str:
+    """Say whether black or white letters stand out more on a field of `AMOUNTS`.
+
+    Parameters
+    ----------
+    amount : float
+        What the field shows, from 0 to 1.
+
+    Returns
+    -------
+    str
+        ``"black"`` or ``"white"``, whichever has the larger contrast (WCAG 2.2), at least 4.5.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook import figures
+    >>> figures.ink_on(0.1), figures.ink_on(0.9)
+    ('black', 'white')
+    """
+    rgb = np.array(mpl.colormaps[AMOUNTS](amount)[:3])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    light = linear @ [0.2126, 0.7152, 0.0722] + 0.05
+    return "black" if light / 0.05 > 1.05 / light else "white"
 
 
 def _label(

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure, SubFigure
 
 from ntpnb.notebook.output import write
-from ntpnb.notebook.saving import DPI, folder, render, save
+from ntpnb.notebook.saving import DPI, folder, render, save, settle_layout
 
 LIMIT = 400_000
 """Bytes of a strip: it should load on a telephone."""
@@ -111,8 +111,7 @@ def save_frames(
     _require_frames(texts, control, start)
     fig = plt.figure(figsize=figsize, dpi=DPI)
     draw(fig, start)
-    fig.draw_without_rendering()  # its layout serves all frames: in less time, and none jumps
-    fig.set_layout_engine("none")
+    settle_layout(fig)  # it serves all frames: in less time, and none jumps
     strip = _strip(draw, len(texts), start, fig)
     content = _small(render(strip, "svg"))
     plt.close(strip)

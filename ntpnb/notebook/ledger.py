@@ -9,7 +9,10 @@ import numpy as np
 
 from ntpnb.notebook.comparisons import Value, comparison, describe, met
 from ntpnb.notebook.extras import needs_book_extra
-from ntpnb.notebook.output import ROOT, is_checkout, show
+from ntpnb.notebook.output import ROOT, is_checkout, publish, show
+
+# Stands before the MIME type of what is not shown here, but elsewhere on the page.
+_HIDDEN = "application/papermill.record/"
 
 
 def shown(claim: Mapping[str, Any], value: Value) -> str:
@@ -140,8 +143,11 @@ def glue(name: str, text: str) -> None:
     ------
     TypeError
         Where `text` is not a text.
-    ImportError
-        Where myst-nb, of the extra ``book``, is missing.
+
+    Notes
+    -----
+    The output is the one that myst-nb reads (its documentation calls it glue, after scrapbook), so
+    that a notebook runs where no program that builds books is installed.
 
     Examples
     --------
@@ -152,6 +158,5 @@ def glue(name: str, text: str) -> None:
     """
     if not isinstance(text, str):
         raise TypeError(f"glue {name!r}: a formatted string is needed, found {text!r:.80}")
-    with needs_book_extra("glue"):
-        import myst_nb
-    myst_nb.glue(name, text, display=False)
+    content = {f"{_HIDDEN}text/plain": repr(text)}
+    publish(content, {"scrapbook": {"name": name, "mime_prefix": _HIDDEN}})

@@ -43,13 +43,28 @@ def show(data: Mapping[str, str], record: Mapping[str, object]) -> None:
     >>> show({"text/plain": "Figure toy"}, {"figure": "toy"})
     Figure toy
     """
-    if not _in_notebook():
+    if _in_notebook():
+        publish(data, {"ntpnb": dict(record)})
+    else:
         print(data["text/plain"])
+
+
+def publish(data: Mapping[str, str], metadata: Mapping[str, object]) -> None:
+    """Put one output below the cell that runs; outside a notebook nothing happens.
+
+    Parameters
+    ----------
+    data : mapping of str to str
+        Contents by MIME type.
+    metadata : mapping
+        What the output carries unseen, safe for JSON.
+    """
+    if not _in_notebook():
         return
     from IPython import display
 
-    publish: Callable[..., None] = display.publish_display_data
-    publish(dict(data), metadata={"ntpnb": dict(record)})
+    send: Callable[..., None] = display.publish_display_data
+    send(dict(data), metadata=dict(metadata))
 
 
 def _in_notebook() -> bool:

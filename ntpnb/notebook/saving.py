@@ -14,7 +14,8 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.transforms import Bbox
 
 from ntpnb.notebook import output
 from ntpnb.notebook.stacking import is_sketch, stack
@@ -35,6 +36,8 @@ _METADATA: dict[str, dict[str, None]] = {
 }
 DPI = 140
 """Dots per inch of the PNG files."""
+PLACES = 6
+"""Decimal places of a panel's position, in parts of the figure: a thousandth of a pixel."""
 
 
 def _columns(data: Any, prefix: str = "") -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -164,6 +167,26 @@ def render(fig: Figure, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
+def settle_layout(fig: Figure) -> None:
+    """Let a figure's layout engine place its panels once and for all, at rounded places.
+
+    The engine's last digits differ from run to run; names in an SVG file are hashes of them.
+
+    Parameters
+    ----------
+    fig : matplotlib Figure
+        It has no layout engine afterwards.
+    """
+    fig.set_dpi(DPI)  # words are measured as large as the PNG will have them
+    fig.draw_without_rendering()
+    fig.set_layout_engine("none")
+    for part in fig.findobj(SubFigure):
+        part.bbox_relative.set_points(part.bbox_relative.get_points().round(PLACES))
+        part.transSubfigure.invalidate()
+    for ax in fig.axes:
+        ax.set_position(Bbox(ax.get_position(original=True).get_points().round(PLACES)))
+
+
 def folder() -> Path:
     """Where figures are saved: in a checkout its `figures`, elsewhere one in the working directory.
 
@@ -234,11 +257,13 @@ def save(
         )
     files = {"csv": _csv(data)}
     drawn = curves(fig, data)
+    settle_layout(fig)
     for suffix in _METADATA:
         files[suffix] = render(fig, suffix)
-        fig.set_layout_engine("none")  # the first file's layout serves all, at half the time
-    nameless = unnamed(fig)  # draws the figure, which before would have moved its layout
+    nameless = unnamed(fig)
     stacked = bool(columns and not frames) and stack(fig, columns)
+    if stacked:
+        settle_layout(fig)
     narrow = render(fig, "svg") if stacked else b""
     plt.close(fig)
     for suffix, content in files.items():

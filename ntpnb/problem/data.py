@@ -15,6 +15,7 @@ from scipy.spatial.distance import cdist
 from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
+from ntpnb.problem.hidden import count_states
 from ntpnb.problem.table import Table, as_table, collected
 from ntpnb.saving import Storable, make_read_only, state_without_caches
 from ntpnb.validation import (
@@ -22,6 +23,7 @@ from ntpnb.validation import (
     LARGEST_COUNT,
     SMALLEST_COUNT,
     as_array,
+    as_floats,
     as_indices,
     as_integer,
     as_sequences,
@@ -29,11 +31,14 @@ from ntpnb.validation import (
     require_dense,
     require_distributions,
     require_lengths,
+    require_number,
     require_range,
 )
 
 Context = tuple[int, ...]  # the tokens that have been read
 
+SAME_STATE = 1e-5  # relative distance of hidden states that are one, up to single precision
+LARGEST_CONTEXTS = 2**27  # tokens in all contexts that are listed, eight bytes each (1 GiB)
 DISTANCE_BLOCK = 512  # tokens whose distances to all others are held at one time
 
 
@@ -73,6 +78,9 @@ class NextTokenData(Storable):
         Makes one context of rows whose embeddings agree within this relative distance, see
         :meth:`near_duplicates`: with the mean of their embeddings and of their distributions by
         their frequencies. Default: all rows stay apart.
+    support_threshold : float, optional
+        Target probabilities of at most this count as zero, and the others of the row are rescaled.
+        The outputs of a softmax are never zero, so that without it nothing is ordered. Default: 0.
 
     Attributes
     ----------
@@ -120,12 +128,14 @@ class NextTokenData(Storable):
         context_groups: ArrayLike | None = None,
         *,
         merge_tolerance: float | None = None,
+        support_threshold: float = 0.0,
     ) -> None:
         H = as_array("context_embeddings", context_embeddings, ndim=2)
         P = as_table("target_probs", target_probs)
         _require_matching_rows(H, P)
         require_lengths("context_embeddings", H)
         P.require_distributions()
+        P = _above_threshold(P, support_threshold)
         num_contexts, vocab_size = P.shape
         pi = _checked_context_probs(context_probs, num_contexts)
         T = _checked_token_embeddings(token_embeddings, vocab_size)
@@ -166,7 +176,8 @@ class NextTokenData(Storable):
             Maps a context (a tuple of tokens) to its embedding, shape (q,).
         context_length : int, optional
             Every window of that many tokens followed by one more is a training pair. Default:
-            every nonempty proper prefix is, as in autoregressive training.
+            every nonempty proper prefix is, as in autoregressive training; a single sequence may
+            then have up to about 16,000 tokens, since its prefixes are listed.
         vocab_size : int, optional
             ``V``. Default: one more than the largest token.
         merge_tolerance : float, optional
@@ -180,7 +191,8 @@ class NextTokenData(Storable):
         Raises
         ------
         ValueError
-            No training pair, a token out of range, or an embedding that is not a vector.
+            No training pair, a token out of range, an embedding that is not a vector, or contexts
+            of more than 2**27 tokens in all.
         TypeError
             ``sequences`` cannot be iterated over, or ``embed`` cannot be called.
 
@@ -209,15 +221,15 @@ class NextTokenData(Storable):
         for i, sequence in enumerate(tokens):
             require_range(f"sequences[{i}]", sequence, vocab_size)
 
+        _require_room_for_contexts(tokens, context_length)
         next_tokens = _count_next_tokens(tokens, context_length)
         if not next_tokens:
             raise ValueError(
                 "sequences holds no context followed by a token; at least one sequence must be "
                 f"longer than {context_length or 1}"
             )
-        embeddings: Any = [embed(context) for context in next_tokens]  # checked like typed input
         data = cls.from_counts(
-            embeddings,
+            _embedded(next_tokens, embed),
             _counts_table(list(next_tokens.values()), vocab_size),
             merge_tolerance=merge_tolerance,
         )
@@ -283,6 +295,79 @@ class NextTokenData(Storable):
             context_groups=context_groups,
             merge_tolerance=merge_tolerance,
         )
+
+    @classmethod
+    def from_hidden_states(
+        cls,
+        hidden: ArrayLike,
+        next_tokens: ArrayLike,
+        vocab_size: int | None = None,
+        *,
+        merge_tolerance: float | None = SAME_STATE,
+    ) -> Self:
+        """Count a model's hidden states and the tokens that came next.
+
+        The hidden states are what the model's last linear layer reads, and the data are then those
+        on which this layer, its decoder ``W`` of shape (V, d), is trained. Positions with one
+        hidden state are one context, such as those of equal prefixes.
+
+        Parameters
+        ----------
+        hidden : array_like, shape (n, d) or (batch, length, d)
+            Anything that numpy can read: arrays, jax arrays, data frames, lists. Of a torch tensor,
+            ``tensor.detach().cpu().numpy()`` can be read.
+        next_tokens : array_like of int, shape (n,) or (batch, length)
+            The token that came after each position, ``0 … V−1``. Where ``tokens`` are the model's
+            input, the states before ``tokens[:, 1:]`` are ``hidden[:, :-1]``. A position with
+            −100, such as padding, is left out, whatever its hidden state is.
+        vocab_size : int, optional
+            ``V``, which counts tokens that never come next, too: a model's has a score for each of
+            its tokens. Default: one more than the largest next token.
+        merge_tolerance : float
+            Hidden states that agree within this relative distance are one context, with the mean of
+            theirs, see :class:`NextTokenData`. The default, 1e-5, is some ten times what single
+            precision loses in a few layers; half precision needs about 0.01. With zero or None
+            only equal ones are merged.
+
+        Returns
+        -------
+        NextTokenData
+            With one row per context in order of appearance. Its ``.merged_rows`` say which rows of
+            ``hidden.reshape(-1, d)`` each stands for.
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit each other, no position that counts, a token out of range, a
+            hidden state that is not finite, or what numpy cannot read.
+        TypeError
+            A ``vocab_size`` or a ``merge_tolerance`` of another type.
+
+        References
+        ----------
+        T24 (002) Sec. 2, Eq. (1)–(2), whose embeddings ``h(·)`` a trained model has fixed.
+
+        Examples
+        --------
+        Two sequences of three positions; the second is padded, and both begin alike:
+
+        >>> import ntpnb
+        >>> hidden = [[[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], [[1.0, 0.0], [0.8, 0.6], [9.0, 9.0]]]
+        >>> data = ntpnb.NextTokenData.from_hidden_states(hidden, [[1, 0, 2], [2, 1, -100]], 3)
+        >>> data.merged_rows
+        ((0, 3), (1,), (2,), (4,))
+        >>> data.target_probs[0].tolist(), data.context_probs[0].round(9)
+        ([0.0, 0.5, 0.5], np.float64(0.4))
+        """
+        found = count_states(hidden, next_tokens, vocab_size)
+        tolerance = 0.0 if merge_tolerance is None else merge_tolerance
+        data = cls.from_counts(found.embeddings, found.counts, merge_tolerance=tolerance)
+        assert data.merged_rows is not None  # a tolerance was given
+        data.merged_rows = tuple(
+            tuple(np.sort(np.concatenate([found.positions[i] for i in rows])).tolist())
+            for rows in data.merged_rows
+        )
+        return data
 
     @classmethod
     def from_attention(
@@ -503,6 +588,21 @@ class NextTokenData(Storable):
         20
         """
         return None if self._counts is None else self._counts.sparse
+
+    @cached_property
+    def is_linear_decoder(self) -> bool:
+        """Whether these are T24's data: one-hot tokens, all candidates, each row its own group.
+
+        In each context the support then wins over all other tokens.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().is_linear_decoder, ntpnb.datasets.figure2().is_linear_decoder
+        (True, False)
+        """
+        one_hot = self.token_embeddings is None and self._counts is None
+        return one_hot and len(self.group_names) == self.num_contexts
 
     def block(self, rows: slice) -> RowBlock:
         """Some of the contexts, for what would take too much memory for all of them at once.
@@ -737,6 +837,22 @@ def _require_matching_rows(H: FloatArray, P: Table) -> None:
         )
 
 
+def _above_threshold(P: Table, threshold: float) -> Table:
+    require_number(
+        "support_threshold", threshold, lambda x: 0 <= x < 1, "be at least 0 and less than 1"
+    )
+    if not threshold:
+        return P
+    kept = P.above(threshold)
+    empty = kept.num_entries() == 0
+    if empty.any():
+        raise ValueError(
+            f"support_threshold is {threshold:g}, and target_probs row {int(np.argmax(empty))} has "
+            "no larger entry; every context needs a token that follows it"
+        )
+    return kept
+
+
 def _checked_context_probs(context_probs: ArrayLike | None, num_contexts: int) -> FloatArray:
     if context_probs is None:
         return np.full(num_contexts, 1 / num_contexts)
@@ -856,6 +972,24 @@ def _require_nonempty(sequences: Sequence[IntArray]) -> None:
             raise ValueError(f"sequences[{i}] is empty; its last token is the query")
 
 
+def _require_room_for_contexts(sequences: Sequence[IntArray], context_length: int | None) -> None:
+    """Raise before memory is taken where the contexts would not fit, each written down in full."""
+    lengths = [len(sequence) for sequence in sequences]
+    if context_length is None:
+        total = sum(n * (n - 1) // 2 for n in lengths)
+        what = "the prefixes of sequences"
+        needed = "give a context_length, so that contexts are windows of so many tokens"
+    else:
+        total = sum(max(0, n - context_length) * context_length for n in lengths)
+        what = f"the windows of context_length = {context_length}"
+        needed = "give a smaller context_length, or fewer sequences"
+    if total > LARGEST_CONTEXTS:
+        raise ValueError(
+            f"{what} have {total} tokens in all, about {8 * total / 1e9:.2g} GB; at most "
+            f"{LARGEST_CONTEXTS} are listed: {needed}"
+        )
+
+
 def _require_labels_in_sequences(labels: IntArray, sequences: Sequence[IntArray]) -> None:
     for i, (label, sequence) in enumerate(zip(labels, sequences, strict=True)):
         if label not in sequence:
@@ -891,6 +1025,24 @@ def _vocab_size_of(sequences: Sequence[IntArray]) -> int:
             "(number the distinct ones 0, 1, 2, …)"
         )
     return largest + 1
+
+
+def _embedded(
+    contexts: Iterable[Context], embed: Callable[[Context], ArrayLike]
+) -> list[FloatArray]:
+    """Embed contexts one by one, and require vectors of one length."""
+    vectors: list[FloatArray] = []
+    for context in contexts:
+        vector = np.array(as_floats("what embed returned", embed(context)))  # which may reuse it
+        if vector.ndim != 1 or (vectors and len(vector) != len(vectors[0])):
+            needed = f" of length {len(vectors[0])}, as for the first context," if vectors else ""
+            shown = f"{context[:3]}"[:-1] + ", …)" if len(context) > 3 else f"{context}"
+            raise ValueError(
+                f"embed returned an array of shape {vector.shape} for the context {shown}; "
+                f"a vector{needed} is needed"
+            )
+        vectors.append(vector)
+    return vectors
 
 
 def _counts_table(counts: Sequence[Counter[int]], vocab_size: int) -> FloatArray | csr_array:

@@ -54,10 +54,7 @@ def is_large(data: NextTokenData) -> bool:
     >>> is_large(ntpnb.datasets.toy())
     False
     """
-    is_decoder = data.token_embeddings is None and data.candidate_counts is None
-    num_contexts = len(data.context_probs)
-    own_groups = len(data.group_names) == num_contexts
-    return is_decoder and own_groups and num_contexts * data.vocab_size >= LARGE
+    return data.is_linear_decoder and data.num_contexts * data.vocab_size >= LARGE
 
 
 def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:

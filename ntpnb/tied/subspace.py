@@ -1,6 +1,7 @@
 """The tied subspace F, spanned by the ties: T24's data subspace, L24's cyclic subspace S_cyc."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
-from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.order import TokenPriority, order_of
 from ntpnb.saving import Result, register
 
 # Directions of relative size below this are rounding: embeddings count as dependent.
@@ -46,7 +47,7 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     Raises
     ------
     TypeError
-        ``data`` is no dataset.
+        ``data`` is no dataset, or ``order`` no order.
     ValueError
         The data have token embeddings, and the generators of all ties more than 2**28 entries.
 
@@ -63,8 +64,7 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     >>> F.project([[1.0], [0.0], [5.0]]).round(6).tolist()
     [[0.5], [-0.5], [0.0]]
     """
-    if order is None:
-        order = token_priority(data)
+    order = order_of(data, order)
     if data.token_embeddings is None:
         return _TokenwiseSubspace(data, order)
     return _DenseSubspace(data, data.token_embeddings, order)
@@ -361,6 +361,7 @@ class _TokenwiseSubspace(EqualSubspace):
         lengths = _nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
         self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
+        self._alike = _first_alike(self._holders)
         self._cached_svds: dict[int, ThinSVD] = {}
         self._num_cached_entries = 0
 
@@ -415,11 +416,12 @@ class _TokenwiseSubspace(EqualSubspace):
 
     def _row_svd(self, i: int) -> "ThinSVD":
         """Thin SVD of ``H_i``, with rows of unit length."""
-        svd = self._cached_svds.get(i)
+        first = self._alike[i]
+        svd = self._cached_svds.get(first)
         if svd is None:
             svd = thin_svd(self._directions[self._holders[i]])
             if self._num_cached_entries <= CACHE_LIMIT:
-                self._cached_svds[i] = svd
+                self._cached_svds[first] = svd
                 self._num_cached_entries += svd.U.size + svd.Vt.size
         return svd
 
@@ -441,10 +443,13 @@ class _TokenwiseSubspace(EqualSubspace):
         """
         num_components = len(self._owner)
         form = np.zeros((num_components, num_components))
-        for holders, svd in zip(self._holders, self._row_svds(), strict=True):
+        number_alike = Counter(self._alike)  # by the first token of each kind
+        for i, number in number_alike.items():
+            holders = self._holders[i]
+            svd = self._row_svd(i)
             if svd.rank < len(holders):
                 projection = np.eye(len(holders)) - svd.U @ svd.U.T
-                form[np.ix_(holders, holders)] += projection
+                form[np.ix_(holders, holders)] += number * projection
         if not form.any():
             return _CommonScores(
                 free=np.eye(num_components),
@@ -510,6 +515,12 @@ class _CommonScores(NamedTuple):
     free: FloatArray
     bound: FloatArray
     bound_values: FloatArray
+
+
+def _first_alike(holders: list[IntArray]) -> list[int]:
+    """For each token the first one that the same components hold."""
+    first_of: dict[bytes, int] = {}
+    return [first_of.setdefault(held.tobytes(), i) for i, held in enumerate(holders)]
 
 
 def _tied_components(order: TokenPriority) -> _TiedComponents:

@@ -6,7 +6,7 @@ from ntpnb.training.coordinates import Coordinates
 from ntpnb.training.descent import descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law, next_order_term
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 from ntpnb.training.path import PathTrace, regularization_path, ridge_path
 from ntpnb.training.trace import Trace
 
@@ -21,6 +21,7 @@ __all__ = [
     "LateLaw",
     "PathTrace",
     "ProblemBatch",
+    "SteepestDescent",
     "Trace",
     "WeightComparison",
     "compare",

@@ -18,6 +18,7 @@ from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import excess_of_logits
 from ntpnb.problem.order import dominated
 from ntpnb.validation import require_dense
+from ntpnb.watch import Watch
 
 # Between these bounds of its smoothness a dataset is solved in its own units.
 LEAST_ORDINARY = 1e-4
@@ -44,13 +45,47 @@ class UnitScale(NamedTuple):
     bias: ImplicitBias
 
 
-def unit_scale(bias: ImplicitBias) -> UnitScale:
+def watched_bias(data: NextTokenData | ImplicitBias, watch: Watch) -> ImplicitBias:
+    """Return the bias of data, whose parts take their time from a watch.
+
+    Parameters
+    ----------
+    data : NextTokenData or ImplicitBias
+        A bias is returned as it is, with the limits that it was made with.
+    watch : Watch
+
+    Returns
+    -------
+    ImplicitBias
+
+    Raises
+    ------
+    TypeError
+        Something else.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.coordinates import watched_bias
+    >>> from ntpnb.watch import Watch
+    >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
+    >>> watched_bias(bias, Watch(seconds=1)) is bias
+    True
+    """
+    if isinstance(data, ImplicitBias) or not watch.is_needed:
+        return implicit_bias(data)
+    return implicit_bias(data, seconds=watch.left, progress=watch.say)
+
+
+def unit_scale(bias: ImplicitBias, watch: Watch | None = None) -> UnitScale:
     """Bring embeddings of extraordinary length to about unit smoothness.
 
     Parameters
     ----------
     bias : ImplicitBias
         Ordinary data keep it; others need a new one.
+    watch : Watch, optional
+        From which a new one takes its time.
 
     Returns
     -------
@@ -69,7 +104,7 @@ def unit_scale(bias: ImplicitBias) -> UnitScale:
         return UnitScale(1.0, bias)
     factor = float(2.0 ** np.round(np.log2(data.smoothness) / 2))
     rescaled = data.replace(context_embeddings=data.context_embeddings / factor)
-    return UnitScale(factor, implicit_bias(rescaled))
+    return UnitScale(factor, watched_bias(rescaled, Watch() if watch is None else watch))
 
 
 class Coordinates:
@@ -86,6 +121,8 @@ class Coordinates:
     data : NextTokenData or ImplicitBias
     init : ndarray, shape (p, q), optional
         Where training begins; default zeros. Only its part off F shifts the coordinates.
+    watch : Watch, optional
+        Where its time is over before all is computed, an ``OutOfTime`` says so.
 
     Attributes
     ----------
@@ -135,7 +172,13 @@ class Coordinates:
     (6, 6)
     """
 
-    def __init__(self, data: NextTokenData | ImplicitBias, init: FloatArray | None = None) -> None:
+    def __init__(
+        self,
+        data: NextTokenData | ImplicitBias,
+        init: FloatArray | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        watch = Watch() if watch is None else watch
         bias = implicit_bias(data)
         self.data = bias.data
         self._list_candidates(bias)
@@ -143,7 +186,9 @@ class Coordinates:
         self.svm = bias.require_max_margin()
         self.finite = bias.finite_part
         self._require_room_for_tied()
+        watch.check()
         self._span_directions()
+        watch.check()
         self._locate_start_and_limit(np.zeros(self.data.shape) if init is None else init)
         self._evaluate_base_logits()
 

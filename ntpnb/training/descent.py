@@ -1,19 +1,28 @@
 """Runs of gradient methods, recorded along the way, on one problem or on many of one shape."""
 
-from collections.abc import Sequence
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.training.large_batch import AnyBatch, batch_of
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer
+from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer, SteepestDescent
 from ntpnb.training.trace import Trace
 from ntpnb.validation import as_indices, as_integer, require_dense
+from ntpnb.watch import Progress, Watch
 
 RECORDS_PER_RUN = 200
+LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
+# A loss so many times the larger of that at the start and that of zero weights is worth a warning.
+# Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
+FAR_ABOVE = 10.0
 
 
 def descend(
@@ -22,20 +31,32 @@ def descend(
     steps: int,
     init: npt.ArrayLike | None = None,
     record: npt.ArrayLike | None = None,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> Trace:
     """Run a gradient method on the cross-entropy.
+
+    A run that goes up in place of down says so, in a ``RuntimeWarning``: where the loss at the last
+    record is above ten times the larger of that at the start and that of zero weights. Steps of GD
+    up to ``2/L``, with ``L = data.smoothness``, never increase the loss; many that are longer
+    converge all the same.
 
     Parameters
     ----------
     data : NextTokenData, or a list of n with equal shapes
         A list runs as one batched computation.
-    method : GD, NGD, Adam or SGD
+    method : GD, NGD, Adam, SGD or SteepestDescent
     steps : int
         Number of iterations.
     init : array_like, shape (p, q), or (n, p, q) for a list, optional
         Default: zeros.
     record : increasing sequence of int in 0…steps, optional
         When to record. Default: about 200 steps on a logarithmic grid, both ends included.
+    seconds : float, optional
+        After so many the run ends with a ``ConvergenceError``. Default: no limit.
+    progress : callable, optional
+        Called with a line of text now and then; what it raises ends the run.
 
     Returns
     -------
@@ -43,13 +64,17 @@ def descend(
 
     Raises
     ------
+    ConvergenceError
+        The time is over. ``.point`` is the trace of the records that were reached; its last is the
+        step at which the run was stopped. ``.residual`` is the loss above the entropy there, the
+        largest of a batch.
     ValueError
         No problem at all, problems of different shapes, an ``init`` of the wrong shape, ``steps``
         that are no nonnegative integer, an unusable ``record``, records of more than 2**28 entries,
         SGD on data that are too large for it, or a step so large that an entry of ``W`` exceeds
         1e151.
     TypeError
-        Something else than data, than a method, or, as ``steps``, than a number.
+        Something else than data, than a method, or, as ``steps`` or ``seconds``, than a number.
 
     References
     ----------
@@ -66,17 +91,89 @@ def descend(
     >>> batch.W.shape
     (2, 1, 5, 2)
     """
+    watch = Watch(seconds, progress)
     single = not isinstance(data, Sequence)
     problems = list(data) if isinstance(data, Sequence) else [data]
     problem = batch_of(problems)
     grid = record_grid(steps, record)
-    W = iterate(problem, method, grid, start_at(problems, init, single))
-    loss = np.stack([cross_entropy(w, d) for w, d in zip(W, problems, strict=True)])
-    excess = np.stack([excess_loss(w, d) for w, d in zip(W, problems, strict=True)])
+    now = start_at(problems, init, single)
+    W = room_for_records(grid, now)
+    reached: list[int] = []
+    losses = []
+    for step in visit(problem, method, grid, now, watch):
+        W[:, len(reached)] = now
+        reached.append(step)
+        if seconds is not None:  # the time that losses take counts
+            losses.append(_Losses.of(now[:, None], problems))
+    W = W[:, : len(reached)]
+    if seconds is not None:
+        loss = np.concatenate([found.loss for found in losses], axis=1)
+        excess = np.concatenate([found.excess for found in losses], axis=1)
+    else:
+        loss, excess = _Losses.of(W, problems)
     norm = np.linalg.norm(W, axis=(-2, -1))
+    trace = Trace(np.array(reached), W, loss, excess, norm)
+    _warn_of_ascent(problems, method, init, trace)
     if single:
-        return Trace(grid, W[0], loss[0], excess[0], norm[0])
-    return Trace(grid, W, loss, excess, norm)
+        trace = Trace(trace.steps, W[0], loss[0], excess[0], norm[0])
+    if reached[-1] < grid[-1]:
+        largest = float(excess[:, -1].max())
+        raise ConvergenceError(
+            f"stopped after {seconds:g} seconds: {reached[-1]} of {grid[-1]} steps are done, and "
+            f"the loss is {largest:.3g} nats above the entropy; .point is the run so far",
+            largest,
+            trace,
+        )
+    return trace
+
+
+class _Losses(NamedTuple):
+    """Loss, and loss above the entropy, of recorded matrices, each of shape (n, r)."""
+
+    loss: FloatArray
+    excess: FloatArray
+
+    @classmethod
+    def of(cls, W: FloatArray, problems: Sequence[NextTokenData]) -> "_Losses":
+        """Compute them for each problem's matrices, shape (n, r, p, q)."""
+        loss = [cross_entropy(w, d) for w, d in zip(W, problems, strict=True)]
+        excess = [excess_loss(w, d) for w, d in zip(W, problems, strict=True)]
+        return cls(np.stack(loss), np.stack(excess))
+
+
+def _warn_of_ascent(
+    problems: Sequence[NextTokenData], method: Optimizer, init: npt.ArrayLike | None, run: Trace
+) -> None:
+    """Warn where a run of a batch ended far above where it began."""
+    is_start_recorded = bool(run.steps[0] == 0)
+    starts = None
+    for i, data in enumerate(problems):
+        last = float(run.loss[i, -1])
+        if is_start_recorded and last <= FAR_ABOVE * run.loss[i, 0]:
+            continue
+        if last <= FAR_ABOVE * float(cross_entropy(np.zeros(data.shape), data)):
+            continue
+        if starts is None:
+            is_single = init is not None and np.ndim(init) == 2
+            starts = start_at(problems, init, is_single)
+        first = float(cross_entropy(starts[i], data))
+        if last <= FAR_ABOVE * first:
+            continue
+        rule = "a smaller step is needed"
+        if isinstance(method, GD):
+            safe = 2 / data.smoothness
+            rule = (
+                f"the step is {method.step / safe:.3g} times 2/L = {safe:.3g}, up to which "
+                "gradient descent never increases the loss"
+            )
+        where = "" if len(problems) == 1 else f"data[{i}]: "
+        warnings.warn(
+            f"{where}{method} does not descend: the loss went from {first:.3g} to {last:.3g} nats "
+            f"in {run.steps[-1]} steps; {rule}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return
 
 
 def start_at(
@@ -125,7 +222,7 @@ def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArra
     Parameters
     ----------
     problem : ProblemBatch or LargeBatch
-    method : GD, NGD, Adam or SGD
+    method : GD, NGD, Adam, SGD or SteepestDescent
     record : ndarray of int, shape (r,)
         Steps to record, increasing.
     W : ndarray, shape (n, p, q)
@@ -153,28 +250,117 @@ def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArra
     >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).shape
     (1, 2, 5, 2)
     """
-    if not isinstance(method, GD | NGD | Adam | SGD):
-        raise TypeError(
-            f"method is of type {type(method).__name__}; one of GD, NGD, Adam or SGD is needed"
-        )
+    recorded = room_for_records(record, W)
+    for r, _ in enumerate(visit(problem, method, record, W, Watch())):
+        recorded[:, r] = W
+    return recorded
+
+
+def room_for_records(record: IntArray, W: FloatArray) -> FloatArray:
+    """Return an array for recorded matrices, or say that there are too many.
+
+    Parameters
+    ----------
+    record : ndarray of int, shape (r,)
+    W : ndarray, shape (n, p, q)
+
+    Returns
+    -------
+    ndarray, shape (n, r, p, q)
+
+    Raises
+    ------
+    ValueError
+        More than 2**28 entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.training.descent import room_for_records
+    >>> room_for_records(np.array([0, 3]), np.zeros((1, 5, 2))).shape
+    (1, 2, 5, 2)
+    """
     shape = (len(record), *W.shape)
     require_dense("the record of a run", shape, "give record= fewer steps")
-    recorded = np.empty(shape)
-    done = 0
+    return np.swapaxes(np.empty(shape), 0, 1)
+
+
+def visit(
+    problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArray, watch: Watch
+) -> Iterator[int]:
+    """Move ``W`` in place, and name each step to record once ``W`` is there.
+
+    Parameters
+    ----------
+    problem : ProblemBatch or LargeBatch
+    method : GD, NGD, Adam, SGD or SteepestDescent
+    record : ndarray of int, shape (r,)
+        Steps to record, increasing.
+    W : ndarray, shape (n, p, q)
+    watch : Watch
+        Where its time is over, the step that was reached is the last one. It is told of progress.
+
+    Yields
+    ------
+    int
+        One step at least.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What :func:`iterate` says, but for the number of records.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> import numpy as np
+    >>> from ntpnb.training.batch import ProblemBatch
+    >>> from ntpnb.training.descent import visit
+    >>> from ntpnb.watch import Watch
+    >>> problem = ProblemBatch([ntpnb.datasets.toy()])
+    >>> W = np.zeros((1, 5, 2))
+    >>> list(visit(problem, ntpnb.GD(step=0.5), np.array([2, 7]), W, Watch()))
+    [2, 7]
+    """
+    if not isinstance(method, GD | NGD | Adam | SGD | SteepestDescent):
+        raise TypeError(
+            f"method is of type {type(method).__name__}; one of GD, NGD, Adam, SGD or "
+            "SteepestDescent is needed"
+        )
     with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
         advance = method._begin(problem, W)
-    for r, until in enumerate(record):
-        with np.errstate(all="ignore"):
-            advance(done, until)
-        largest = np.abs(W).max()
-        if not largest <= LARGEST:  # NaN too
-            raise ValueError(
-                f"step is {method.step:g}, too large: after {until} steps W has the entry "
-                f"{largest:g}; none may be larger than {LARGEST:g}"
-            )
-        recorded[r] = W
-        done = until
-    return np.swapaxes(recorded, 0, 1)
+    done = 0
+    last = int(record[-1])
+    at_once = 1 if watch.is_needed else last
+    for until in record.tolist():
+        while done < until:
+            if watch.expired:
+                if done not in record:
+                    yield done
+                return
+            began = time.monotonic()
+            reach = min(until, done + at_once)
+            with np.errstate(all="ignore"):
+                advance(done, reach)
+            done = reach
+            _require_representable(W, method, done)
+            if watch.is_needed:
+                if time.monotonic() - began < LOOK_AT_THE_CLOCK:
+                    at_once = 2 * at_once
+                else:
+                    at_once = max(1, at_once // 2)
+                    watch.say(f"{type(method).__name__}: {done} of {last} steps")
+        yield until
+
+
+def _require_representable(W: FloatArray, method: Optimizer, steps: int) -> None:
+    """Raise where a step was so large that scores might overflow."""
+    largest = np.abs(W).max()
+    if not largest <= LARGEST:  # NaN too
+        raise ValueError(
+            f"step is {method.step:g}, too large: after {steps} steps W has the entry "
+            f"{largest:g}; none may be larger than {LARGEST:g}"
+        )
 
 
 def log_grid(steps: int) -> IntArray:

@@ -9,16 +9,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sla
-from scipy.integrate import solve_ivp
+from scipy.integrate import BDF
 
 from ntpnb.array_types import FloatArray
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
-from ntpnb.training.coordinates import Coordinates, unit_scale
+from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
+from ntpnb.watch import OutOfTime, Progress, Watch
 
 # The tied coordinates lag behind their limit by the dominated mass that still moves them, which
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
@@ -60,7 +61,12 @@ class FlowTrace(ExactTrace):
 
 
 def gradient_flow(
-    data: NextTokenData | ImplicitBias, log_times: npt.ArrayLike, init: npt.ArrayLike | None = None
+    data: NextTokenData | ImplicitBias,
+    log_times: npt.ArrayLike,
+    init: npt.ArrayLike | None = None,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> FlowTrace:
     """Integrate ``dW/dt = −∇CE(W)`` up to times that no iteration could reach.
 
@@ -76,6 +82,11 @@ def gradient_flow(
         cost little more than small ones.
     init : array_like, shape (p, q), optional
         Default: zeros.
+    seconds : float, optional
+        Time limit; it includes what is computed of the theory, unless ``data`` is a bias, which has
+        a limit of its own. Default: none.
+    progress : callable, optional
+        Called with a line of text now and then; what it raises ends the computation.
 
     Returns
     -------
@@ -89,7 +100,9 @@ def gradient_flow(
         No max-margin direction exists; the flow then converges.
     ConvergenceError
         The integrator failed or took too long, the finite part was not found, or it is undecided
-        whether a max-margin direction exists.
+        whether a max-margin direction exists. Where the time is over on the way, ``.point`` is the
+        trace of the times that were reached, None where there is none, and ``.residual`` the loss
+        above the entropy at the last of them.
 
     References
     ----------
@@ -102,16 +115,43 @@ def gradient_flow(
     >>> flow.norm.round(1).tolist()
     [0.4, 14.2, 511.5]
     """
-    bias = implicit_bias(data)
+    watch = Watch(seconds, progress)
+    bias = watched_bias(data, watch)
     given_times = _increasing_times(log_times)
     start = None
     if init is not None:
         start = as_weights("init", init, bias.data)
         if start.ndim != 2:
             raise ValueError(f"init has shape {start.shape}; it needs {bias.data.shape}")
-    scale, unit = unit_scale(bias)
-    coords = Coordinates(unit, None if start is None else scale * start)
-    path = _follow(coords, given_times + 2 * np.log(scale))
+    scale, unit = unit_scale(bias, watch)
+    try:
+        coords = Coordinates(unit, None if start is None else scale * start, watch)
+    except OutOfTime:
+        raise ConvergenceError(
+            f"stopped after {seconds:g} seconds, before the flow began", np.inf
+        ) from None
+    path = _follow(coords, given_times + 2 * np.log(scale), watch)
+    trace = _trace(path, coords, bias, given_times, scale)
+    num_reached = len(path.u)
+    if num_reached == len(given_times):
+        return trace
+    residual = float(trace.excess[-1]) if num_reached else np.inf
+    raise ConvergenceError(
+        f"stopped after {seconds:g} seconds: {num_reached} of {len(given_times)} times of the flow "
+        "were reached" + ("; .point is the flow so far" if num_reached else ""),
+        residual,
+        trace if num_reached else None,
+    )
+
+
+def _trace(
+    path: "_CoordinatePath",
+    coords: Coordinates,
+    bias: ImplicitBias,
+    log_times: FloatArray,
+    scale: float,
+) -> FlowTrace:
+    """Translate coordinates at unit scale into matrices of the given data."""
     logits = (
         coords.logits(None if settled else u, a)
         for settled, u, a in zip(path.settled, path.u, path.a, strict=True)
@@ -119,7 +159,7 @@ def gradient_flow(
     excess = np.array([coords.excess(x) for x in logits])
     W = coords.weights(path.u, path.a) / scale
     return FlowTrace(
-        log_times=given_times,
+        log_times=log_times[: len(path.u)],
         W=W,
         loss=bias.data.entropy + excess,
         excess=excess,
@@ -146,8 +186,11 @@ class _CoordinatePath:
     settled: npt.NDArray[np.bool_]  # (r,)
 
 
-def _follow(coords: Coordinates, log_times: FloatArray) -> _CoordinatePath:
-    """Integrate all coordinates until the tied ones have settled, then the others alone."""
+def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _CoordinatePath:
+    """Integrate all coordinates until the tied ones have settled, then the others alone.
+
+    Where the time is over, the path ends with the last time that was reached.
+    """
     dim = len(coords.u_limit)
     u = np.empty((len(log_times), dim))
     a = np.empty((len(log_times), len(coords.gram)))
@@ -158,14 +201,19 @@ def _follow(coords: Coordinates, log_times: FloatArray) -> _CoordinatePath:
     # The first phase begins at t = 0 and so runs in log(1 + t), the second in log t.
     start = np.concatenate([coords.u_start, np.zeros(a.shape[1])])
     stops = np.append(log_times[early], log_handover)
-    states = _integrate(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops))
-    u[early] = states[:-1, :dim]
-    a[early] = states[:-1, dim:]
-    if not early.all():
-        late = ~early
+    states = _integrate(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
+    num_reached = min(len(states), int(early.sum()))
+    u[:num_reached] = states[:num_reached, :dim]
+    a[:num_reached] = states[:num_reached, dim:]
+    if len(states) == len(stops) and not early.all():
+        a_late = _integrate(
+            _OnceSettled(coords), log_handover, states[-1, dim:], log_times[~early], watch
+        )
+        late = slice(num_reached, num_reached + len(a_late))
         u[late] = coords.u_limit
-        a[late] = _integrate(_OnceSettled(coords), log_handover, states[-1, dim:], log_times[late])
-    return _CoordinatePath(u, a, ~early)
+        a[late] = a_late
+        num_reached += len(a_late)
+    return _CoordinatePath(u[:num_reached], a[:num_reached], ~early[:num_reached])
 
 
 def _slowest_rate(coords: Coordinates) -> float:
@@ -242,32 +290,48 @@ class _OnceSettled:
         return -self.velocity(s, state)[:, None] * self.coords.gram
 
 
-def _integrate(system: _System, start: float, state: FloatArray, times: FloatArray) -> FloatArray:
-    """States at ``times``, repeated ones included, shape (len(times), size)."""
+def _integrate(
+    system: _System, start: float, state: FloatArray, times: FloatArray, watch: Watch
+) -> FloatArray:
+    """States at ``times``, repeated ones included, shape (len(times), size).
+
+    Fewer rows where the time is over: those of the times that were reached.
+    """
     distinct_times, repeat = np.unique(times, return_inverse=True)
     if not state.size or distinct_times[-1] == start:  # nothing can move
         return np.tile(state, (len(repeat), 1))
+    states = np.empty((len(distinct_times), len(state)))
     reached = start
+    num_known = 0
     why = "steps too wild for floating point"
     try:
         # A wild trial step overflows or meets a singular matrix, and is rejected.
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", sla.LinAlgWarning)
-            solution = solve_ivp(
+            solver = BDF(
                 _with_limited_patience(system.velocity),
-                (start, distinct_times[-1]),
+                start,
                 state,
-                method="BDF",
-                t_eval=distinct_times,
+                distinct_times[-1],
                 jac=system.jacobian,
                 rtol=RELATIVE_TOLERANCE,
                 atol=ABSOLUTE_TOLERANCE,
             )
-        if solution.success and np.isfinite(solution.y).all():
-            states: FloatArray = solution.y.T[repeat]
-            return states
-        reached = max(solution.t, default=start)
-        why = solution.message
+            while solver.status == "running":
+                if watch.expired:
+                    return states[repeat[repeat < num_known]]
+                watch.say(f"gradient flow: log t = {solver.t:.4g} of {distinct_times[-1]:.4g}")
+                message = solver.step()
+                if solver.status == "failed":
+                    why = message
+                passed = int(np.searchsorted(distinct_times, solver.t, side="right"))
+                if solver.status != "failed" and passed > num_known:
+                    between = slice(num_known, passed)
+                    states[between] = solver.dense_output()(distinct_times[between]).T
+                    reached = distinct_times[passed - 1]
+                    num_known = passed
+        if solver.status == "finished" and np.isfinite(states).all():
+            return states[repeat]
     except ValueError:  # a Jacobian that is not finite
         pass
     raise ConvergenceError(f"the flow stopped near log t = {reached:g}: {why}", np.inf)

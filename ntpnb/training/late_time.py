@@ -14,7 +14,7 @@ import scipy.linalg as sla
 from scipy.special import logsumexp
 
 from ntpnb.array_types import BoolArray, FloatArray
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.normal_form import PROX
 from ntpnb.margin.program import margin_program
@@ -23,7 +23,8 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
 from ntpnb.saving import register
-from ntpnb.training.coordinates import Coordinates, unit_scale
+from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
+from ntpnb.watch import OutOfTime, Progress, Watch
 
 USED = 1e-9  # a multiplier with a larger share of the sum of all is more than rounding
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
@@ -91,7 +92,12 @@ def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw |
     return LateLaw(float(across / svm.norm), float(shift))
 
 
-def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
+def next_order_term(
+    data: NextTokenData | ImplicitBias,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> FloatArray:
     r"""Compute in advance the limit ``W̃`` of the path's ``W_B − (R − log R) W^mm``.
 
     Here ``R = −log λ``. The tied part of ``W̃`` is the finite part. Its strict part lies in the
@@ -104,6 +110,11 @@ def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
     Parameters
     ----------
     data : NextTokenData or ImplicitBias
+    seconds : float, optional
+        Time limit; it includes what is computed of the theory, unless ``data`` is a bias, which has
+        a limit of its own. Default: none.
+    progress : callable, optional
+        Called with a line of text now and then; what it raises ends the computation.
 
     Returns
     -------
@@ -114,7 +125,8 @@ def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
     NotSeparableError
         No max-margin direction exists.
     ConvergenceError
-        Newton's method did not settle: some tight pair has no multiplier, for example.
+        Newton's method did not settle: some tight pair has no multiplier, for example. Or the time
+        is over; there is no part of the answer then, and ``.point`` is None.
 
     References
     ----------
@@ -129,9 +141,15 @@ def next_order_term(data: NextTokenData | ImplicitBias) -> FloatArray:
     >>> ntpnb.next_order_term(ntpnb.NextTokenData([[1.0]], [[1, 0]])).ravel().round(6)
     array([ 0.346574, -0.346574])
     """
-    scale, unit = unit_scale(implicit_bias(data))
+    watch = Watch(seconds, progress)
+    scale, unit = unit_scale(watched_bias(data, watch), watch)
     svm = unit.require_max_margin()
-    W = _term_at_unit_scale(unit)
+    try:
+        W = _term_at_unit_scale(unit, watch)
+    except OutOfTime:
+        raise ConvergenceError(
+            f"stopped after {seconds:g} seconds, before the next-order term was found", np.inf
+        ) from None
     # At unit scale the path is κ W_B, and its R is larger by 2 log κ: that much of W^mm, which the
     # term at unit scale lacks, belongs to the constant here.
     W_next: FloatArray = (W + 2 * np.log(scale) * svm.W) / scale
@@ -173,15 +191,16 @@ def late_constant(bias: ImplicitBias) -> FloatArray | None:
     return _solve_by_multipliers(bias, _strict_pairs(bias), SOLVED)
 
 
-def _term_at_unit_scale(bias: ImplicitBias) -> FloatArray:
+def _term_at_unit_scale(bias: ImplicitBias, watch: Watch) -> FloatArray:
     if not len(bias.order.strict):
         return bias.finite_part.W
+    watch.check()
     pairs = _strict_pairs(bias)
     if (pairs.carries == pairs.margin_is_one).all():
         W = _solve_by_multipliers(bias, pairs, EXACT)
         if W is not None:
             return W
-    return _minimise_exponentials(Coordinates(bias))
+    return _minimise_exponentials(Coordinates(bias, watch=watch), watch)
 
 
 # -- where the multipliers are unique: linear equations -------------------------------------------
@@ -353,7 +372,7 @@ def tight_pairs(coords: Coordinates) -> TightPairs:
     )
 
 
-def _minimise_exponentials(coords: Coordinates) -> FloatArray:
+def _minimise_exponentials(coords: Coordinates, watch: Watch) -> FloatArray:
     """Minimise ``Σ_k e^{log odds_k − ⟨D_k, W̃⟩} + ⟨W^mm, W̃⟩`` over the tight ``k`` by Newton.
 
     The unknowns ``c`` are coordinates of the strict part of ``W̃`` in the basis ``span``.
@@ -368,7 +387,9 @@ def _minimise_exponentials(coords: Coordinates) -> FloatArray:
     c = _start_from_least_squares(D, goal, log_odds)
     slope = np.full(len(c), np.inf)
     change = np.inf
-    for _ in range(NEWTON_STEPS):
+    for k in range(NEWTON_STEPS):
+        watch.check()
+        watch.say(f"next-order term: Newton step {k}, exponents moved by {change:.1e}")
         with np.errstate(over="ignore", invalid="ignore"):
             forces = np.exp(log_odds - D @ c)
             hessian = D.T @ (forces[:, None] * D)

@@ -1,4 +1,4 @@
-"""Gradient methods: GD, normalized GD, Adam and SGD, each as its settings and its steps."""
+"""Gradient methods, from GD to Adam and steepest descent: their settings and their steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.array_types import FloatArray
+from ntpnb.matrix_norms import norm_named
 from ntpnb.problem.table import BLOCK
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.large_batch import LARGE_BATCH, AnyBatch
@@ -121,7 +122,11 @@ class Adam:
     beta1, beta2 : float
         How much of the running means of the gradient and of its square is kept, in [0, 1).
     epsilon : float
-        Added to the root of the mean square, positive.
+        Added to the root of the mean square, nonnegative. With zero, the root is computed without
+        squares, so that it loses nothing to underflow; an entry whose gradients have all been zero
+        stays where it is.
+    decay : float
+        Step ``k`` has the size ``step / k**decay``; nonnegative. Default: 0, all alike.
 
     Raises
     ------
@@ -145,15 +150,19 @@ class Adam:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = field(default=1e-8, repr=False)
+    decay: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         _require_positive_step(self.step)
         for name in ("beta1", "beta2"):
             require_number(name, getattr(self, name), lambda x: 0 <= x < 1, "lie in [0, 1)")
-        require_number("epsilon", self.epsilon, lambda x: x > 0, "be positive")
+        for name in ("epsilon", "decay"):
+            require_number(name, getattr(self, name), lambda x: x >= 0, "be nonnegative")
 
     def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
         """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
+        if self.epsilon == 0:
+            return self._begin_without_epsilon(problem, W)
         mean = np.zeros_like(W)
         square = np.zeros_like(W)
 
@@ -162,9 +171,28 @@ class Adam:
             gradient = problem.gradient(W)
             mean = self.beta1 * mean + (1 - self.beta1) * gradient
             square = self.beta2 * square + (1 - self.beta2) * gradient**2
-            rate = self.step / (1 - self.beta1**k)  # bias correction of the mean
+            rate = _step_size(self, k) / (1 - self.beta1**k)  # bias correction of the mean
             root = np.sqrt(square / (1 - self.beta2**k))
             decrement: FloatArray = rate * mean / (root + self.epsilon)
+            return decrement
+
+        return _step_by_step(W, move)
+
+    def _begin_without_epsilon(self, problem: AnyBatch, W: FloatArray) -> Advance:
+        """Keep the root of the mean square, not the square, which underflows twice as early."""
+        mean = np.zeros_like(W)
+        root = np.zeros_like(W)
+        kept = np.sqrt(self.beta2)
+        added = np.sqrt(1 - self.beta2)
+
+        def move(k: int) -> FloatArray:
+            nonlocal mean, root
+            gradient = problem.gradient(W)
+            mean = self.beta1 * mean + (1 - self.beta1) * gradient
+            root = np.hypot(kept * root, added * gradient)
+            rate = _step_size(self, k) / (1 - self.beta1**k)
+            rate *= np.sqrt(1 - self.beta2**k)  # bias correction of the root
+            decrement: FloatArray = rate * mean / np.where(root > 0, root, np.inf)
             return decrement
 
         return _step_by_step(W, move)
@@ -270,7 +298,84 @@ class SGD:
                 yield Sample(contexts, target)
 
 
-Optimizer = GD | NGD | Adam | SGD
+@dataclass(frozen=True)
+class SteepestDescent:
+    """Steepest descent in a norm ``N`` of matrices, ``W ← W − s_k Δ_k``.
+
+    ``Δ_k`` is a matrix with ``N(Δ_k) = 1`` whose inner product with the gradient is as large as the
+    norm allows, that is, equal to the dual norm ``N_*(∇)``; a zero gradient is a zero step. The
+    length of step ``k`` is ``s_k = step · N_*(∇) / k**decay``, or, normalized, ``step / k**decay``.
+
+    In the max norm, ``Δ`` holds the signs of the gradient's entries; in the spectral norm it is the
+    product ``U Vᵀ`` of its singular vectors, which with momentum is Muon; in the Frobenius norm the
+    method is GD, and normalized it is NGD.
+
+    Parameters
+    ----------
+    step : float
+        Positive.
+    norm : str
+        ``"frobenius"``, ``"max"``, ``"sum"``, ``"spectral"`` or ``"nuclear"``.
+    normalized : bool
+        Whether the length of a step is independent of the gradient's. Default: False.
+    decay : float
+        Nonnegative. Default: 0.
+    momentum : float
+        How much of a running mean of the gradients is kept, in [0, 1); the mean takes the place of
+        the gradient. Default: 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A setting outside its range.
+
+    References
+    ----------
+    Gunasekar, Lee, Soudry & Srebro 2018; normalized: Fan, Schmidt & Thrampoulidis 2025.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[2.0, 1.0]], [[1.0, 0.0]])
+    >>> signs = ntpnb.SteepestDescent(0.25, "max", normalized=True)
+    >>> ntpnb.descend(data, signs, 2).W[-1].tolist()
+    [[0.5, 0.5], [-0.5, -0.5]]
+    """
+
+    step: float
+    norm: str
+    normalized: bool = False
+    decay: float = 0.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_positive_step(self.step)
+        norm_named(self.norm)
+        if not isinstance(self.normalized, bool):
+            raise TypeError(
+                f"normalized is of type {type(self.normalized).__name__}; it must be True or False"
+            )
+        require_number("decay", self.decay, lambda x: x >= 0, "be nonnegative")
+        require_number("momentum", self.momentum, lambda x: 0 <= x < 1, "lie in [0, 1)")
+
+    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
+        norm = norm_named(self.norm)
+        mean = np.zeros_like(W)
+
+        def move(k: int) -> FloatArray:
+            nonlocal mean
+            mean = self.momentum * mean + (1 - self.momentum) * problem.gradient(W)
+            direction = norm.steepest(mean)
+            length = _step_size(self, k)
+            if self.normalized:
+                return length * direction
+            return (length * norm.dual(mean))[:, None, None] * direction
+
+        return _step_by_step(W, move)
+
+
+Optimizer = GD | NGD | Adam | SGD | SteepestDescent
 
 
 def _step_by_step(W: FloatArray, move: Callable[[int], FloatArray]) -> Advance:
@@ -317,6 +422,11 @@ def _descend_on_scores(
         write_weights()
 
     return advance
+
+
+def _step_size(method: Adam | SteepestDescent, k: int) -> float:
+    """``step / k**decay``."""
+    return float(method.step / k**method.decay)
 
 
 def _require_positive_step(step: float) -> None:

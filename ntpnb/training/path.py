@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
-from ntpnb.training.coordinates import Coordinates, unit_scale
+from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
+from ntpnb.watch import OutOfTime, Progress, Watch
 
 # Below, R is −log λ, and a scaled residual is the error of an equation relative to its terms.
 SETTLED = 60.0  # from R = 60 on, u differs from its limit by less than e^{-60}·60
@@ -61,7 +62,13 @@ class PathTrace(ExactTrace):
     residual: FloatArray
 
 
-def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike) -> PathTrace:
+def regularization_path(
+    data: NextTokenData | ImplicitBias,
+    radii: npt.ArrayLike,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> PathTrace:
     """Follow the minimisers of the cross-entropy over growing balls.
 
     The stationarity condition ``−∇CE = λ W`` is solved by Newton's method in the coordinates of
@@ -72,6 +79,11 @@ def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike
     ----------
     data : NextTokenData or ImplicitBias
     radii : increasing sequence of positive floats
+    seconds : float, optional
+        Time limit; it includes what is computed of the theory, unless ``data`` is a bias, which has
+        a limit of its own. Default: none.
+    progress : callable, optional
+        Called with a line of text now and then; what it raises ends the computation.
 
     Returns
     -------
@@ -85,7 +97,9 @@ def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike
         No max-margin direction exists; the path is then bounded.
     ConvergenceError
         The scaled residual at some radius stayed above 1e-10, the finite part was not found, or it
-        is undecided whether a max-margin direction exists.
+        is undecided whether a max-margin direction exists. Where the time is over on the way,
+        ``.point`` is the trace of the radii that were reached, None where there is none, and
+        ``.residual`` the scaled residual at the last of them.
 
     References
     ----------
@@ -103,10 +117,17 @@ def regularization_path(data: NextTokenData | ImplicitBias, radii: npt.ArrayLike
     increasing_radii = _increasing("radii", radii)
     if increasing_radii[0] <= 0:
         raise ValueError(f"radii[0] is {increasing_radii[0]:g}; radii must be positive")
-    return _Path(implicit_bias(data), "radius").trace(np.log(increasing_radii), increasing_radii)
+    watch = Watch(seconds, progress)
+    return _follow(data, "radius", np.log(increasing_radii), increasing_radii, watch)
 
 
-def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLike) -> PathTrace:
+def ridge_path(
+    data: NextTokenData | ImplicitBias,
+    log_multipliers: npt.ArrayLike,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> PathTrace:
     """Minimise ``CE(W) + λ‖W‖²/2`` for decreasing ``λ``: the same path by its multiplier.
 
     Parameters
@@ -114,6 +135,8 @@ def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLik
     data : NextTokenData or ImplicitBias
     log_multipliers : decreasing sequence of float
         Natural logarithms of ``λ``.
+    seconds, progress : optional
+        As in :func:`ntpnb.regularization_path`.
 
     Returns
     -------
@@ -128,7 +151,8 @@ def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLik
         No max-margin direction exists; the minimisers then converge.
     ConvergenceError
         The scaled residual at some multiplier stayed above 1e-10, the finite part was not found, or
-        it is undecided whether a max-margin direction exists.
+        it is undecided whether a max-margin direction exists. Where the time is over, as for
+        :func:`ntpnb.regularization_path`.
 
     References
     ----------
@@ -142,7 +166,34 @@ def ridge_path(data: NextTokenData | ImplicitBias, log_multipliers: npt.ArrayLik
     [0.3, 207.1, 2262701.5]
     """
     R = _increasing("−log_multipliers", -as_floats("log_multipliers", log_multipliers))
-    return _Path(implicit_bias(data), "multiplier").trace(R)
+    return _follow(data, "multiplier", R, None, Watch(seconds, progress))
+
+
+def _follow(
+    data: NextTokenData | ImplicitBias,
+    by: Literal["radius", "multiplier"],
+    positions: FloatArray,
+    radii: FloatArray | None,
+    watch: Watch,
+) -> PathTrace:
+    """Trace a path, and say so where its end was not reached in time."""
+    bias = watched_bias(data, watch)
+    try:
+        path = _Path(bias, by, watch)
+    except OutOfTime:
+        raise ConvergenceError(
+            f"stopped after {watch.seconds:g} seconds, before the path began", np.inf
+        ) from None
+    points = path.visit(positions)
+    trace = path.trace(points, radii) if points else None
+    if trace is not None and len(points) == len(positions):
+        return trace
+    raise ConvergenceError(
+        f"stopped after {watch.seconds:g} seconds: {len(points)} of {len(positions)} points of the "
+        "path were reached" + ("; .point is the path so far" if points else ""),
+        np.inf if trace is None else float(trace.residual[-1]),
+        trace,
+    )
 
 
 def _increasing(name: str, values: npt.ArrayLike) -> FloatArray:
@@ -200,9 +251,12 @@ class _Path:
     unit scale; only :meth:`trace` translates from and to the given data.
     """
 
-    def __init__(self, bias: ImplicitBias, by: Literal["radius", "multiplier"]) -> None:
-        self.scale, unit = unit_scale(bias)
-        self.coords = Coordinates(unit)
+    def __init__(
+        self, bias: ImplicitBias, by: Literal["radius", "multiplier"], watch: Watch
+    ) -> None:
+        self.watch = watch
+        self.scale, unit = unit_scale(bias, watch)
+        self.coords = Coordinates(unit, watch=watch)
         self.by = by
         self.dim = len(self.coords.u_limit)
         self.log_pi: FloatArray = np.log(self.coords.pi[self.coords.dominated])
@@ -227,19 +281,30 @@ class _Path:
         self.residual = np.inf  # not solved yet
         self.position = np.log(radius) if self.by == "radius" and radius else R
 
-    def trace(self, positions: FloatArray, radii: FloatArray | None = None) -> PathTrace:
-        """Visit increasing positions of the given data and record them."""
+    def visit(self, positions: FloatArray) -> list[_Point]:
+        """Go to increasing positions of the given data, as far as the time allows."""
         # At unit scale κ the minimisers are κ W and the multipliers are λ/κ².
         log_scale = np.log(self.scale)
         shift = log_scale if self.by == "radius" else 2 * log_scale
-        points = [self._advance(position + shift) for position in positions]
+        points: list[_Point] = []
+        for position in positions:
+            try:
+                point = self._advance(position + shift)
+            except OutOfTime:
+                break
+            points.append(point)
+        return points
+
+    def trace(self, points: list[_Point], radii: FloatArray | None = None) -> PathTrace:
+        """Translate points at unit scale into matrices of the given data."""
+        log_scale = np.log(self.scale)
         u = np.stack([point.u for point in points])
         a = np.stack([point.a for point in points])
         W = self.coords.weights(u, a) / self.scale
         norm = np.linalg.norm(W, axis=(-2, -1))
         R = np.stack([point.R for point in points]) - 2 * log_scale
         return PathTrace(
-            radii=norm if radii is None else radii,
+            radii=norm if radii is None else radii[: len(points)],
             W=W,
             norm=norm,
             excess=np.stack([point.excess for point in points]),
@@ -257,13 +322,19 @@ class _Path:
             excess = coords.excess(coords.logits(None, no_strict))
             return _Point(coords.u_limit, no_strict, np.inf, 0.0, excess)
         while self.position != target or self.residual == np.inf:
+            self.watch.check()
+            self.watch.say(f"path: log λ = {-self.z[-1]:.4g}, next point at {target:.4g}")
             move = np.clip(target - self.position, -self.step, self.step)
             goal = target if abs(move) < self.step else self.position + move
             found = self._correct(self.z + move * self.tangent, goal)
             if found is None:
                 self.step = abs(move) / 2
                 if self.step < SHORTEST_STEP:
-                    raise ConvergenceError(f"the path stopped at log λ = {-self.z[-1]:g}", np.inf)
+                    raise ConvergenceError(
+                        f"the path stopped at log λ = {-self.z[-1]:g}: Newton's method settles on "
+                        "no further point, as where a radius or a multiplier is extreme",
+                        np.inf,
+                    )
             else:
                 self.z = found.z
                 self.tangent = found.tangent
@@ -297,6 +368,7 @@ class _Path:
         best = np.inf
         position_moves = np.eye(len(z))[-1]  # the right-hand side of the tangent's equations
         for _ in range(NEWTON_STEPS):
+            self.watch.check()
             with np.errstate(all="ignore"):  # a wild step overflows, and is rejected below
                 equations = self._equations(z, goal)
                 residual = np.abs(equations.values / equations.sizes).max()

@@ -250,7 +250,8 @@ def test_a_step_must_be_positive(method, step):
         (lambda: Adam(0.1, beta1=1.0), r"beta1 is 1.0; it must lie in \[0, 1\)"),
         (lambda: Adam(0.1, beta2=-0.1), r"beta2 is -0.1; it must lie in \[0, 1\)"),
         (lambda: Adam(0.1, beta2=np.nan), r"beta2 is nan; it must lie in \[0, 1\)"),
-        (lambda: Adam(0.1, epsilon=0.0), r"^epsilon is 0.0; it must be positive$"),
+        (lambda: Adam(0.1, epsilon=-1e-9), r"^epsilon is -1e-09; it must be nonnegative$"),
+        (lambda: Adam(0.1, decay=-0.5), r"^decay is -0.5; it must be nonnegative$"),
         (lambda: SGD(0.1, seed=-1), r"^seed is -1; it must be a nonnegative integer"),
         (lambda: SGD(0.1, batch_size=0), r"batch_size is 0; it must be a positive integer"),
         (lambda: SGD(0.1, batch_size=1.5), r"batch_size is 1.5; it must be a positive integer"),
@@ -332,7 +333,8 @@ def test_data_of_another_type_are_named(data, name):
 
 def test_a_method_of_another_type_is_named():
     with pytest.raises(
-        TypeError, match=r"^method is of type float; one of GD, NGD, Adam or SGD is"
+        TypeError,
+        match=r"^method is of type float; one of GD, NGD, Adam, SGD or SteepestDescent is",
     ):
         descend(A, 0.1, 3)
 

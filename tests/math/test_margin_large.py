@@ -229,7 +229,7 @@ def test_a_penalised_problem_s_minimum(seed):
     start = with_fixed_scores(
         program, point_at(program, np.zeros((5, 3)), np.zeros(9)), tau, steps=2
     )
-    minimum = minimise(program, start, push, centre, tau, lambda point: 0.0)
+    minimum = minimise(program, start, push, centre, tau)
     W, common, r = minimum.point.weights, minimum.point.common, minimum.residual
     value, gradient = function(np.append(W.ravel(), common))
     assert np.abs(gradient).max() <= 1e-12 * (1 + np.abs(r).max())
@@ -252,8 +252,8 @@ def test_a_penalised_problem_s_minimum(seed):
 def test_a_minimum_needs_no_more_accuracy_than_is_asked_for():
     program, push, centre, tau, function = penalised_problem(0)
     start = point_at(program, np.zeros((5, 3)), np.zeros(9))
-    rough = minimise(program, start, push, centre, tau, lambda point: 0.5)
-    exact = minimise(program, start, push, centre, tau, lambda point: 0.0)
+    rough = minimise(program, start, push, centre, tau, accuracy=0.5)
+    exact = minimise(program, start, push, centre, tau)
     assert rough.steps < exact.steps
     point = np.append(rough.point.weights.ravel(), rough.point.common)
     assert np.linalg.norm(function(point)[1]) <= 0.5
@@ -316,11 +316,11 @@ def test_few_parallel_contexts_contradict_each_other_among_separable_ones():
 def test_a_contradiction_goes_on_where_a_small_weight_has_no_factor(monkeypatch):
     used = []
 
-    def fragile(program, point, push, centre, tau, accuracy):
+    def fragile(program, point, push, centre, tau, **accuracy):
         used.append(tau)
         if tau < augmented_lagrangian.SAFE_WEIGHT:
             raise np.linalg.LinAlgError("no factor")
-        return minimise(program, point, push, centre, tau, accuracy)
+        return minimise(program, point, push, centre, tau, **accuracy)
 
     monkeypatch.setattr(augmented_lagrangian, "minimise", fragile)
     data = problems.t24(30002, V=20, m=147, d=21, size=1, parallel=5)
@@ -549,19 +549,27 @@ def test_few_contexts_or_dimensions_enough_go_the_old_way():
     assert not any("frequent tokens" in line or "lagrangian" in line for line in told)
 
 
-def test_too_large_for_every_method(as_if_large, monkeypatch):
+def test_too_large_for_the_optimum(as_if_large, monkeypatch):
     monkeypatch.setattr(solve, "WHOLE", 279)
     message = (
         "^undecided: no few frequent tokens contradict each other, and 40 contexts of 7 tokens "
-        "are more than the 279 entries that can be solved in full$"
+        "are more than the 279 entries whose optimum is sought; a positive gap asks for a solution "
+        "with bounds$"
     )
-    for function in (max_margin, is_separable):
-        with pytest.raises(ConvergenceError, match=message) as caught:
-            function(planted(0))
-        assert caught.value.residual == np.inf
-        assert caught.value.point is None
-    monkeypatch.setattr(solve, "WHOLE", 280)
+    with pytest.raises(ConvergenceError, match=message) as caught:
+        max_margin(planted(0))
+    assert caught.value.residual == np.inf
+    assert caught.value.point is None
     assert is_separable(planted(0))
+
+
+def test_the_largest_data_go_to_working_sets(as_if_large, monkeypatch):
+    for largest, expected in ((279, "working set"), (280, "augmented-lagrangian")):
+        monkeypatch.setattr(solve, "WHOLE", largest)
+        told = []
+        svm = max_margin(planted(0), gap=1e-2, progress=told.append)
+        assert svm.margin_gap <= 1e-2
+        assert told[-1].startswith(expected)
 
 
 def text_problem(num_contexts, dim):
@@ -579,7 +587,7 @@ def text_problem(num_contexts, dim):
 def test_real_text_in_sixty_dimensions():
     """Far above its threshold a part refutes it; with few contexts it is separable."""
     data = text_problem(num_contexts=None, dim=60)
-    assert solve._has_few_dimensions(data)
+    assert solve.has_few_dimensions(data)
     with pytest.raises(NotSeparableError, match="frequent tokens in ") as caught:
         max_margin(data)
     order = priority(data)
@@ -588,7 +596,7 @@ def test_real_text_in_sixty_dimensions():
     prove_cancelled(data, order, weights)
 
     few = text_problem(num_contexts=120, dim=60)
-    assert solve._has_few_dimensions(few)
+    assert solve.has_few_dimensions(few)
     svm = max_margin(few)
     assert svm.solver == "augmented-lagrangian"
     prove_optimal_from_scores(few, svm)

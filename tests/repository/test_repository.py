@@ -93,7 +93,11 @@ def imported(folder):
     """Distributions that the sources below a folder import, their own modules left out."""
     sources = list((ROOT / folder).rglob("*.py"))
     local = {path.stem for path in (ROOT / "tests").rglob("*.py")} | set(sys.stdlib_module_names)
-    local |= {"benchmarks", "publishing"}  # of this repository, outside the installed package
+    local |= {
+        "benchmarks",
+        "language_model",
+        "publishing",
+    }  # of this repository, outside the installed package
     modules = set()
     for path in sources:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,0 +1,261 @@
+"""Tokens that are never a target: one stands for all of them in the max-margin problem.
+
+In a linear decoder every token that follows no context has the same constraints: in each context
+it scores below the support. The problem does not change when such tokens are exchanged, and its
+solution is unique, so that their rows of ``W`` are equal. One row, counted as often as there are
+tokens, gives the same solution; of ``V`` rows with ``k`` targets remain ``k + 1``.
+
+What the small problem knows is said of the whole one here. Each of the tokens has an equal share
+of the multipliers of the one that stands for them. A certificate needs one of them only.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.errors import PairWeights
+from ntpnb.problem.data import NextTokenData
+from ntpnb.saving import register
+from ntpnb.validation import require_dense
+
+LEAST_SHARE = 0.5
+"""Share of tokens that are never a target from which on one of them stands for all.
+
+Below it no more than half of the work would be saved.
+"""
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class SharedMultipliers:
+    """Multipliers of the strict pairs of a linear decoder, by context and kept token.
+
+    Attributes
+    ----------
+    table : csr_array, shape (m, k)
+        ``λ`` of one pair of each group, in the order of their names, and of each kept token.
+    kept : ndarray of int, shape (V,)
+        The kept token that stands for each token.
+    winners : csr_array, shape (m, V)
+        Its entries are the supports; they have no multipliers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> from ntpnb.margin.collapse import SharedMultipliers
+    >>> winners = csr_array(np.array([[1.0, 0.0, 0.0]]))
+    >>> table = csr_array(np.array([[0.0, 0.5]]))
+    >>> shared = SharedMultipliers(table, np.array([0, 1, 1]), winners)
+    >>> shared.dense().tolist(), shared.total
+    ([0.5, 0.5], 1.0)
+    """
+
+    table: csr_array
+    kept: IntArray
+    winners: csr_array
+
+    def __repr__(self) -> str:
+        return f"SharedMultipliers({self.table.nnz} of {self.table.shape[0]} contexts)"
+
+    @property
+    def total(self) -> float:
+        """Sum over all strict pairs."""
+        return float((self.table @ np.bincount(self.kept)).sum())
+
+    def dense(self) -> FloatArray:
+        """One multiplier for each strict pair, in the order of ``token_priority``.
+
+        Raises
+        ------
+        ValueError
+            There are more than 2**28 contexts times tokens.
+        """
+        require_dense("multipliers", self.winners.shape, "use a smaller vocabulary")
+        loses = np.ones(self.winners.shape, dtype=bool)
+        loses[self.winners.nonzero()] = False
+        multipliers: FloatArray = self.table.toarray()[:, self.kept][loses]
+        return multipliers
+
+    def pair_weights(self, data: NextTokenData) -> PairWeights:
+        """What is not zero, by pairs of the data, as shares of all.
+
+        Of tokens that share multipliers the first stands for all, with their sum.
+        """
+        group, token = self.table.nonzero()
+        tokens, first, counts = np.unique(self.kept, return_index=True, return_counts=True)
+        which = np.searchsorted(tokens, token)
+        weights = self.table.tocsr()[group, token] * counts[which]
+        row = np.argsort(data.group_index)[group]
+        return strict_weights(data, row, first[which], np.asarray(weights).ravel())
+
+
+@dataclass(frozen=True, eq=False)
+class Collapse:
+    """A dataset, and the same problem with one token in place of those that are never a target.
+
+    Attributes
+    ----------
+    whole : NextTokenData
+    data : NextTokenData
+        Its tokens are the targets, in their order, and then the one that stands for the others. It
+        is ``whole`` itself where nothing is collapsed.
+    targets : ndarray of int, shape (k,)
+        The tokens of ``whole`` that stand for themselves, increasing.
+    """
+
+    whole: NextTokenData
+    data: NextTokenData
+    targets: IntArray
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether nothing is collapsed."""
+        return self.data is self.whole
+
+    @cached_property
+    def multiplicity(self) -> IntArray | None:
+        """How many tokens each token of ``data`` stands for; None where each stands for itself."""
+        if self.is_trivial:
+            return None
+        num_others = self.whole.vocab_size - len(self.targets)
+        return np.append(np.ones_like(self.targets), num_others)
+
+    @cached_property
+    def kept(self) -> IntArray:
+        """The token of ``data`` that stands for each token of ``whole``, of shape (V,)."""
+        kept = np.full(self.whole.vocab_size, len(self.targets))
+        kept[self.targets] = np.arange(len(self.targets))
+        return kept
+
+    def shared(self, multipliers: FloatArray) -> SharedMultipliers:
+        """Multipliers of the strict pairs of ``data``, in its order, as ones of the whole."""
+        multiplicity = np.bincount(self.kept)
+        laws = in_order_of_groups(self.data)
+        loses = np.ones(laws.shape, dtype=bool)
+        loses[laws.nonzero()] = False
+        table = np.zeros(laws.shape)
+        table[loses] = multipliers
+        return self.shared_table(csr_array(table / multiplicity))
+
+    def shared_table(self, table: csr_array) -> SharedMultipliers:
+        """Multipliers of the strict pairs of the whole, from those of one token of each kind."""
+        return SharedMultipliers(table, self.kept, in_order_of_groups(self.whole))
+
+    def pair_weights(self, found: PairWeights) -> PairWeights:
+        """Weights of strict pairs of ``data`` as ones of the whole, on one token each."""
+        if self.is_trivial:
+            return found
+        others_before = self.targets - np.arange(len(self.targets))
+        first_other = np.searchsorted(others_before, 1)
+        first_of_kept = np.append(self.targets, first_other)
+        group, _, loser = found.pairs.T
+        row = rows_of(self.data, group)
+        return strict_weights(self.whole, row, first_of_kept[loser], found.weights)
+
+
+def collapsed(data: NextTokenData) -> Collapse:
+    """Let one token stand for all that are never a target, where they are many.
+
+    Parameters
+    ----------
+    data : NextTokenData
+
+    Returns
+    -------
+    Collapse
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.margin.collapse import collapsed
+    >>> small = collapsed(ntpnb.NextTokenData([[1.0], [2.0]], [[0, 1, 0, 0], [0, 1, 0, 0]]))
+    >>> small.data.target_probs.tolist(), small.multiplicity.tolist()
+    ([[1.0, 0.0], [1.0, 0.0]], [1, 3])
+    """
+    if not data.is_linear_decoder:
+        return not_collapsed(data)
+    laws = data.sparse_target_probs
+    targets = np.unique(laws.indices).astype(np.int64)
+    num_others = data.vocab_size - len(targets)
+    if num_others < max(2, LEAST_SHARE * data.vocab_size):
+        return not_collapsed(data)
+    shape = (data.num_contexts, len(targets) + 1)
+    columns = np.searchsorted(targets, laws.indices)
+    small_laws = csr_array((laws.data, columns, laws.indptr), shape=shape)
+    return Collapse(data, data.replace(target_probs=small_laws), targets)
+
+
+def not_collapsed(data: NextTokenData) -> Collapse:
+    """Let each token stand for itself."""
+    return Collapse(data, data, np.arange(data.vocab_size))
+
+
+def in_order_of_groups(data: NextTokenData) -> csr_array:
+    """The target probabilities of a linear decoder, with rows in the order of the groups' names."""
+    laws = data.sparse_target_probs
+    if np.array_equal(data.group_index, np.arange(data.num_contexts)):
+        return laws
+    return laws[np.argsort(data.group_index)]
+
+
+def rows_of(data: NextTokenData, names: IntArray) -> IntArray:
+    """Row of each group of a linear decoder."""
+    row_of_group = np.argsort(data.group_index)
+    rows: IntArray = row_of_group[np.searchsorted(data.group_names, names)]
+    return rows
+
+
+def strict_weights(
+    data: NextTokenData, row: IntArray, loser: IntArray, weights: FloatArray
+) -> PairWeights:
+    """Weights by context and losing token, as ones of the strict pairs of a linear decoder.
+
+    The pairs and their positions follow from the supports alone, without the order.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    row, loser : ndarray of int, shape (n,)
+        Contexts, by their rows in the data, and tokens outside their supports.
+    weights : ndarray, shape (n,)
+        Nonnegative; what is not zero is kept, and divided by its sum.
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> from ntpnb.margin.collapse import strict_weights
+    >>> data = ntpnb.datasets.toy()
+    >>> found = strict_weights(data, np.array([1]), np.array([2]), np.array([3.0]))
+    >>> found.pairs.tolist(), found.weights.tolist(), found.positions.tolist()
+    ([[1, 0, 2]], [1.0], [3])
+    >>> ntpnb.token_priority(data).strict[3].tolist()
+    [1, 0, 2]
+    """
+    kept = weights > 0
+    row = row[kept]
+    loser = loser[kept]
+    laws = data.sparse_target_probs
+    outside = data.vocab_size - np.diff(laws.indptr)  # strict pairs of each row
+    in_order = np.argsort(data.group_index, kind="stable")
+    first = np.zeros(len(outside), dtype=np.int64)
+    first[in_order] = np.cumsum(outside[in_order]) - outside[in_order]
+    # Tokens of the support that come before the loser, from sorted keys (row, token).
+    row_of_entry = np.repeat(np.arange(data.num_contexts), np.diff(laws.indptr))
+    keys = row_of_entry * data.vocab_size + laws.indices
+    before = np.searchsorted(keys, row * data.vocab_size + loser) - laws.indptr[row]
+    positions = first[row] + loser - before
+
+    by_position = np.argsort(positions, kind="stable")
+    row = row[by_position]
+    winner = laws.indices[laws.indptr[row]]  # the smallest of each support stands for it
+    values = weights[kept][by_position]
+    return PairWeights(
+        pairs=np.stack([data.context_groups[row], winner, loser[by_position]], axis=1),
+        weights=values / values.sum(),
+        positions=positions[by_position],
+        num_strict=int(outside.sum()),
+    )

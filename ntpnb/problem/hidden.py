@@ -1,0 +1,154 @@
+"""A model's hidden states and the tokens that came next, as contexts and counts."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.problem.table import collected
+from ntpnb.validation import (
+    COUNTABLE,
+    LONGEST,
+    SHORTEST,
+    as_floats,
+    as_integer,
+    as_integers,
+)
+
+IGNORED = -100  # the next token of a position that is left out, by the convention of many libraries
+
+
+@dataclass(frozen=True, eq=False)
+class CountedStates:
+    """The distinct hidden states, in order of appearance, and how often each token followed them.
+
+    Attributes
+    ----------
+    embeddings : ndarray, shape (m, d)
+    counts : ndarray or csr_array, shape (m, V)
+    positions : tuple of ndarray of int
+        Where each of them occurs among all positions, ignored ones included.
+    """
+
+    embeddings: FloatArray
+    counts: FloatArray | csr_array
+    positions: tuple[IntArray, ...]
+
+
+def count_states(
+    hidden: ArrayLike, next_tokens: ArrayLike, vocab_size: int | None
+) -> CountedStates:
+    """Make one context of all positions with equal hidden states, and count their next tokens.
+
+    Parameters
+    ----------
+    hidden, next_tokens, vocab_size
+        As in :meth:`ntpnb.NextTokenData.from_hidden_states`.
+
+    Returns
+    -------
+    CountedStates
+
+    Raises
+    ------
+    ValueError, TypeError
+        What that method says.
+
+    Examples
+    --------
+    >>> from ntpnb.problem.hidden import count_states
+    >>> found = count_states([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0]], [2, 0, 1], vocab_size=3)
+    >>> found.embeddings.tolist(), found.counts.tolist()
+    ([[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    >>> [positions.tolist() for positions in found.positions]
+    [[0, 2], [1]]
+    """
+    states = as_floats("hidden", hidden)
+    tokens = as_integers("next_tokens", next_tokens)
+    _require_matching_shapes(states.shape, tokens.shape)
+    position = np.flatnonzero(tokens.ravel() != IGNORED)
+    if not position.size:
+        raise ValueError(
+            f"next_tokens has no position that counts: all {tokens.size} are {IGNORED}, which "
+            "leaves a position out"
+        )
+    rows = states.reshape(-1, states.shape[-1])[position]
+    _require_usable(rows, position, tokens.shape)
+    kept = tokens.ravel()[position]
+    size = _checked_vocab_size(tokens, kept, vocab_size)
+
+    row = _numbers_of_equal_rows(rows)
+    num_contexts = int(row.max()) + 1
+    in_order = np.argsort(row, kind="stable")
+    ends = np.cumsum(np.bincount(row))
+    first = in_order[np.concatenate([[0], ends[:-1]])]
+    return CountedStates(
+        embeddings=rows[first],
+        counts=collected(row, kept, np.ones(len(row)), (num_contexts, size)),
+        positions=tuple(np.split(position[in_order], ends[:-1])),
+    )
+
+
+def _require_matching_shapes(states: tuple[int, ...], tokens: tuple[int, ...]) -> None:
+    """Raise unless there is one next token for each of at least one hidden state."""
+    if len(states) not in (2, 3) or 0 in states:
+        raise ValueError(
+            f"hidden has shape {states}; it needs (n, d), or (batch, length, d), with no length "
+            "of zero"
+        )
+    if tokens == states[:-1]:
+        return
+    hint = ""
+    if len(states) == 3 and len(tokens) == 2 and tokens[0] == states[0]:
+        hint = "; the states before tokens[:, 1:] are hidden[:, :-1]"
+    raise ValueError(
+        f"next_tokens has shape {tokens} and hidden {states}; one next token is needed for each "
+        f"hidden state, shape {states[:-1]}{hint}"
+    )
+
+
+def _require_usable(rows: FloatArray, position: IntArray, shape: tuple[int, ...]) -> None:
+    """Raise unless every state that counts is finite, and neither tiny nor huge."""
+    largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
+    usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
+    if not usable.all():
+        k = int(np.argmin(usable))
+        place = [int(i) for i in np.unravel_index(position[k], shape)]
+        raise ValueError(
+            f"hidden{place} has the largest entry {largest[k]:g} in absolute value; it must be "
+            f"finite, and zero or between {SHORTEST:g} and {LONGEST:g}"
+        )
+
+
+def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None) -> int:
+    """Return the number of tokens, or explain what is wrong with it or with a token."""
+    if vocab_size is None:
+        size = int(kept.max()) + 1
+        if size >= COUNTABLE:
+            raise ValueError(
+                f"next_tokens holds the token {size - 1}; tokens must lie below {COUNTABLE - 1}"
+            )
+    else:
+        size = as_integer("vocab_size", vocab_size, 1)
+    outside = (tokens != IGNORED) & ((tokens < 0) | (tokens >= max(size, 1)))
+    if outside.any():
+        place = np.argwhere(outside)[0].tolist()
+        raise ValueError(
+            f"next_tokens{place} is {tokens[tuple(place)]}; tokens must lie in 0…{size - 1}, or be "
+            f"{IGNORED}, which leaves a position out"
+        )
+    return size
+
+
+def _numbers_of_equal_rows(rows: FloatArray) -> IntArray:
+    """Number rows 0, 1, 2, … in order of appearance; equal ones share a number, shape (n,)."""
+    without_signed_zeros = np.ascontiguousarray(rows + 0.0)
+    as_bytes = np.dtype((np.void, math.prod(rows.shape[1:]) * rows.itemsize))
+    keys = without_signed_zeros.view(as_bytes).ravel()
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    place = np.argsort(np.argsort(first))
+    numbers: IntArray = place[number]
+    return numbers

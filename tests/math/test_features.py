@@ -1,0 +1,310 @@
+"""Features that train too: the nuclear-norm problem, its path, joint descent and its late flow."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+import ntpnb
+from ntpnb import NextTokenData, datasets, features
+
+SMALLEST = [[0, 0, 1, 1], [0, 1, 0, 0], [0, 1, 0, 1]]  # where centring is not enough
+
+
+def supports(seed, contexts=None, tokens=None):
+    """A random table of supports without empty rows."""
+    rng = np.random.default_rng([18, seed])
+    m = rng.integers(2, 8) if contexts is None else contexts
+    V = rng.integers(3, 8) if tokens is None else tokens
+    table = rng.random((m, V)) < rng.uniform(0.2, 0.7)
+    table[np.arange(m), rng.integers(0, V, m)] = True
+    return table
+
+
+def problem(seed, contexts=4, tokens=5):
+    """Random laws and frequencies on random supports; the embeddings do not count."""
+    rng = np.random.default_rng([19, seed])
+    table = supports(seed, contexts, tokens)
+    laws = np.where(table, rng.uniform(0.2, 1, table.shape), 0)
+    laws /= laws.sum(axis=1, keepdims=True)
+    return NextTokenData(np.eye(contexts), laws, rng.dirichlet(np.full(contexts, 5.0)))
+
+
+def ring(tokens, size):
+    """Each context is followed by neighbours on a ring of words."""
+    offset = (np.arange(tokens) - np.arange(tokens)[:, None]) % tokens
+    return offset < size
+
+
+def alignment(L, other):
+    return np.sum(L * other) / np.linalg.norm(L) / np.linalg.norm(other)
+
+
+# -- the margin problem ----------------------------------------------------------------------------
+
+
+def solved_by_cvxpy(table):
+    cp = pytest.importorskip("cvxpy")
+    L = cp.Variable(table.shape)
+    constraints = []
+    for j, row in enumerate(table):
+        inside, outside = np.flatnonzero(row), np.flatnonzero(~row)
+        constraints += [L[j, inside[0]] == L[j, z] for z in inside[1:]]
+        constraints += [L[j, inside[0]] - L[j, v] >= 1 for v in outside]
+    program = cp.Problem(cp.Minimize(cp.normNuc(L)), constraints)
+    return program.solve(solver=cp.CLARABEL)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_norm_is_that_of_an_independent_solver(seed):
+    table = supports(seed)
+    reference = solved_by_cvxpy(table)
+    assert features.logit_margin(table).norm == pytest.approx(reference, rel=1e-6, abs=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_certificate_can_be_recomputed(seed):
+    table = supports(seed)
+    best = features.logit_margin(table)
+    A, L = best.certificate, best.logits
+    for row, support in zip(L, table, strict=True):  # primal: ties, and margins of at least one
+        assert np.ptp(row[support]) <= 1e-12
+        assert (row[support][0] - row[~support] >= 1 - 1e-12).all()
+    assert np.linalg.norm(A, 2) <= 1 + 1e-12  # dual: in the ball, no wrong sign, balanced rows
+    assert (A[~table] <= 0).all()
+    assert np.abs(A.sum(axis=1)).max() <= 1e-12
+    primal, dual = np.linalg.norm(L, "nuc"), A[table].sum()
+    assert dual <= primal * (1 + 1e-12)
+    assert primal - dual <= 1e-6 * max(1, primal)
+    assert best.duality_gap == pytest.approx(1 - dual / primal if primal else 0.0, abs=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_equal_supports_have_equal_logits_and_orders_do_not_matter(seed):
+    rng = np.random.default_rng(seed)
+    table = supports(seed)
+    best = features.logit_margin(table)
+    rows, columns = rng.permutation(len(table)), rng.permutation(table.shape[1])
+    shuffled = features.logit_margin(table[rows][:, columns])
+    assert shuffled.norm == pytest.approx(best.norm, rel=2e-6)
+    doubled = features.logit_margin(np.vstack([table, table[:1], table]))
+    np.testing.assert_array_equal(doubled.logits[0], doubled.logits[len(table)])
+    everything = features.logit_margin(np.vstack([table, np.ones((1, table.shape[1]))]))
+    assert everything.norm == pytest.approx(best.norm, rel=2e-6)
+    np.testing.assert_array_equal(everything.logits[-1], 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_criterion_says_when_the_centred_supports_are_the_solution(seed):
+    table = supports(seed)
+    plain, best = features.centred_support(table), features.logit_margin(table)
+    assert best.norm <= plain.norm * (1 + 1e-6)
+    if plain.is_solution:
+        assert plain.norm <= best.norm * (1 + 1e-6)
+    if plain.is_solution is False and plain.largest_outside > 0.02:
+        assert plain.norm > best.norm * (1 + 1e-6)
+
+
+def test_criterion_where_a_word_never_occurs():
+    plain, best = features.centred_support(SMALLEST), features.logit_margin(SMALLEST)
+    assert (plain.is_solution, plain.decisive) == (False, True)
+    assert best.norm == pytest.approx(solved_by_cvxpy(np.array(SMALLEST) == 1), rel=1e-7)
+    assert plain.norm - best.norm > 0.01
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 1), (5, 1, 2), (1, 9, 9, 3)])
+def test_one_hot_supports_centred_are_the_solution_whatever_their_frequencies(counts):
+    table = np.repeat(np.eye(len(counts)), counts, axis=0)
+    assert features.centred_support(table).is_solution
+    best = features.logit_margin(table)
+    np.testing.assert_allclose(best.logits, features.centred_support(table).logits, atol=1e-6)
+
+
+def test_frozen_orthonormal_features_end_at_the_centred_supports():
+    data = problem(3)  # its context embeddings are unit vectors
+    logits = ntpnb.scores(ntpnb.max_margin(data).W, data)
+    np.testing.assert_allclose(logits, features.centred_support(data.support).logits, atol=1e-9)
+
+
+def test_ring_of_words_loses_its_finest_waves():
+    best, plain = features.logit_margin(ring(8, 3)), features.centred_support(ring(8, 3))
+    assert plain.is_solution is False
+    assert plain.largest_outside == pytest.approx(1 / 8)
+    assert best.norm == pytest.approx(4 + 3 * np.sqrt(2), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("support", "message"),
+    [
+        ([1, 0], "support has 1 dimensions; it needs 2"),
+        ([[1, 0.5]], r"support\[0, 1\] is 0.5; entries must be 0 or 1"),
+        ([[1, 0], [0, 0]], "support row 1 is all zero"),
+        (np.tril(np.ones((60, 60))), "their product must be at most 1500"),
+    ],
+)
+def test_bad_supports_are_named(support, message):
+    with pytest.raises(ValueError, match=message):
+        features.logit_margin(support)
+
+
+# -- the ridge path --------------------------------------------------------------------------------
+
+
+def joint_ridge(data, log_multiplier, seed):
+    """Logits that minimise ``CE(H Wᵀ) + λ(‖W‖² + ‖H‖²)/2``, by quasi-Newton on the factors."""
+    laws, pi = data.target_probs, data.context_probs[:, None]
+    (m, V), lam = laws.shape, np.exp(log_multiplier)
+    dim = min(m, V) + 1
+
+    def objective(x):
+        H, W = x[: m * dim].reshape(m, dim), x[m * dim :].reshape(V, dim)
+        L = H @ W.T
+        top = L.max(axis=1, keepdims=True)
+        log_probs = L - top - np.log(np.exp(L - top).sum(axis=1, keepdims=True))
+        G = pi * (np.exp(log_probs) - laws)
+        value = -np.sum(pi * laws * log_probs) + lam * (x @ x) / 2
+        return value, np.concatenate([(G @ W).ravel(), (G.T @ H).ravel()]) + lam * x
+
+    x0 = np.random.default_rng(seed).standard_normal((m + V) * dim)
+    options = {"maxiter": 20_000, "maxfun": 40_000, "gtol": 1e-12, "ftol": 1e-16, "maxcor": 50}
+    x = optimize.minimize(objective, x0, jac=True, method="L-BFGS-B", options=options).x
+    H, W = x[: m * dim].reshape(m, dim), x[m * dim :].reshape(V, dim)
+    L = H @ W.T
+    return L - L.mean(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("log_multiplier", [-2.0, -4.0, -7.0])
+def test_path_is_the_ridge_of_both_factors(log_multiplier):
+    data = problem(1)
+    path = features.nuclear_path(data, [log_multiplier])
+    expected = joint_ridge(data, log_multiplier, seed=1)
+    np.testing.assert_allclose(path.logits[0], expected, atol=3e-4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6))
+def test_path_certificate_is_the_gradient(seed):
+    data = problem(seed)
+    path = features.nuclear_path(data, [-3.0, -12.0])
+    for depth, L, A, norm in zip((3, 12), path.logits, path.certificate, path.norm, strict=True):
+        probs = np.exp(L) / np.exp(L).sum(axis=1, keepdims=True)
+        gradient = data.context_probs[:, None] * (probs - data.target_probs)
+        np.testing.assert_allclose(A, -gradient * np.exp(depth), atol=1e-8)
+        assert np.linalg.norm(A, 2) <= 1
+        assert np.sum(A * L) >= norm * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_path_ends_at_the_margin_solution_and_the_log_odds(seed):
+    data = problem(seed)
+    path, best = features.nuclear_path(data, [-1e6]), features.logit_margin(data.support)
+    assert path.norm[0] / 1e6 == pytest.approx(best.norm, rel=1e-4)
+    for L, law in zip(path.logits[0], data.target_probs, strict=True):
+        inside = law > 0
+        shift = L[inside] - np.log(law[inside])
+        np.testing.assert_allclose(shift, shift[0], atol=1e-8)
+
+
+def test_path_refuses_what_it_cannot_follow():
+    with pytest.raises(ValueError, match="at most -1"):
+        features.nuclear_path(datasets.toy(), [1.0])
+    with pytest.raises(ValueError, match="needs a linear decoder"):
+        features.nuclear_path(NextTokenData([[1.0]], [[1, 0]], token_embeddings=np.eye(2)), [-5])
+
+
+# -- joint descent ---------------------------------------------------------------------------------
+
+
+def test_descent_is_gradient_descent():
+    data = problem(2)
+    start = features.joint_init(data, dim=3, scale=1.0, seed=5)
+    run = features.descend_jointly(data, 0.3, 1, start)
+    shape = start.W.shape
+
+    def loss(x):  # the package's own loss, with the context vectors as embeddings
+        W, H = x[: start.W.size].reshape(shape), x[start.W.size :].reshape(start.H.shape)
+        trained = NextTokenData(H, data.target_probs, data.context_probs)
+        return ntpnb.cross_entropy(W, trained)
+
+    x = np.concatenate([start.W.ravel(), start.H.ravel()])
+    moved = np.concatenate([run.W[1].ravel(), run.H[1].ravel()])
+    slope = [(loss(x + h) - loss(x - h)) / 2e-5 for h in 1e-5 * np.eye(len(x))]
+    np.testing.assert_allclose(moved - x, -0.3 * np.array(slope), atol=1e-8)
+    excess = [loss(x) - data.entropy, loss(moved) - data.entropy]
+    np.testing.assert_allclose(run.excess, excess, rtol=1e-12)
+
+
+def test_batches_are_single_runs():
+    problems = [problem(seed) for seed in (1, 2)]
+    starts = [features.joint_init(p, 4, 0.5, 7) for p in problems]
+    both = features.JointStart(np.stack([s.W for s in starts]), np.stack([s.H for s in starts]))
+    batch = features.descend_jointly(problems, 0.5, 50, both, record=[0, 50])
+    for i, (data, start) in enumerate(zip(problems, starts, strict=True)):
+        alone = features.descend_jointly(data, 0.5, 50, start, record=[0, 50])
+        np.testing.assert_allclose(batch.logits[i], alone.logits, atol=1e-12)
+
+
+def test_excess_does_not_cancel():
+    data = datasets.toy()
+    L = features.nuclear_path(data, [-80.0]).logits[0]
+    probs = np.exp(L - L.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    lost = np.sum(data.context_probs @ np.where(data.support, 0, probs))
+    assert features.logit_excess(L, data) == pytest.approx(lost, rel=1e-9)
+
+
+def test_descent_names_what_does_not_fit():
+    data = datasets.toy()
+    start = features.joint_init(data, 4, 1.0, 1)
+    with pytest.raises(ValueError, match="init has shapes"):
+        features.descend_jointly(problem(1), 0.5, 1, start)
+    with pytest.raises(ValueError, match="too large"):
+        features.descend_jointly(data, 1e9, 10, start)
+    with pytest.raises(ValueError, match="scale is 0"):
+        features.joint_init(data, 4, 0, 1)
+
+
+# -- the late flow ---------------------------------------------------------------------------------
+
+
+def handed_over(data, steps, seed):
+    start = features.joint_init(data, 5, 0.5, seed)
+    run = features.descend_jointly(data, 0.5, steps, start, record=[steps // 10, steps])
+    return run, features.JointStart(run.W[0], run.H[0])
+
+
+def test_flow_continues_descent():
+    data = datasets.toy()
+    steps = 40_000
+    run, early = handed_over(data, steps, seed=1)
+    flow = features.late_joint_flow(data, early, np.log(steps / 20), [np.log(steps / 2)])
+    # Ties settle like 1/t, and a step of descent is no flow: both are below 1/t at the handover.
+    np.testing.assert_allclose(flow.logits[-1], run.logits[-1], atol=20 / steps)
+    gradient = -flow.certificate[-1] * 2 / steps
+    np.testing.assert_allclose(gradient, run.gradient[-1], atol=1e-3 * abs(gradient).max())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flow_tends_to_the_margin_solution(seed):
+    data = datasets.toy()
+    _, early = handed_over(data, 20_000, seed)
+    flow = features.late_joint_flow(data, early, np.log(1000), [10.0, 3000.0])
+    best = features.logit_margin(data.support)
+    early_angle, late_angle = np.arccos([alignment(L, best.logits) for L in flow.logits])
+    assert late_angle < 0.01 < early_angle
+    A = flow.certificate[-1] / np.linalg.norm(flow.certificate[-1], 2)
+    assert A[data.support].sum() == pytest.approx(best.norm, rel=0.01)
+
+
+def test_flow_refuses_times_that_do_not_increase():
+    data = datasets.toy()
+    start = features.joint_init(data, 5, 1.0, 1)
+    with pytest.raises(ValueError, match="log_times must increase"):
+        features.late_joint_flow(data, start, 5.0, [4.0])
+    batch = features.joint_init(data, 5, 1.0, 1, runs=2)
+    with pytest.raises(ValueError, match="takes one run"):
+        features.late_joint_flow(data, batch, 5.0, [6.0])

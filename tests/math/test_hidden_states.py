@@ -1,0 +1,226 @@
+"""Data from a model's hidden states: what is read, what is merged, and what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ntpnb import NextTokenData
+
+HIDDEN = [[1.0, 0.0], [0.0, 2.0], [1.0, 0.0]]
+NEXT = [2, 0, 1]
+
+
+class Tensor:
+    """An array of another library, which gives itself to numpy, or says why it does not."""
+
+    def __init__(self, array, error=None):
+        self._array = np.asarray(array)
+        self._error = error
+
+    def __array__(self, dtype=None, copy=None):
+        if self._error is not None:
+            raise self._error
+        return np.array(self._array, dtype=dtype)
+
+
+class Frame(Tensor):
+    """A data frame: columns have names, and numpy sees the numbers."""
+
+    columns = ("x", "y")
+
+
+def same(a, b):
+    return (
+        np.array_equal(a.context_embeddings, b.context_embeddings)
+        and np.array_equal(a.target_probs, b.target_probs)
+        and np.array_equal(a.context_probs, b.context_probs)
+    )
+
+
+@given(st.data(), st.integers(0, 2**32 - 1), st.floats(0, 0.5))
+def test_it_is_what_counting_by_hand_gives(draw, seed, share_ignored):
+    rng = np.random.default_rng(seed)
+    states = rng.standard_normal((4, 3))
+    which = rng.integers(0, 4, (3, 5))
+    tokens = rng.integers(0, 6, (3, 5))
+    tokens[rng.random((3, 5)) < share_ignored] = -100
+    tokens[0, 0] = 5
+    data = NextTokenData.from_hidden_states(states[which], tokens, vocab_size=7)
+
+    kept = tokens.ravel() != -100
+    counts = np.zeros((4, 7))
+    np.add.at(counts, (which.ravel()[kept], tokens.ravel()[kept]), 1)
+    order = list(dict.fromkeys(which.ravel()[kept].tolist()))
+    by_hand = NextTokenData.from_counts(states[order], counts[order])
+    assert np.array_equal(data.context_embeddings, by_hand.context_embeddings)
+    assert np.allclose(data.target_probs, by_hand.target_probs, rtol=1e-15, atol=0)
+    assert np.allclose(data.context_probs, by_hand.context_probs, rtol=1e-15, atol=0)
+    for context, positions in zip(order, data.merged_rows, strict=True):
+        of_context = np.flatnonzero(kept & (which.ravel() == context))
+        assert of_context.tolist() == list(positions)
+
+
+def test_sequences_are_the_same_as_their_positions():
+    hidden = np.array([HIDDEN, HIDDEN])
+    tokens = np.array([NEXT, NEXT[::-1]])
+    nested = NextTokenData.from_hidden_states(hidden, tokens)
+    flat = NextTokenData.from_hidden_states(hidden.reshape(-1, 2), tokens.ravel())
+    assert same(nested, flat)
+    assert nested.merged_rows == flat.merged_rows == ((0, 2, 3, 5), (1, 4))
+
+
+@pytest.mark.parametrize(
+    "given_as",
+    [
+        np.array(HIDDEN, dtype=np.float32),
+        np.array(HIDDEN, dtype=np.float16),
+        np.array(HIDDEN, dtype=int),
+        np.asfortranarray(HIDDEN),
+        Tensor(np.array(HIDDEN, dtype=np.float32)),
+        Frame(HIDDEN),
+        tuple(map(tuple, HIDDEN)),
+        np.array(HIDDEN, dtype=object),
+        memoryview(np.array(HIDDEN)),
+    ],
+    ids=["single", "half", "int", "fortran", "tensor", "frame", "tuples", "object", "memory"],
+)
+def test_anything_that_numpy_reads(given_as):
+    expected = NextTokenData.from_hidden_states(HIDDEN, NEXT)
+    assert same(NextTokenData.from_hidden_states(given_as, NEXT), expected)
+    assert same(NextTokenData.from_hidden_states(given_as, Tensor(NEXT)), expected)
+
+
+def test_rounding_of_single_precision_is_one_context():
+    # One layer, computed for all positions at once and for each alone, in single precision.
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((50, 256)).astype(np.float32)
+    layers = rng.standard_normal((4, 256, 256)).astype(np.float32) / 16
+    together, alone = x, x
+    for layer in layers:
+        together = np.tanh(together @ layer)
+        alone = np.stack([np.tanh((row[::-1] * layer[::-1].T).sum(1)) for row in alone])
+    assert not np.array_equal(together, alone)
+    tokens = np.tile(np.arange(50), 2)
+    data = NextTokenData.from_hidden_states(np.concatenate([together, alone]), tokens)
+    assert data.merged_rows == tuple((j, j + 50) for j in range(50))
+    for tolerance in (0, None):
+        apart = NextTokenData.from_hidden_states(
+            np.concatenate([together, alone]), tokens, merge_tolerance=tolerance
+        )
+        assert apart.num_contexts > 50
+
+
+def test_signed_zeros_are_equal():
+    data = NextTokenData.from_hidden_states([[0.0, 1.0], [-0.0, 1.0]], [0, 1], merge_tolerance=0)
+    assert data.merged_rows == ((0, 1),)
+
+
+def test_what_is_left_out_may_be_anything():
+    hidden = [[1.0, 0.0], [np.nan, np.inf], [0.0, 1.0]]
+    data = NextTokenData.from_hidden_states(hidden, [0, -100, 1])
+    assert data.merged_rows == ((0,), (2,))
+
+
+def test_a_token_that_never_comes_next_counts():
+    assert NextTokenData.from_hidden_states(HIDDEN, NEXT).vocab_size == 3
+    large = NextTokenData.from_hidden_states(HIDDEN, NEXT, vocab_size=50_257)
+    assert large.vocab_size == 50_257
+    assert large.shape == (50_257, 2)
+
+
+TRACKS = RuntimeError(
+    "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+)
+ON_DEVICE = TypeError(
+    "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+    "memory first."
+)
+MASKED = np.ma.masked_array(HIDDEN, mask=[[1, 0], [0, 0], [0, 0]])
+REFUSED = {
+    "a tensor that tracks": (
+        Tensor(HIDDEN, TRACKS),
+        NEXT,
+        None,
+        r"hidden .* requires grad .*detach",
+    ),
+    "a tensor on a device": (Tensor(HIDDEN, ON_DEVICE), NEXT, None, r"hidden .* cuda:0 .*\.cpu\("),
+    "tokens that track": (HIDDEN, Tensor(NEXT, TRACKS), None, r"next_tokens .* requires grad"),
+    "a list of such": ([Tensor(HIDDEN[0], TRACKS)] * 3, NEXT, None, r"hidden is .*detach"),
+    "one vector": ([1.0, 2.0], [0], None, r"hidden has shape \(2,\); it needs \(n, d\)"),
+    "four axes": (np.ones((1, 1, 1, 1)), np.ones((1, 1, 1), int), None, r"hidden has shape"),
+    "no states": (np.ones((0, 3)), [], None, r"hidden has shape \(0, 3\)"),
+    "no dimensions": (np.ones((3, 0)), NEXT, None, r"hidden has shape \(3, 0\)"),
+    "a token too few": (HIDDEN, [0, 1], None, r"next_tokens has shape \(2,\) and hidden \(3, 2\)"),
+    "not shifted": ([HIDDEN], [[0, 1]], None, r"states before tokens\[:, 1:\] are hidden\[:, :-1"),
+    "tokens as a column": (HIDDEN, [[0], [1], [2]], None, r"next_tokens has shape \(3, 1\)"),
+    "all left out": (HIDDEN, [-100] * 3, None, "no position that counts: all 3"),
+    "another negative": (HIDDEN, [0, -1, 1], None, r"next_tokens\[1\] is -1; .* −?-100"),
+    "a token too large": ([HIDDEN], [[0, 5, 1]], 5, r"next_tokens\[0, 1\] is 5; .* 0…4"),
+    "a huge token": (HIDDEN, [0, 2**40, 1], None, "holds the token 1099511627776"),
+    "floats as tokens": (HIDDEN, [0.0, 1.0, 2.0], None, "next_tokens has dtype float64"),
+    "booleans as tokens": (HIDDEN, [True, False, True], None, "next_tokens has dtype bool"),
+    "words as tokens": (HIDDEN, ["a", "b", "c"], None, "next_tokens has dtype <U1"),
+    "ragged tokens": ([HIDDEN], [[0, 1], [2]], None, "next_tokens is not an array of integers"),
+    "nan": ([[1.0, np.nan], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] has the largest entry nan"),
+    "infinite": ([HIDDEN, [[np.inf, 0]] * 3], [NEXT] * 2, None, r"hidden\[1, 0\] .* inf"),
+    "negative infinite": ([[-np.inf, 0], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] .* inf"),
+    "huge": ([[1e60, 0], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] .* 1e\+60"),
+    "complex": (np.array(HIDDEN) * 1j, NEXT, None, "hidden is not .* complex128"),
+    "words": ([["a", "b"]] * 3, NEXT, None, "hidden is not a rectangular array of numbers"),
+    "ragged": ([[1.0], [1.0, 2.0], [1.0]], NEXT, None, "hidden is not a rectangular array"),
+    "nothing": (None, NEXT, None, r"hidden has shape \(\)"),
+    "a mapping": ({"x": 1}, NEXT, None, "hidden is not a rectangular array of numbers"),
+    "masked": (MASKED, NEXT, None, "hidden is a masked array"),
+    "no vocabulary": (HIDDEN, NEXT, 0, "vocab_size is 0"),
+    "half a token": (HIDDEN, NEXT, 2.5, "vocab_size is 2.5"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_named(case):
+    hidden, tokens, vocab_size, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message) as refused:
+        NextTokenData.from_hidden_states(hidden, tokens, vocab_size)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("tolerance", [-1e-9, 0.2, np.nan])
+def test_a_tolerance_out_of_range(tolerance):
+    with pytest.raises(ValueError, match="merge_tolerance is"):
+        NextTokenData.from_hidden_states(HIDDEN, NEXT, merge_tolerance=tolerance)
+
+
+def test_numbers_that_are_none():
+    with pytest.raises(TypeError, match="vocab_size is of type str"):
+        NextTokenData.from_hidden_states(HIDDEN, NEXT, "3")
+    with pytest.raises(TypeError, match="merge_tolerance is of type str"):
+        NextTokenData.from_hidden_states(HIDDEN, NEXT, merge_tolerance="none")
+
+
+def test_a_hundred_thousand_positions():
+    rng = np.random.default_rng(1)
+    states = rng.standard_normal((2000, 32)).astype(np.float32)
+    which = rng.integers(0, 2000, 100_000)
+    tokens = rng.integers(0, 500, 100_000)
+    data = NextTokenData.from_hidden_states(states[which], tokens, vocab_size=1000)
+    assert data.num_contexts == 2000
+    assert sum(map(len, data.merged_rows)) == 100_000
+
+
+# -- sequences ------------------------------------------------------------------------------------
+
+
+def test_prefixes_that_would_fill_the_memory_are_refused_at_once():
+    with pytest.raises(ValueError, match=r"199990000 tokens in all, about 1.6 GB.*context_length"):
+        NextTokenData.from_sequences([[0] * 20_000], len)
+    with pytest.raises(ValueError, match=r"windows of context_length = 15000.*smaller"):
+        NextTokenData.from_sequences([[0] * 30_000], len, context_length=15_000)
+
+
+def test_windows_of_a_long_sequence_are_counted():
+    tokens = np.random.default_rng(0).integers(0, 3, 20_000)
+    data = NextTokenData.from_sequences(
+        [tokens], lambda c: np.eye(3)[list(c)].ravel(), context_length=2
+    )
+    assert data.num_contexts == 9

@@ -1,0 +1,359 @@
+"""Other norms: their duals, their max-margin problems, and steepest descent in them."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import ntpnb
+from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
+from ntpnb.margin.norms import SOLVERS
+from ntpnb.matrix_norms import NORMS, norm_named
+from ntpnb.notebook import pair_matrices
+
+OTHER_NORMS = sorted(SOLVERS)
+ALL_NORMS = sorted(NORMS)
+
+matrices = hnp.arrays(
+    np.float64,
+    (2, 3, 4),
+    elements=st.floats(-1e3, 1e3).map(lambda x: 0.0 if abs(x) < 1e-3 else x),
+)
+
+
+def problem(seed, shape=(5, 4, 6, 2)):
+    return datasets.overparameterized(seed, *shape)
+
+
+def strict_and_equal(data):
+    order = ntpnb.token_priority(data)
+    return pair_matrices(data, order.strict), pair_matrices(data, order.equal)
+
+
+# -- norms ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL_NORMS)
+@given(W=matrices, M=matrices)
+@settings(max_examples=50, deadline=None)
+def test_hoelder_s_inequality_and_where_it_is_an_equality(name, W, M):
+    norm = norm_named(name)
+    inner = np.einsum("npq,npq->n", W, M)
+    bound = norm.of(W) * norm.dual(M)
+    assert (np.abs(inner) <= bound * (1 + 1e-12) + 1e-9).all()
+    direction = norm.steepest(M)
+    attained = np.einsum("npq,npq->n", direction, M)
+    np.testing.assert_allclose(attained, norm.dual(M), rtol=1e-8)
+    np.testing.assert_allclose(norm.of(direction), norm.of(M) > 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ALL_NORMS)
+@given(W=matrices, V=matrices, factor=st.floats(-5, 5))
+@settings(max_examples=30, deadline=None)
+def test_a_norm_is_one(name, W, V, factor):
+    of = norm_named(name).of
+    np.testing.assert_allclose(of(factor * W), abs(factor) * of(W), rtol=1e-12, atol=1e-12)
+    assert (of(W + V) <= (of(W) + of(V)) * (1 + 1e-12) + 1e-12).all()
+
+
+@pytest.mark.parametrize("name", ALL_NORMS)
+def test_the_dual_of_the_dual_is_the_norm(name):
+    norm = norm_named(name)
+    assert norm_named(norm.dual_name).dual_name == name
+
+
+@pytest.mark.parametrize("name", ["frobenius", "spectral", "nuclear"])
+def test_small_gradients_keep_their_direction(name):
+    G = np.array([[[3.0, 0.0], [0.0, 4.0]]])
+    norm = norm_named(name)
+    np.testing.assert_allclose(norm.steepest(1e-250 * G), norm.steepest(G), rtol=1e-14)
+    np.testing.assert_allclose(norm.of(1e-250 * G), 1e-250 * norm.of(G), rtol=1e-14)
+
+
+def test_an_unknown_norm_is_refused():
+    with pytest.raises(ValueError, match=r"^norm is 'l7'; it must be one of frobenius, max, sum"):
+        norm_named("l7")
+
+
+# -- the max-margin problem -----------------------------------------------------------------------
+
+
+def objective(norm, W):
+    if norm == "max":
+        return cp.max(cp.abs(W))
+    if norm == "sum":
+        return cp.sum(cp.abs(W))
+    return cp.sigma_max(W)
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+@pytest.mark.parametrize("seed", range(4))
+def test_least_norm_agrees_with_cvxpy_in_another_form(norm, seed):
+    data = problem(seed)
+    strict, equal = strict_and_equal(data)
+    W = cp.Variable(data.shape)
+    constraints = [cp.sum(cp.multiply(D, W)) >= 1 for D in strict]
+    constraints += [cp.sum(cp.multiply(D, W)) == 0 for D in equal]
+    asked = cp.Problem(cp.Minimize(objective(norm, W)), constraints)
+    asked.solve(solver=cp.CLARABEL)
+    assert max_margin(data, norm=norm).norm == pytest.approx(asked.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_certificate_can_be_recomputed(norm, seed):
+    data = problem(10 + seed)
+    strict, equal = strict_and_equal(data)
+    svm = max_margin(data, norm=norm)
+    M = np.tensordot(svm.multipliers, strict, 1) + np.tensordot(svm.equal_multipliers, equal, 1)
+    kind = norm_named(norm)
+    size, dual_size = float(kind.of(svm.W)), float(kind.dual(M))
+    assert (svm.multipliers >= 0).all()
+    assert svm.norm == pytest.approx(size)
+    assert svm.dual_norm == pytest.approx(dual_size)
+    assert svm.min_margin == pytest.approx(np.tensordot(strict, svm.W, 2).min())
+    assert svm.min_margin == pytest.approx(1)
+    assert np.abs(np.tensordot(equal, svm.W, 2)).max() < 1e-9 * np.linalg.norm(svm.W)
+    gap = (size**2 / 2 + dual_size**2 / 2 - svm.multipliers.sum()) / (size**2 / 2)
+    assert abs(gap) < 1e-6
+    assert svm.duality_gap == pytest.approx(abs(gap), abs=1e-12)
+    below, above = svm.margin_bounds
+    assert below <= above * (1 + 1e-12)
+    assert svm.margin_gap < 1e-6
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_no_random_matrix_has_a_larger_margin(norm):
+    data = problem(20)
+    strict, _ = strict_and_equal(data)
+    above = max_margin(data, norm=norm).margin_bounds[1]
+    draws = np.random.default_rng(0).standard_normal((200, *data.shape))
+    candidates = ntpnb.equal_subspace(data).reject(max_margin(data).W + 0.3 * draws)
+    margins = np.tensordot(candidates, strict, ([1, 2], [1, 2])).min(axis=1)
+    assert (margins / norm_named(norm).of(candidates) <= above * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_scaling_the_embeddings_scales_the_solution(norm):
+    data = problem(21)
+    scaled = NextTokenData(1e3 * data.context_embeddings, data.target_probs)
+    ratio = max_margin(data, norm=norm).norm / max_margin(scaled, norm=norm).norm
+    assert ratio == pytest.approx(1e3, rel=1e-6)
+
+
+def test_symmetries_are_those_of_the_norm():
+    data = problem(22)
+    rng = np.random.default_rng(5)
+    Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    signs = np.diag(rng.choice([-1.0, 1.0], 6))[rng.permutation(6)]
+    for turn, kept in ((Q, ["spectral"]), (signs, OTHER_NORMS)):
+        turned = NextTokenData(data.context_embeddings @ turn, data.target_probs)
+        for norm in kept:
+            size = max_margin(data, norm=norm).norm
+            assert max_margin(turned, norm=norm).norm == pytest.approx(size, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_probabilities_within_a_support_do_not_matter(norm):
+    data = problem(23)
+    reweighted = np.where(data.support, 1.0 + np.arange(5), 0.0)
+    other = NextTokenData(
+        data.context_embeddings, reweighted / reweighted.sum(axis=1, keepdims=True)
+    )
+    assert max_margin(other, norm=norm).norm == pytest.approx(max_margin(data, norm=norm).norm)
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_attention_data_with_cycles(norm):
+    data = datasets.figure2()
+    strict, _ = strict_and_equal(data)
+    svm = max_margin(data, norm=norm)
+    assert svm.margin_gap < 1e-6
+    assert np.tensordot(strict, svm.W, 2).min() == pytest.approx(1)
+
+
+def test_planted_solution_in_the_max_norm():
+    """One context with one successor: every entry of the embedding counts with its sign."""
+    data = NextTokenData([[3.0, -4.0]], [[1.0, 0.0]])
+    svm = max_margin(data, norm="max")
+    np.testing.assert_allclose(svm.W, np.array([[1, -1], [-1, 1]]) / 14, atol=1e-12)
+    assert max_margin(data, norm="sum").norm == pytest.approx(1 / 4)
+    assert max_margin(data, norm="spectral").norm == pytest.approx(2**-0.5 / 5)
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_contradictions_come_with_their_certificate(norm):
+    data = NextTokenData([[1.0, 0.0], [2.0, 0.0]], [[1, 0], [0, 1]])
+    with pytest.raises(ntpnb.NotSeparableError) as refused:
+        max_margin(data, norm=norm)
+    strict, _ = strict_and_equal(data)
+    weights = refused.value.certificate
+    assert weights.min() >= 0 < weights.max()
+    assert np.abs(np.tensordot(weights, strict, 1)).max() < 1e-12
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_contradictions_that_lean_on_ties(norm):
+    H = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    P = [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+    data = NextTokenData(H, P)
+    with pytest.raises(ntpnb.NotSeparableError) as refused:
+        max_margin(data, norm=norm)
+    strict, _ = strict_and_equal(data)
+    M = np.tensordot(refused.value.certificate, strict, 1)
+    assert np.abs(ntpnb.equal_subspace(data).reject(M)).max() < 1e-12
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_without_strict_pairs_the_solution_is_zero(norm):
+    svm = max_margin(NextTokenData([[1.0]], [[0.5, 0.5]]), norm=norm)
+    assert (svm.norm, svm.min_margin, svm.solver) == (0.0, np.inf, "no strict pairs")
+    assert svm.margin_bounds == (0.0, np.inf)
+
+
+def test_what_does_not_fit_a_norm_is_refused():
+    data = datasets.toy()
+    with pytest.raises(ValueError, match=r"^norm is 'l1'; it must be one of frobenius, max, sum"):
+        max_margin(data, norm="l1")
+    with pytest.raises(ValueError, match=r"^norm is 'max', whose solver is fixed"):
+        max_margin(data, "fista", norm="max")
+    with pytest.raises(ValueError, match=r"^norm is 'max', whose solver is fixed"):
+        max_margin(data, norm="max", seconds=1)
+
+
+def test_a_solution_is_saved_and_comes_back(tmp_path):
+    svm = max_margin(datasets.toy(), norm="max")
+    svm.save(tmp_path / "svm.npz")
+    back = ntpnb.load(tmp_path / "svm.npz")
+    assert back.norm == svm.norm
+    np.testing.assert_array_equal(back.multipliers, svm.multipliers)
+
+
+# -- steepest descent -----------------------------------------------------------------------------
+
+
+def test_in_the_frobenius_norm_it_is_gradient_descent():
+    data = problem(1)
+    for ours, known in (
+        (SteepestDescent(0.3, "frobenius"), ntpnb.GD(0.3)),
+        (SteepestDescent(0.3, "frobenius", normalized=True), ntpnb.NGD(0.3)),
+    ):
+        np.testing.assert_allclose(
+            descend(data, ours, 50).W[-1], descend(data, known, 50).W[-1], atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("norm", ALL_NORMS)
+def test_step_lengths(norm):
+    data = problem(2)
+    size = norm_named(norm)
+    run = descend(data, SteepestDescent(0.2, norm, normalized=True, decay=0.5), 9, record=range(10))
+    lengths = size.of(np.diff(run.W, axis=0))
+    np.testing.assert_allclose(lengths, 0.2 / np.sqrt(np.arange(1, 10)), rtol=1e-10)
+    run = descend(data, SteepestDescent(0.2, norm, decay=1), 9, record=range(10))
+    duals = np.array([size.dual(ntpnb.gradient(W, data)) for W in run.W[:-1]])
+    lengths = size.of(np.diff(run.W, axis=0))
+    np.testing.assert_allclose(lengths, 0.2 * duals / np.arange(1, 10), rtol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ALL_NORMS)
+def test_a_batch_is_its_problems_one_by_one(norm):
+    problems = [problem(seed) for seed in range(3)]
+    method = SteepestDescent(0.1, norm, momentum=0.5)
+    together = descend(problems, method, 20).W
+    for W, data in zip(together, problems, strict=True):
+        np.testing.assert_allclose(W, descend(data, method, 20).W, atol=1e-9)
+
+
+def test_momentum_is_a_running_mean():
+    data = problem(3)
+    run = descend(
+        data, SteepestDescent(0.1, "max", normalized=True, momentum=0.9), 6, record=[5, 6]
+    )
+    mean = np.zeros(data.shape)
+    W = np.zeros(data.shape)
+    for _ in range(6):
+        mean = 0.9 * mean + 0.1 * ntpnb.gradient(W, data)
+        W = W - 0.1 * np.sign(mean)
+    np.testing.assert_allclose(run.W[-1], W, atol=1e-12)
+
+
+def test_a_zero_gradient_is_a_zero_step():
+    data = NextTokenData([[1.0]], [[0.5, 0.5]])
+    for norm in ALL_NORMS:
+        assert not descend(data, SteepestDescent(0.1, norm, normalized=True), 3).W.any()
+
+
+@pytest.mark.parametrize("norm", ["max", "frobenius", "spectral"])
+@pytest.mark.parametrize("seed", range(3))
+def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
+    """The theorem of chapter 19: at least 1 − ηL/2 of the margin, and the finite part."""
+    data = problem(30 + seed)
+    fin = ntpnb.finite_part(data)
+    above = max_margin(data, norm=norm).norm ** -1
+    strict, _ = strict_and_equal(data)
+    run = descend(data, SteepestDescent(0.1, norm), 20_000, record=[2_000, 20_000])
+    error = np.linalg.norm(fin.subspace.project(run.W) - fin.W, axis=(1, 2))
+    assert error[1] < error[0] / 3
+    added = fin.subspace.reject(run.W[1] - run.W[0])
+    margin = np.tensordot(strict, added, 2).min() / norm_named(norm).of(added)
+    assert 0.75 * above < margin < 1.05 * above
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: SteepestDescent(0.0, "max"), ValueError, "^step is 0.0"),
+        (lambda: SteepestDescent(0.1, "p"), ValueError, "^norm is 'p'; it must be one of"),
+        (lambda: SteepestDescent(0.1, "max", decay=-1), ValueError, "^decay is -1"),
+        (lambda: SteepestDescent(0.1, "max", momentum=1), ValueError, "^momentum is 1"),
+        (
+            lambda: SteepestDescent(0.1, "max", normalized=1),
+            TypeError,
+            "^normalized is of",
+        ),
+    ],
+)
+def test_settings_out_of_range_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+# -- Adam -----------------------------------------------------------------------------------------
+
+
+def test_adam_s_steps_decay():
+    data = problem(4)
+    run = descend(data, Adam(0.1, decay=0.5), 4, record=range(5))
+    mean = square = 0.0
+    W = np.zeros(data.shape)
+    for k in range(1, 5):
+        g = ntpnb.gradient(W, data)
+        mean = 0.9 * mean + 0.1 * g
+        square = 0.999 * square + 0.001 * g**2
+        corrected = mean / (1 - 0.9**k)
+        W = W - 0.1 / np.sqrt(k) * corrected / (np.sqrt(square / (1 - 0.999**k)) + 1e-8)
+        np.testing.assert_allclose(run.W[k], W, atol=1e-12)
+
+
+def test_adam_without_epsilon_is_the_limit_of_small_ones():
+    data = problem(5)
+    small = descend(data, Adam(0.1, epsilon=1e-100), 60).W[-1]
+    np.testing.assert_allclose(descend(data, Adam(0.1, epsilon=0.0), 60).W[-1], small, atol=1e-9)
+
+
+def test_adam_without_epsilon_sees_gradients_whose_squares_underflow():
+    """Its steps do not depend on the scale of the gradients; 1e-200 squared is zero in floats."""
+    data = NextTokenData([[1.0]], [[1.0, 0.0]])
+    start = [[230.0], [-230.0]]  # the gradient is e^-460, about 1e-200
+    moved = descend(data, Adam(0.1, epsilon=0.0), 1, init=start).W[-1]
+    np.testing.assert_allclose(moved, [[230.1], [-230.1]], rtol=1e-12)
+
+
+def test_adam_without_epsilon_leaves_what_has_no_gradient():
+    data = NextTokenData([[1.0, 0.0]], [[1.0, 0.0]])
+    W = descend(data, Adam(0.1, epsilon=0.0), 5).W[-1]
+    assert not W[:, 1].any()
+    assert W[0, 0] > 0.4
