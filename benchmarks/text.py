@@ -106,7 +106,7 @@ def hidden_states(num_contexts, vocab_size, dim):
 
 
 def random_rows(vocab_size, num_contexts, dim, most):
-    """Random vectors, each followed by 1 to ``most`` tokens; every token follows where most is 1."""
+    """Random vectors, each followed by 1 to ``most`` tokens; all tokens follow where most is 1."""
     rng = np.random.default_rng(0)
     H = rng.standard_normal((num_contexts, dim))
     if most == 1:

@@ -101,16 +101,18 @@ def growth(records):
     """Draw time and memory over the number of contexts; the SVG as text."""
     plt, figures = drawing()
     fig, axes = plt.subplots(1, 2, figsize=(7.6, 3.6))
-    for record, marker, color in zip(records, figures.MARKERS, figures.PALETTE, strict=False):
+    looks = zip(figures.MARKERS, figures.PALETTE, figures.DASHES, strict=False)
+    for record, (marker, color, dashes) in zip(records, looks, strict=False):
+        style = {"marker": marker, "color": color, "linestyle": dashes}
         runs = [run for run in record["runs"] if run["outcome"] != "memory"]
         contexts = [run["m"] for run in runs]
         drawn = [[_seconds(run) for run in runs], [run["peak_mb"] for run in runs]]
         for ax, values in zip(axes, drawn, strict=True):
-            ax.loglog(contexts, values, marker=marker, color=color, label=record["program"])
+            ax.loglog(contexts, values, label=record["program"], **style)
             for run, value in zip(runs, values, strict=True):
                 if run["outcome"] == "time":  # an open marker: at least so much
-                    style = {"markerfacecolor": figures.BACKGROUND, "markersize": 9}
-                    ax.plot(run["m"], value, marker=marker, color=color, **style)
+                    ended = {"markerfacecolor": figures.BACKGROUND, "markersize": 9}
+                    ax.plot(run["m"], value, **style, **ended)
     axes[0].set(xlabel="contexts $m$", title="CPU seconds")
     axes[1].set(xlabel="contexts $m$", title="peak memory, MiB")
     handles, names = axes[0].get_legend_handles_labels()

@@ -13,7 +13,7 @@ Begin with :class:`NextTokenData`; :func:`implicit_bias` then says where trainin
 from importlib.metadata import version
 
 from ntpnb import attention, datasets, features, thresholds
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.norms import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
@@ -56,6 +56,7 @@ __all__ = [
     "SteepestDescent",
     "TokenPriority",
     "Trace",
+    "Twin",
     "WeightComparison",
     "attention",
     "compare",

@@ -213,7 +213,8 @@ def descend_head(
         The time is over. ``.point`` is the trace of the records that were reached; its last is the
         step at which the run was stopped. ``.residual`` is the loss there, the largest of a batch.
     ValueError
-        Data without one-hot labels or token embeddings, or shapes that do not fit.
+        Data without one-hot labels or token embeddings, shapes that do not fit, or a ``loss`` that
+        returns something else.
     TypeError
         ``data`` that are none, a ``loss`` that cannot be called, or SGD.
 
@@ -290,6 +291,21 @@ class _HeadBatch(ProblemBatch):
             raise ValueError("head has entries that are not finite")
         self.head_scores = C @ self.Tt  # c_k · e_v, shape (V, V) or (n, V, V)
         self.label: IntArray = self.P.argmax(1)[:, None, :]
+        self._require_loss()
+
+    def _require_loss(self) -> None:
+        """Raise unless the loss returns values and derivatives of the right shapes."""
+        outputs = self.head_scores @ np.full_like(self.P, 1 / self.P.shape[1])
+        found = self.loss(outputs, self.label)
+        needed = (self.pi[:, 0].shape, outputs.shape)
+        is_pair = isinstance(found, tuple | list) and len(found) == 2
+        shapes = tuple(np.shape(part) for part in found) if is_pair else None
+        if shapes != needed:
+            what = type(found).__name__ if shapes is None else f"arrays of shapes {shapes}"
+            raise ValueError(
+                f"loss returned {what}; a pair of values and derivatives of shapes {needed} is "
+                "needed"
+            )
 
     def risk(self, W: FloatArray) -> FloatArray:
         """Mean loss of each problem, shape (n,)."""

@@ -3,13 +3,19 @@
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from scipy.special import softmax
+
+from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.margin.partition import partition_pairs, require_affordable
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.loss import logits
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.saving import Result
-from ntpnb.tied.finite import FinitePart, finite_part
+from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.large import is_large
 from ntpnb.tied.subspace import EqualSubspace
 from ntpnb.watch import Progress, Watch
@@ -156,6 +162,25 @@ class ImplicitBias(Result):
             return None
         return self.refusal is None
 
+    @cached_property
+    def twin(self) -> "Twin":
+        """The data, separable and compatible, on which training is the same; see :class:`Twin`.
+
+        This is the theory's answer where there is a :attr:`refusal`: which pairs are won, and in
+        which direction, and which stay finite, and where.
+
+        Raises
+        ------
+        ConvergenceError
+            Which pairs can be won was not proved, or not in time, or the data are too large:
+            contexts × tokens more than 2²², tokens × dimension² than 2²⁷, or contexts × tokens ×
+            dimension² than 2³⁴; with token embeddings contexts × tokens × entries of ``W`` more
+            than 2²³.
+        ValueError
+            The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
+        """
+        return _twin_of(self)
+
     def require_max_margin(self) -> MarginSolution:
         """Return :attr:`max_margin`, or raise the :attr:`refusal`.
 
@@ -190,7 +215,7 @@ class ImplicitBias(Result):
         """Name the data and what is known of them so far; nothing is computed for it."""
         known = self._shown()
         parts = [f"{name}: {text}" for name, text in known.items() if name != "data"]
-        return f"ImplicitBias({', '.join([known['data'], *parts])})"
+        return f"{type(self).__name__}({', '.join([known['data'], *parts])})"
 
     def _shown(self) -> dict[str, str]:
         """The data, and what is known of them so far, in a few words each."""
@@ -208,6 +233,174 @@ class ImplicitBias(Result):
             else:
                 margin = "undecided"
         return {"data": repr(self.data), "finite part": tied, "max margin": margin}
+
+
+class Twin(ImplicitBias):
+    """The separable and compatible data on which training is the same (``implicit_bias(…).twin``).
+
+    The distributions of a dataset enter the loss through one matrix, ``M = Σ_j π_j Σ_z p_jz t_z
+    h_jᵀ``. Data with other distributions and the same ``M`` have the same gradient at every ``W``
+    and train alike, step by step. Among them the twin is the one that is separable and compatible:
+
+    - *Pairs that stay finite.* A strict pair ``k = (g, i, j)`` has ``D_k = (t_i − t_j) h_gᵀ``. It
+      contradicts others if it has a positive weight in some certificate, ``λ ≥ 0`` with
+      ``(I − P_F) Σ_k λ_k D_k = 0``. These pairs join the ties, and so the tied subspace grows to
+      ``F' = F + span{D_k}`` of them.
+    - *Pairs that are won.* All others: some ``W`` has ``⟨D_k, W⟩ ≥ 1`` on each of these and zero on
+      ties and on the pairs that stay finite, which it does not touch. ``max_margin`` is the
+      smallest one, ``W^mm`` of the twin; zero where no pair is won.
+    - *The finite part.* ``W*`` minimises over ``F'`` the loss restricted, in each context, to the
+      tokens that follow, tie, or stay finite. The probabilities that it gives to these are the
+      twin's distributions ``q_j``.
+
+    So training on the data, by gradient descent with steps of at most ``1/(2L)``, tends to
+    ``P_F' W → W*`` and, if any pair is won, to the direction ``W^mm``. The loss tends to the twin's
+    entropy, ``twin.data.entropy``.
+
+    *Proof.* Certificates add up, so that one of them, ``λ``, is positive on all pairs that any
+    contains; by the theorem of the alternative (Tucker's strict form of Farkas' lemma) a ``W`` as
+    above exists for the others. At ``W*`` the restricted loss has no slope within ``F'``, and its
+    gradient, ``M(q) − M(p)``, lies in ``F'``; so it vanishes and ``M(q) = M(p)``. The twin's
+    strict pairs are the ones that are won, so that it is separable, and ``W*`` meets its log-odds,
+    so that it is compatible. T24's theorems hold for it, and what they say of its training is said
+    of the data's.
+
+    A twin is an :class:`ImplicitBias`, of the twin's data: whatever takes a bias takes it, such as
+    :func:`ntpnb.compare`, :func:`ntpnb.gradient_flow` and :func:`ntpnb.regularization_path`, which
+    refuse data that are not separable. Data that are separable and compatible are their own twin.
+
+    Parameters
+    ----------
+    data : NextTokenData
+        The twin's.
+    original : NextTokenData
+    original_order : TokenPriority
+        The order of ``original``.
+    certificate, residual, correction
+        See the attributes.
+
+    Attributes
+    ----------
+    data : NextTokenData
+        The original data with the target probabilities ``q``.
+    original : NextTokenData
+        The data whose twin this is.
+    original_order : TokenPriority
+        Their order, to whose ``strict`` the certificate and the pairs belong.
+    certificate : ndarray, shape (len(original_order.strict),)
+        ``λ``, positive exactly on the pairs that stay finite, with sum one; all zero where every
+        pair is won. ``λ_k`` is in proportion to the probability ``π_j q_jv`` that the loser ``v``
+        of the pair has in the twin.
+    residual : float
+        Proof that the finite pairs contradict each other: ``‖M(q) − M(p)‖``, over the sum of
+        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over the losers. It is rounding: at most 1e-8, and below
+        1e-12 as a rule.
+    correction : float
+        The share by which the last of Newton's steps would change any ``q_jv``, so that positive
+        weights are positive beyond doubt: below 1e-2, and 1e-8 as a rule.
+
+    Raises
+    ------
+    TypeError
+        ``data`` is no dataset.
+
+    References
+    ----------
+    Z. Ji and M. Telgarsky, The implicit bias of gradient descent on nonseparable data (COLT 2019),
+    for two classes: the maximal separable part gives the direction, the rest a finite offset.
+    A. Albert and J. A. Anderson, On the existence of maximum likelihood estimates in logistic
+    regression models (Biometrika 1984). T24 (002) Thms 1–2 on the twin.
+
+    Examples
+    --------
+    Two contexts with one embedding contradict each other about the tokens 0 and 1, which therefore
+    tie, and agree that token 2 loses:
+
+    >>> import ntpnb
+    >>> data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 1, 0]])
+    >>> twin = ntpnb.implicit_bias(data).twin
+    >>> twin.finite.tolist(), twin.won.tolist()
+    ([[0, 0, 1], [1, 1, 0]], [[0, 0, 2], [1, 1, 2]])
+    >>> twin.data.target_probs.round(6).tolist()
+    [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]
+    >>> twin.max_margin.W.round(6).tolist()
+    [[0.333333], [0.333333], [-0.666667]]
+    >>> bool(twin.residual < 1e-12)
+    True
+    """
+
+    def __init__(
+        self,
+        data: NextTokenData,
+        original: NextTokenData,
+        original_order: TokenPriority,
+        certificate: FloatArray,
+        residual: float,
+        correction: float,
+    ) -> None:
+        super().__init__(data)
+        self.original = original
+        self.original_order = original_order
+        self.certificate = certificate
+        self.residual = residual
+        self.correction = correction
+
+    @property
+    def won(self) -> IntArray:
+        """The strict pairs of the original data that are won, as rows ``(group, i, j)``."""
+        pairs: IntArray = self.original_order.strict[self.certificate == 0]
+        return pairs
+
+    @property
+    def finite(self) -> IntArray:
+        """The strict pairs of the original data that stay finite, as rows ``(group, i, j)``."""
+        pairs: IntArray = self.original_order.strict[self.certificate > 0]
+        return pairs
+
+    @property
+    def twin(self) -> "Twin":
+        """The twin of a twin is itself."""
+        return self
+
+
+def _twin_of(bias: ImplicitBias) -> Twin:
+    """Find the twin, and hand over what is known of it already."""
+    if bias.separable:
+        return _twin_of_separable(bias)
+    require_affordable(bias.data)  # before there is an order, which may be large
+    watch = bias._watch
+    found = partition_pairs(bias.data, bias.order, watch)
+    twin = Twin(
+        data=found.twin,
+        original=bias.data,
+        original_order=bias.order,
+        certificate=found.certificate,
+        residual=found.residual,
+        correction=found.correction,
+    )
+    vars(twin).update(order=found.order, _max_margin_or_refusal=found.svm, _watch=watch)
+    return twin
+
+
+def _twin_of_separable(bias: ImplicitBias) -> Twin:
+    """The twin where every pair is won: only the distributions may change."""
+    data = bias.data
+    if not bias.finite_part.compatible:
+        tied = restrict(data, bias.order)
+        data = data.replace(target_probs=softmax(logits(bias.finite_part.W, tied), axis=1))
+    twin = Twin(
+        data=data,
+        original=bias.data,
+        original_order=bias.order,
+        certificate=np.zeros(len(bias.order.strict)),
+        residual=0.0,
+        correction=0.0,
+    )
+    vars(twin).update(order=bias.order, _max_margin_or_refusal=bias.max_margin)
+    vars(twin).update(_watch=bias._watch)
+    if data is bias.data:
+        vars(twin).update(finite_part=bias.finite_part)
+    return twin
 
 
 def implicit_bias(
@@ -231,7 +424,8 @@ def implicit_bias(
     Returns
     -------
     ImplicitBias
-        With ``order``, ``finite_part`` and ``max_margin`` (or ``refusal``). The functions
+        With ``order``, ``finite_part`` and ``max_margin`` (or ``refusal``), and ``twin``, which
+        answers also where the data are not separable. The functions
         :func:`ntpnb.gradient_flow`, :func:`ntpnb.regularization_path`, :func:`ntpnb.ridge_path`,
         :func:`ntpnb.next_order_term`, :func:`ntpnb.compare` and :func:`ntpnb.report` take it in
         place of the data, and then compute nothing twice.

@@ -2,8 +2,8 @@
 
 Logits are ``L = H Wᵀ`` with both factors free ("unconstrained features"); of a dataset only the
 next-token distributions and the contexts' frequencies count. :func:`descend_jointly` trains,
-:func:`late_joint_flow` continues, :func:`nuclear_path` follows the ridge of both factors, and :func:`logit_margin` solves for the
-direction in which these leave.
+:func:`late_joint_flow` continues to any time, :func:`nuclear_path` follows the ridge of both
+factors, and :func:`logit_margin` solves for the direction in which these leave.
 """
 
 from ntpnb.margin.nuclear import CentredSupport, LogitMargin, centred_support, logit_margin

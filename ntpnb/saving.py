@@ -172,7 +172,7 @@ class Storable:
         >>> bool((again.W == svm.W).all()), again.solver == svm.solver
         (True, True)
         """
-        path = Path(path)
+        path = _as_path(path)
         _write_whole(path, CONTENT[_ending(path)](self))
 
 
@@ -326,7 +326,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     ...     ntpnb.load(pathlib.Path(folder) / "toy.json")
     NextTokenData(3 contexts, 5 tokens, W: 5 × 2, H = 0.8811 nats)
     """
-    path = Path(path)
+    path = _as_path(path)
     read = CONTENT_READERS[_ending(path)]
     content = path.read_bytes()
     try:
@@ -621,6 +621,13 @@ NODES = {"kind", "sparse"} | ARRAYS
 
 CONTENT: dict[str, Callable[[Storable], bytes]] = {".npz": _as_npz, ".json": _as_json}
 CONTENT_READERS: dict[str, Callable[[bytes], Any]] = {".npz": _from_npz, ".json": _from_json}
+
+
+def _as_path(path: object) -> Path:
+    """Return what names a file as a path, or explain."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path is of type {type(path).__name__}; a str or a path is needed")
+    return Path(path)
 
 
 def _ending(path: Path) -> str:

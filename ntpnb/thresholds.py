@@ -10,7 +10,7 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.level_probabilities import level_law
 from ntpnb.margin.solve import is_separable
-from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.subspace import equal_subspace
 from ntpnb.validation import as_array, as_integer
@@ -358,6 +358,11 @@ def independent_equations(data: NextTokenData) -> bool:
     -------
     bool
 
+    Raises
+    ------
+    TypeError
+        ``data`` is no dataset.
+
     References
     ----------
     T24 (002) Def. 1 and Lemma 1.
@@ -368,6 +373,7 @@ def independent_equations(data: NextTokenData) -> bool:
     >>> ntpnb.thresholds.independent_equations(ntpnb.datasets.toy())
     True
     """
+    require_data("data", data)
     num_equations = (data.support.sum(1) - 1).sum()
     return bool(equal_subspace(data).dim == num_equations)
 
@@ -391,6 +397,11 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     Bracket
         A pair of integers, ``largest_false`` and ``smallest_true``.
 
+    Raises
+    ------
+    TypeError
+        ``data`` is no dataset, or ``holds`` cannot be called.
+
     References
     ----------
     T24 (002) Sec. 7, first open question.
@@ -404,6 +415,9 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     >>> ntpnb.thresholds.first_dimension(data)
     Bracket(largest_false=1, smallest_true=2)
     """
+    require_data("data", data)
+    if not callable(holds):
+        raise TypeError(f"holds is of type {type(holds).__name__}; a function is needed")
     vocab_size = data.vocab_size
     codimensions = [_codimension(vocab_size, int(size)) for size in data.support.sum(1)]
     mean, variance = np.sum(codimensions, axis=0)

@@ -35,7 +35,7 @@ class SharedMultipliers:
 
     Attributes
     ----------
-    table : ndarray, shape (m, k)
+    table : csr_array, shape (m, k)
         ``λ`` of one pair of each group, in the order of their names, and of each kept token.
     kept : ndarray of int, shape (V,)
         The kept token that stands for each token.
@@ -48,14 +48,18 @@ class SharedMultipliers:
     >>> from scipy.sparse import csr_array
     >>> from ntpnb.margin.collapse import SharedMultipliers
     >>> winners = csr_array(np.array([[1.0, 0.0, 0.0]]))
-    >>> shared = SharedMultipliers(np.array([[0.0, 0.5]]), np.array([0, 1, 1]), winners)
+    >>> table = csr_array(np.array([[0.0, 0.5]]))
+    >>> shared = SharedMultipliers(table, np.array([0, 1, 1]), winners)
     >>> shared.dense().tolist(), shared.total
     ([0.5, 0.5], 1.0)
     """
 
-    table: FloatArray
+    table: csr_array
     kept: IntArray
     winners: csr_array
+
+    def __repr__(self) -> str:
+        return f"SharedMultipliers({self.table.nnz} of {self.table.shape[0]} contexts)"
 
     @property
     def total(self) -> float:
@@ -73,8 +77,20 @@ class SharedMultipliers:
         require_dense("multipliers", self.winners.shape, "use a smaller vocabulary")
         loses = np.ones(self.winners.shape, dtype=bool)
         loses[self.winners.nonzero()] = False
-        multipliers: FloatArray = self.table[:, self.kept][loses]
+        multipliers: FloatArray = self.table.toarray()[:, self.kept][loses]
         return multipliers
+
+    def pair_weights(self, data: NextTokenData) -> PairWeights:
+        """What is not zero, by pairs of the data, as shares of all.
+
+        Of tokens that share multipliers the first stands for all, with their sum.
+        """
+        group, token = self.table.nonzero()
+        tokens, first, counts = np.unique(self.kept, return_index=True, return_counts=True)
+        which = np.searchsorted(tokens, token)
+        weights = self.table.tocsr()[group, token] * counts[which]
+        row = np.argsort(data.group_index)[group]
+        return strict_weights(data, row, first[which], np.asarray(weights).ravel())
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +103,13 @@ class Collapse:
     data : NextTokenData
         Its tokens are the targets, in their order, and then the one that stands for the others. It
         is ``whole`` itself where nothing is collapsed.
-    kept : ndarray of int, shape (V,)
-        The token of ``data`` that stands for each token of ``whole``.
+    targets : ndarray of int, shape (k,)
+        The tokens of ``whole`` that stand for themselves, increasing.
     """
 
     whole: NextTokenData
     data: NextTokenData
-    kept: IntArray
+    targets: IntArray
 
     @property
     def is_trivial(self) -> bool:
@@ -103,7 +119,17 @@ class Collapse:
     @cached_property
     def multiplicity(self) -> IntArray | None:
         """How many tokens each token of ``data`` stands for; None where each stands for itself."""
-        return None if self.is_trivial else np.bincount(self.kept)
+        if self.is_trivial:
+            return None
+        num_others = self.whole.vocab_size - len(self.targets)
+        return np.append(np.ones_like(self.targets), num_others)
+
+    @cached_property
+    def kept(self) -> IntArray:
+        """The token of ``data`` that stands for each token of ``whole``, of shape (V,)."""
+        kept = np.full(self.whole.vocab_size, len(self.targets))
+        kept[self.targets] = np.arange(len(self.targets))
+        return kept
 
     def shared(self, multipliers: FloatArray) -> SharedMultipliers:
         """Multipliers of the strict pairs of ``data``, in its order, as ones of the whole."""
@@ -113,13 +139,19 @@ class Collapse:
         loses[laws.nonzero()] = False
         table = np.zeros(laws.shape)
         table[loses] = multipliers
-        return SharedMultipliers(table / multiplicity, self.kept, in_order_of_groups(self.whole))
+        return self.shared_table(csr_array(table / multiplicity))
+
+    def shared_table(self, table: csr_array) -> SharedMultipliers:
+        """Multipliers of the strict pairs of the whole, from those of one token of each kind."""
+        return SharedMultipliers(table, self.kept, in_order_of_groups(self.whole))
 
     def pair_weights(self, found: PairWeights) -> PairWeights:
         """Weights of strict pairs of ``data`` as ones of the whole, on one token each."""
         if self.is_trivial:
             return found
-        first_of_kept = np.unique(self.kept, return_index=True)[1]
+        others_before = self.targets - np.arange(len(self.targets))
+        first_other = np.searchsorted(others_before, 1)
+        first_of_kept = np.append(self.targets, first_other)
         group, _, loser = found.pairs.T
         row = rows_of(self.data, group)
         return strict_weights(self.whole, row, first_of_kept[loser], found.weights)
@@ -147,15 +179,14 @@ def collapsed(data: NextTokenData) -> Collapse:
     if not data.is_linear_decoder:
         return not_collapsed(data)
     laws = data.sparse_target_probs
-    targets = np.unique(laws.indices)
+    targets = np.unique(laws.indices).astype(np.int64)
     num_others = data.vocab_size - len(targets)
     if num_others < max(2, LEAST_SHARE * data.vocab_size):
         return not_collapsed(data)
-    kept = np.full(data.vocab_size, len(targets))
-    kept[targets] = np.arange(len(targets))
     shape = (data.num_contexts, len(targets) + 1)
-    small_laws = csr_array((laws.data, kept[laws.indices], laws.indptr), shape=shape)
-    return Collapse(data, data.replace(target_probs=small_laws), kept)
+    columns = np.searchsorted(targets, laws.indices)
+    small_laws = csr_array((laws.data, columns, laws.indptr), shape=shape)
+    return Collapse(data, data.replace(target_probs=small_laws), targets)
 
 
 def not_collapsed(data: NextTokenData) -> Collapse:

@@ -87,9 +87,10 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
     """
     ordered = program.ordered
     num_ordered = np.count_nonzero(ordered)
-    dual = np.where(ordered, -1.0, 0.0)
+    # Each token that an entry stands for begins with one; all products s λ begin with one, too.
+    dual = np.where(ordered, -program.roots, 0.0)
     common = program.zero_common()
-    s = np.ones(ordered.shape)
+    s = np.where(ordered, 1 / program.roots, 1.0)
     growth = dual  # since zero, as there has been no step yet
     wanted_accuracy = FIRST_ACCURACY
     for _ in range(max_steps):

@@ -12,11 +12,13 @@ whether or not the data are separable. What they return is not believed: the sol
 from the data, the matrix and the multipliers alone.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import orth
 from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse.linalg import lsqr
 
@@ -32,6 +34,14 @@ from ntpnb.validation import require_dense
 
 ACCEPT = 1e-6
 """Relative gap between the bounds of the largest margin that a solution has to reach."""
+
+CLARABEL = {
+    "tol_gap_abs": 1e-9,
+    "tol_gap_rel": 1e-9,
+    "tol_feas": 1e-9,
+    "equilibrate_enable": False,  # the rows are scaled already, and it stalls otherwise
+}
+"""Settings of the solver."""
 
 CONTRADICTION = 1e-12
 """Size of ``M``, relative to ``Σ λ_k ‖D_k‖``, at which the multipliers count as a certificate."""
@@ -306,7 +316,9 @@ def largest_margin_in_spectral_norm(rows: PairRows) -> Solved:
     """Maximise ``s`` with all singular values of ``W`` at most one, by cvxpy with Clarabel.
 
     Whether the data are separable at all is asked of the linear program first, which answers that
-    to more digits.
+    to more digits. Cvxpy solves for ``Z`` in ``W = Q_p Z Q_qᵀ``, where the orthonormal columns of
+    ``Q_p`` and ``Q_q`` span what the pairs' matrices reach: what a ``W`` has besides changes no
+    margin, and leaving it out makes no singular value larger.
     """
     in_max_norm = largest_margin_in_max_norm(rows)
     if not (rows.strict @ in_max_norm.W.ravel()).min() > ACCEPT:
@@ -314,23 +326,26 @@ def largest_margin_in_spectral_norm(rows: PairRows) -> Solved:
     with needs_extra("reference", 'norm="spectral"'):
         import cvxpy as cp
 
-    W = cp.Variable(rows.shape)
+    left, right = _spanning(rows)
+    reached = np.kron(left, right)
+    Z = cp.Variable((left.shape[1], right.shape[1]))
     s = cp.Variable()
-    flat = cp.reshape(W, (rows.strict.shape[1],), order="C")
-    margins = rows.strict @ flat >= s
-    constraints = [cp.sigma_max(W) <= 1, margins]
+    flat = cp.reshape(Z, (reached.shape[1],), order="C")
+    margins = (rows.strict @ reached) @ flat >= s
+    constraints = [cp.sigma_max(Z) <= 1, margins]
     if rows.equal.shape[0]:
-        constraints.append(rows.equal @ flat == 0)
+        constraints.append((rows.equal @ reached) @ flat == 0)
     problem = cp.Problem(cp.Maximize(s), constraints)
     try:
-        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):
+            problem.solve(solver=cp.CLARABEL, **CLARABEL)  # its accuracy will be measured
     except cp.SolverError as error:
         raise ConvergenceError(f"undecided: Clarabel gave up ({error})", np.inf) from error
     if problem.status not in cp.settings.SOLUTION_PRESENT:
         raise ConvergenceError(f"undecided: Clarabel says {problem.status}", np.inf)
     has_ties = rows.equal.shape[0] > 0
     return Solved(
-        W=W.value,
+        W=left @ Z.value @ right.T,
         equal_multipliers=-constraints[2].dual_value if has_ties else np.zeros(0),
         multipliers=margins.dual_value,
         solver="clarabel",
@@ -343,6 +358,14 @@ SOLVERS: dict[str, Solver] = {
     "spectral": largest_margin_in_spectral_norm,
 }
 """Solvers by the name of the norm; each takes the pairs' rows and nothing else."""
+
+
+def _spanning(rows: PairRows) -> tuple[FloatArray, FloatArray]:
+    """Orthonormal bases of the columns, and of the rows, of all pairs' matrices together."""
+    p, q = rows.shape
+    stacked = sparse.vstack([rows.equal, rows.strict]).toarray().reshape(-1, p, q)
+    columns = np.swapaxes(stacked, 1, 2).reshape(-1, p)
+    return orth(columns.T @ columns), orth(np.einsum("npq,npr->qr", stacked, stacked))
 
 
 def _margins_at_least_s(negated: sparse.csr_array) -> sparse.csr_array:

@@ -8,10 +8,10 @@ for in-support tokens ``z, z'`` and out-of-support tokens ``v`` of each context 
 
     maximise ``⟨A, S⟩``  subject to  ``Σ_v A_jv = 0``, ``A_jv ≤ 0`` out of support, ``‖A‖_op ≤ 1``
 
-with ``S`` the table of supports: ``A = Σ λ_jv (e_j ⊗ (e_z − e_v))`` up to in-support ties, with the
-multipliers ``λ_jv = −A_jv``. Any ``A`` that meets the three conditions bounds the norm from below,
-since ``‖L‖_* ≥ ⟨A, L⟩ ≥ Σ_j Σ_v −A_jv = ⟨A, S⟩`` for every feasible ``L``. So a pair of an ``L`` and
-an ``A`` is its own proof.
+with ``S`` the table of supports; ``−A_jv`` are the multipliers of the margins. Any ``A`` that meets
+the three conditions bounds the norm from below, since
+``‖L‖_* ≥ ⟨A, L⟩ ≥ Σ_j Σ_v −A_jv = ⟨A, S⟩`` for every feasible ``L``. So a pair of an ``L`` and an
+``A`` is its own proof.
 
 The method: Newton's on the dual with logarithmic barriers, down to weights that float64 bears, then
 Gauss–Newton on the optimality conditions of the pairs and singular values that turned out active.
@@ -101,9 +101,10 @@ class CentredSupport(Result):
     The matrix is feasible, and all its margins are one. With its singular value decomposition
     ``U Σ Vᵀ`` it is a solution if and only if some ``U Vᵀ + Z`` with ``Uᵀ Z = 0``, ``Z V = 0``,
     ``‖Z‖_op ≤ 1`` and rows that sum to zero has no positive entry out of support. Hence it is one
-    if ``U Vᵀ`` has none. If the matrix has as many independent rows as there are distinct supports,
-    or as many independent columns, less one, as there are distinct columns of supports, then only
-    ``Z = 0`` is left, and the condition decides.
+    if ``U Vᵀ`` has none, and the only one if all entries are negative there. If the matrix has as
+    many independent rows as there are distinct supports, or as many independent columns, less one,
+    as there are distinct columns of supports, then only ``Z = 0`` is left, and the condition
+    decides.
 
     Attributes
     ----------
@@ -226,7 +227,7 @@ def as_support(name: str, value: npt.ArrayLike) -> BoolArray:
     if odd.any():
         where = first_index(odd)
         raise ValueError(f"{name}{list(where)} is {table[where]:g}; entries must be 0 or 1")
-    support = table == 1
+    support: BoolArray = table == 1
     empty = ~support.any(axis=1)
     if empty.any():
         raise ValueError(f"{name} row {int(np.argmax(empty))} is all zero; its support is empty")
@@ -312,7 +313,7 @@ def logit_margin(support: npt.ArrayLike) -> LogitMargin:
     >>> best = ntpnb.features.logit_margin(support)
     >>> plain = ntpnb.features.centred_support(support)
     >>> round(best.norm, 4), round(plain.norm, 4)
-    (2.2802, 2.2932)
+    (2.633, 2.6583)
     """
     table = as_support("support", support)
     classes = _Classes.of(table)
@@ -407,7 +408,7 @@ def _polished(classes: _Classes, point: _Point) -> _Point:
     is taken.
     """
     X, Y, scale = point.left, point.right, classes.scale
-    num_rows, num_columns = scale.shape
+    num_rows = len(scale)
     rank = X.shape[1]
     rows, columns = np.nonzero(point.active)
     A = np.where(point.active, point.dual, 0.0)

@@ -35,20 +35,29 @@ LARGEST_TABLE = 2**22
 LARGEST_BLOCKS = 2**27
 """Tokens × dimension² up to which a block for each token is factored."""
 
+LARGEST_WORK = 2**34
+"""Contexts × tokens × dimension² up to which that is done: about a minute and a half in all."""
+
 LARGEST_FEATURES = 2**23
 """Candidates × entries of ``W`` up to which the features are one matrix, and systems are direct."""
 
 DIRECT_WORK = 2**30
 """Operations, candidates × (entries of ``W``)², up to which that is the quicker way."""
 
-RANK = 1e-12
+RANK = 1e-13
 """Relative singular values below this are rounding. Dropped pairs weigh √q, about 1e-5, by then."""
+
+SMALLEST_PROB = 1e-20
+"""Of a pair that is kept: smaller ones weigh too little to be told from rounding."""
+
+VANISHES = 1e-8
+"""``Partition.residual`` below which what is left over counts as rounding of zero."""
 
 SMALLEST_EIGENVALUE = 1e-14
 """Of a block, relative to its largest: below it there is rounding."""
 
 MOST_STEPS = 100
-"""Newton steps in all; twenty to forty are the rule."""
+"""Newton steps for one minimum; twenty to forty are the rule."""
 
 PATIENCE = 60
 """Newton steps after which pairs are dropped though others have not settled."""
@@ -62,14 +71,23 @@ FALLS = -1.0
 SETTLED = 1e-2
 """Change of a log-probability over the window that counts as none."""
 
-MOST_CORRECTION = 1e-6
-"""Relative change of probabilities in the last Newton step at which they prove what they say."""
+MOST_CORRECTION = 1e-8
+"""Relative change of probabilities in a Newton step that is small enough to end with."""
+
+STALLED_CORRECTION = 1e-2
+"""The same, where it does not fall any more: probabilities of 1e-12 have few digits."""
+
+STALLED_STEPS = 8
+"""Newton steps in a row after which that is taken for granted."""
 
 MOST_ROUNDS = 20
 """Minima that are looked for; one or two are the rule."""
 
 MOST_INNER_STEPS = 400
 """Conjugate gradients of one Newton step."""
+
+MOST_WORK = 4e11
+"""Operations of conjugate gradients in all, about a minute: at the edge of separability few end."""
 
 SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
 LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
@@ -85,8 +103,11 @@ class Partition:
     certificate : ndarray, shape (len(order.strict),)
         ``λ ≥ 0`` with sum one, and zero exactly where a pair can be won. All zero where every pair
         can.
+    residual : float
+        What the weights leave over: ``‖Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ‖``, over the sum of
+        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over losers ``v``. Zero where every pair can be won.
     correction : float
-        An exact certificate differs from it by no more than this share, in every entry.
+        Newton's method would change no weight by more than this share.
     twin : NextTokenData
         The data with the targets ``q``.
     order : TokenPriority
@@ -96,6 +117,7 @@ class Partition:
     """
 
     certificate: FloatArray
+    residual: float
     correction: float
     twin: NextTokenData
     order: TokenPriority
@@ -135,7 +157,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     >>> partition_pairs(data, order, Watch()).certificate.round(6).tolist()
     [0.5, 0.0, 0.5, 0.0]
     """
-    _require_affordable(data)
+    require_affordable(data)
     try:
         return _search(data, order, watch)
     except OutOfTime:
@@ -149,7 +171,15 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
         ) from None
 
 
-def _require_affordable(data: NextTokenData) -> None:
+def require_affordable(data: NextTokenData) -> None:
+    """Raise ``ConvergenceError`` where the data are too large, before anything is formed.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.margin.partition import require_affordable
+    >>> require_affordable(ntpnb.datasets.toy())
+    """
     p, q = data.shape
     what = f"{data.num_contexts} contexts of {data.vocab_size} tokens in {q} dimensions"
     if data.token_embeddings is not None:
@@ -159,6 +189,7 @@ def _require_affordable(data: NextTokenData) -> None:
         too_large = (
             data.num_contexts * data.vocab_size > LARGEST_TABLE
             or data.vocab_size * q**2 > LARGEST_BLOCKS
+            or data.num_contexts * data.vocab_size * q**2 > LARGEST_WORK
         )
     if too_large:
         raise ConvergenceError(
@@ -171,9 +202,9 @@ def _require_affordable(data: NextTokenData) -> None:
 def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partition:
     """Minimise, prove, and repair what was guessed wrongly."""
     pair_of = _pair_of_entries(data, order)
-    newton = _Newton(data, watch)
+    newton = _Newton(data, watch, may_fall=pair_of >= 0)
     for _ in range(MOST_ROUNDS):
-        newton.settle(may_fall=pair_of >= 0)
+        newton.settle()
         twin = data.replace(target_probs=newton.probs())
         twin_order = token_priority(twin)
         try:
@@ -181,10 +212,18 @@ def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partitio
         except NotSeparableError as error:
             contradicting = error.certificate > 0
             back = _pair_of_entries(twin, twin_order)
-            newton.keep((back >= 0) & contradicting[back])
+            newton.restart((back >= 0) & contradicting[back])
             continue
+        residual = _residual(data, newton.probs(), pair_of >= 0)
+        if residual > VANISHES:
+            raise ConvergenceError(
+                "which pairs can be won is undecided: the weights of those that stay finite leave "
+                f"a sum of {residual:.1e}, and not zero",
+                residual,
+            )
         return Partition(
             certificate=_by_pair(data, newton.probs(), pair_of, len(order.strict)),
+            residual=residual,
             correction=newton.correction,
             twin=twin,
             order=twin_order,
@@ -220,10 +259,21 @@ def _by_pair(
     """Mass that each pair's loser has, summed over the contexts, as weights with sum one."""
     mass = data.context_probs[:, None] * probs
     loses = pair_of >= 0
-    weights = np.bincount(pair_of[loses], weights=mass[loses], minlength=num_strict)
-    total = weights.sum()
-    certificate: FloatArray = weights / total if total > 0 else weights
-    return certificate
+    sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=num_strict)
+    weights = np.asarray(sums, dtype=np.float64)  # numpy's stubs take every count for an integer
+    total = float(weights.sum())
+    return weights / total if total > 0 else weights
+
+
+def _residual(data: NextTokenData, probs: FloatArray, loses: BoolArray) -> float:
+    """Gradient at the probabilities, relative to the mass of the losers and their embeddings."""
+    frequencies = data.context_probs[:, None]
+    left_over = np.linalg.norm(pull_back(frequencies * (probs - data.target_probs), data))
+    mass = (np.where(loses, frequencies * probs, 0.0)).sum(1)
+    T = data.token_embeddings
+    token_length = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
+    scale = float(mass @ np.linalg.norm(data.context_embeddings, axis=1)) * token_length
+    return float(left_over) / scale if scale > 0 else 0.0
 
 
 class _Newton:
@@ -233,6 +283,8 @@ class _Newton:
     ----------
     data : NextTokenData
     watch : Watch
+    may_fall : ndarray of bool, shape (m, V)
+        The candidates that may be dropped.
 
     Attributes
     ----------
@@ -242,13 +294,13 @@ class _Newton:
         Largest relative change of a kept probability in the last step.
     """
 
-    def __init__(self, data: NextTokenData, watch: Watch) -> None:
+    def __init__(self, data: NextTokenData, watch: Watch, may_fall: BoolArray) -> None:
         self._data = data
         self._watch = watch
+        self._may_fall = may_fall
         self._targets = data.target_probs
         self._frequencies = data.context_probs[:, None]
         self._W = np.zeros(data.shape)
-        self._steps = 0
         self._system = _system_for(data)
         self.kept = data.candidates.copy()
         self.correction = np.inf
@@ -258,11 +310,13 @@ class _Newton:
         probs: FloatArray = np.exp(self._log_probs(self._W))
         return probs
 
-    def keep(self, more: BoolArray) -> None:
-        """Keep some of the dropped candidates after all."""
-        self.kept |= more
+    def restart(self, finite: BoolArray) -> None:
+        """Begin again at zero, and keep candidates that are proved to stay finite."""
+        self._W = np.zeros(self._data.shape)
+        self._may_fall = self._may_fall & ~finite
+        self.kept |= finite
 
-    def settle(self, may_fall: BoolArray) -> None:
+    def settle(self) -> None:
         """Minimise, and drop what falls without end, until all that is left has settled.
 
         Raises
@@ -273,43 +327,67 @@ class _Newton:
             The time is over.
         """
         recent: list[FloatArray] = []  # log-probabilities before the last full steps
+        stalled = 0
         self.correction = np.inf
-        while self._steps < MOST_STEPS:
+        for number in range(1, MOST_STEPS + 1):
             self._watch.check()
-            self._steps += 1
             log_probs = self._log_probs(self._W)
             step = self._direction(log_probs)
             change = np.where(self.kept, _centred(step.scores, np.exp(log_probs)), 0.0)
-            before = self.correction
             self.correction = float(np.abs(change).max())
             self._watch.say(
-                f"Newton step {self._steps}: probabilities change by a share of "
-                f"{self.correction:.1e}"
+                f"Newton step {number}: probabilities change by a share of {self.correction:.1e}"
             )
-            if self.correction <= MOST_CORRECTION and self.correction >= before / 10:
-                return
+            stalled = stalled + 1 if self.correction <= STALLED_CORRECTION else 0
+            if self.correction <= MOST_CORRECTION or stalled == STALLED_STEPS:
+                self._W = self._W + step.W
+                if not self._drop_tiny():
+                    return
+                stalled = 0
+                recent = []
+                continue
             share = self._step_length(step)
             self._W = self._W + share * step.W
             recent = [*recent[-WINDOW + 1 :], log_probs] if share == 1.0 else []
-            if len(recent) == WINDOW and self.correction > MOST_CORRECTION:
-                fallen = self._fallen(recent[0], may_fall)
+            if len(recent) == WINDOW and not stalled:
+                fallen = self._fallen(recent[0], in_doubt=number >= PATIENCE)
                 if fallen.any():
                     self.kept &= ~fallen
                     recent = []
         raise ConvergenceError(
-            "which pairs can be won is undecided: after "
-            f"{self._steps} Newton steps some probability still changes by a share of "
-            f"{self.correction:.1e} in each",
+            f"which pairs can be won is undecided: after {MOST_STEPS} Newton steps some "
+            f"probability still changes by a share of {self.correction:.1e} in each",
             self.correction,
         )
 
-    def _fallen(self, long_ago: FloatArray, may_fall: BoolArray) -> BoolArray:
-        """Candidates whose probabilities fall while all others have settled; none before that."""
+    def _drop_tiny(self) -> bool:
+        """Drop candidates whose probabilities are too small to be sure that they stay positive.
+
+        Those that are proved to do so are kept.
+
+        Raises
+        ------
+        ConvergenceError
+            One of these is zero in floating point.
+        """
+        probs = self.probs()
+        if (probs[self.kept & ~self._may_fall] == 0).any():
+            raise ConvergenceError(
+                "which pairs can be won is undecided: the probability of a token that stays "
+                "positive tends to less than 1e-308",
+                self.correction,
+            )
+        tiny = self.kept & self._may_fall & (probs < SMALLEST_PROB)
+        self.kept &= ~tiny
+        return bool(tiny.any())
+
+    def _fallen(self, long_ago: FloatArray, in_doubt: bool) -> BoolArray:
+        """Candidates whose probabilities fall while all others have settled, or are in doubt."""
         now = self._log_probs(self._W)
         change = np.where(self.kept, now, 0.0) - np.where(self.kept, long_ago, 0.0)
-        falls = self.kept & may_fall & (change < FALLS)
+        falls = self.kept & self._may_fall & (change < FALLS)
         settled = np.abs(change[~falls]).max(initial=0.0) < SETTLED
-        if settled or self._steps >= PATIENCE:
+        if settled or in_doubt:
             return falls
         return np.zeros_like(falls)
 
@@ -382,9 +460,7 @@ class _DirectSystem:
         self._first = np.flatnonzero(np.diff(self._row, prepend=-1))
         T = data.token_embeddings
         tokens = np.eye(data.vocab_size) if T is None else T
-        features = np.einsum(
-            "np,nq->npq", tokens[self._token], data.context_embeddings[self._row]
-        )
+        features = np.einsum("np,nq->npq", tokens[self._token], data.context_embeddings[self._row])
         self._features = features.reshape(len(self._row), -1)
 
     def __call__(
@@ -409,6 +485,7 @@ class _IterativeSystem:
 
     def __init__(self, data: NextTokenData) -> None:
         self._embeddings = data.context_embeddings
+        self._work_left = MOST_WORK
 
     def __call__(
         self, mass: FloatArray, probs: FloatArray, targets: FloatArray, slope: FloatArray
@@ -417,19 +494,30 @@ class _IterativeSystem:
         precondition = self._preconditioner(mass * (1 - probs))
         H = self._embeddings
         W = np.zeros_like(slope)
-        residual = -slope
+        residual = _without_common_row(-slope)
         direction = precondition(residual)
         ahead = direction
         size = first_size = float(np.vdot(residual, ahead))
         # Superlinear convergence: the accuracy grows as the slope falls.
         accuracy = float(np.clip(np.sqrt(abs(first_size)), 1e-7, 0.1))
+        work_of_a_step = 4.0 * mass.size * H.shape[1]
         for _ in range(MOST_INNER_STEPS):
             if not size > accuracy**2 * first_size:
                 break
+            self._work_left -= work_of_a_step
+            if self._work_left < 0:
+                raise ConvergenceError(
+                    "which pairs can be won is undecided: the data are too near the edge of "
+                    "separability for the work that was allowed; fewer dimensions ask for less",
+                    np.inf,
+                )
             curved = (mass * _centred(H @ direction.T, probs)).T @ H
-            share = size / float(np.vdot(direction, curved))
+            curvature = float(np.vdot(direction, curved))
+            if not curvature > 0:  # nothing but rounding is left
+                break
+            share = size / curvature
             W = W + share * direction
-            residual = residual - share * curved
+            residual = _without_common_row(residual - share * curved)
             ahead = precondition(residual)
             before = size
             size = float(np.vdot(residual, ahead))
@@ -444,8 +532,8 @@ class _IterativeSystem:
         for token in range(num_tokens):  # each a product of two large matrices
             blocks[token] = (weights[:, token, None] * H).T @ H
         values, vectors = np.linalg.eigh(blocks)
-        floor = SMALLEST_EIGENVALUE * values[:, -1:]
-        inverse = 1 / np.maximum(values, np.where(floor > 0, floor, 1.0))
+        counts = values > SMALLEST_EIGENVALUE * values[:, -1:]
+        inverse = np.divide(1.0, values, out=np.zeros_like(values), where=counts)
 
         def precondition(R: FloatArray) -> FloatArray:
             turned = np.matmul(R[:, None], vectors) * inverse[:, None]
@@ -453,3 +541,9 @@ class _IterativeSystem:
             return back
 
         return precondition
+
+
+def _without_common_row(G: FloatArray) -> FloatArray:
+    """A gradient without the rounding along what changes no probability, a row common to all."""
+    clean: FloatArray = G - G.mean(0)
+    return clean

@@ -227,8 +227,11 @@ def certify(
 
 
 def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
-    """The solution of the whole problem that one of the collapsed problem stands for."""
-    if collapse.is_trivial:
+    """The solution of the whole problem that one of the collapsed problem stands for.
+
+    One that has shared multipliers is of the whole already.
+    """
+    if collapse.is_trivial or isinstance(solution.strict_multipliers, SharedMultipliers):
         return solution
     return replace(
         solution,

@@ -15,13 +15,14 @@ from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.fista import fista
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.iterate import Iterate
+from ntpnb.margin.large import LargeProblem, working_set_solutions
 from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import PairProgram
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.program import has_two_levels, margin_program
 from ntpnb.margin.reference import cvxpy, nnls
-from ntpnb.margin.separation import meet_ties, refine_certificate, separates
+from ntpnb.margin.separation import CLEAR_MARGIN, meet_ties, refine_certificate, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -60,7 +61,7 @@ LARGE = 2**14
 """Entries of the table of contexts and tokens from which few dimensions decide the method."""
 
 WHOLE = 2**24
-"""Entries of that table up to which the whole problem is tried, and not only its parts."""
+"""Entries of that table up to which the whole problem is solved; above it, by working sets."""
 
 FACTORED = 2**18
 """Number of pairs up to which the interior point, whose factors are ``m × m``, is a last resort."""
@@ -120,14 +121,17 @@ def max_margin(
         NNLS, where its matrix has at most 2²² entries, comes last, or first with over eight pairs
         per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
-        interior point, and NNLS where it fits.
+        interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
+        Lagrangian works on a growing set of pairs, where a ``gap`` is given.
     norm : str
         ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
         sum of the entries' absolute values, both by linear programming, or ``"spectral"``, the
         largest singular value, which needs cvxpy. For small problems; with the other arguments but
         ``data`` and ``order`` left out.
     order : TokenPriority, optional
-        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``.
+        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then
+        one token of a linear decoder stands for those that are never a target, where these are at
+        least half, and what is found is restored for all of them.
     gap : float
         With a positive one, the first solution is returned that, up to rounding, meets all ties
         and keeps every margin at least one, and whose bounds of the largest margin differ by no
@@ -157,7 +161,8 @@ def max_margin(
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
         embedding or a difference of length zero counts as long as the shortest other one.
     ConvergenceError
-        Undecided: neither proof was reached in time, or the data are too large for any method;
+        Undecided: neither proof was reached, or not in time, or the data are too large for the
+        optimum, which a ``gap`` need not be;
         ``.point`` is the best :class:`MarginSolution`, not one yet, whose bounds hold all the same,
         and ``.residual`` its KKT residual; None and ``inf`` where there is none.
 
@@ -223,7 +228,7 @@ def is_separable(
     ValueError
         ``seconds`` is negative.
     ConvergenceError
-        Undecided: no proof was reached in time, or the data are too large for any method;
+        Undecided: no proof was reached, or not in time;
         ``.residual`` is the best KKT residual, and ``inf`` where none was computed.
 
     References
@@ -409,7 +414,13 @@ class MarginSearch:
 
     def solution(self, solver: str, gap: float) -> MarginSolution:
         """Return the solution, or raise what :func:`max_margin` raises."""
-        programs = self._programs(by_parts=solver == "auto")
+        if solver == "auto":
+            self._refute_by_parts()
+            if self._is_too_large():
+                if gap == 0:
+                    raise self._too_large()
+                return self._from_working_sets(lambda svm, _: svm.margin_gap <= gap)
+        programs = self._programs()
         if len(programs.order.strict) == 0:
             no_multipliers = np.zeros(len(programs.order.equal))
             nothing = certify(self.data, programs.order, no_multipliers, "no strict pairs")
@@ -432,9 +443,13 @@ class MarginSearch:
     def verdict(self) -> bool:
         """Whether the data are separable, by the first proof; see :func:`is_separable`."""
         try:
-            programs = self._programs(by_parts=True)
+            self._refute_by_parts()
         except NotSeparableError:
             return False
+        if self._is_too_large():
+            self._from_working_sets(_is_clear)
+            return True
+        programs = self._programs()
         if len(programs.order.strict) == 0:
             return True
         for name in self._methods(programs.order, "auto", only_separability=True):
@@ -450,23 +465,10 @@ class MarginSearch:
 
     # -- what both begin with
 
-    def _programs(self, *, by_parts: bool) -> Programs:
-        """The programs to solve, unless a few frequent tokens answer already.
-
-        Raises
-        ------
-        NotSeparableError
-            They contradict each other.
-        ConvergenceError
-            They do not, and the whole problem is too large for every method.
-        """
-        if by_parts and has_few_dimensions(self.data):
-            self._refute_by_parts()
-            self._require_whole()
-        order = token_priority(self.data) if self.order is None else self.order
-        return Programs(self.data, order, self.watch, self.collapse.multiplicity)
-
     def _refute_by_parts(self) -> None:
+        """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
+        if not has_few_dimensions(self.data):
+            return
         for part in parts(self.data):
             size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
             weights = contradiction_in(part, self.data, self.watch)
@@ -474,15 +476,44 @@ class MarginSearch:
                 raise self._refusal(_not_separable(weights), f"; they are pairs of {size}")
             self.watch.say(f"no contradiction found among the {size}")
 
-    def _require_whole(self) -> None:
-        num_contexts, vocab_size = self.data.num_contexts, self.data.vocab_size
-        if num_contexts * vocab_size > WHOLE:
-            raise ConvergenceError(
-                f"undecided: no few frequent tokens contradict each other, and {num_contexts} "
-                f"contexts of {vocab_size} tokens are more than the {WHOLE} entries that can be "
-                "solved in full",
-                np.inf,
-            )
+    def _is_too_large(self) -> bool:
+        """Whether the table of contexts and tokens of a linear decoder is not to be formed."""
+        size = self.data.num_contexts * self.data.vocab_size
+        has_strict = self.data.sparse_target_probs.nnz < size
+        return has_few_dimensions(self.data) and has_strict and size > WHOLE
+
+    def _programs(self) -> Programs:
+        """The programs of the whole problem."""
+        order = token_priority(self.data) if self.order is None else self.order
+        return Programs(self.data, order, self.watch, self.collapse.multiplicity)
+
+    def _from_working_sets(
+        self, is_enough: Callable[[MarginSolution, LargeProblem], bool]
+    ) -> MarginSolution:
+        """The first solution of a large problem that is enough, or that is the optimum.
+
+        Raises
+        ------
+        ConvergenceError
+            There is none, nor is there a certificate: those are sought among few tokens only.
+        """
+        self.tried.append("working sets")
+        problem = LargeProblem(self.collapse)
+        solutions = working_set_solutions(problem, self.watch.say, self.watch.check)
+        for step, solution in enumerate(solutions, 1):
+            self.watch.check()
+            if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
+                self.enclosed = solution
+            if is_enough(solution, problem) or solution.kkt_residual <= ACCEPT:
+                return solution
+            below, above = solution.margin_bounds
+            self.watch.say(f"working sets, step {step}: a margin of {below:.6g} to {above:.6g}")
+        assert self.enclosed is not None
+        below, above = self.enclosed.margin_bounds
+        raise self._undecided(
+            f"no few frequent tokens contradict each other, and working sets ended with a largest "
+            f"margin of {below:.6g} to {above:.6g}"
+        )
 
     def _methods(
         self, order: TokenPriority, solver: str, *, only_separability: bool = False
@@ -541,6 +572,13 @@ class MarginSearch:
         return self._undecided(
             f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, not small "
             "enough, and found no certificate that the data are not separable"
+        )
+
+    def _too_large(self) -> ConvergenceError:
+        return self._undecided(
+            f"no few frequent tokens contradict each other, and {self.data.num_contexts} contexts "
+            f"of {self.data.vocab_size} tokens are more than the {WHOLE} entries whose optimum is "
+            "sought; a positive gap asks for a solution with bounds"
         )
 
     def out_of_time(self) -> ConvergenceError:
@@ -616,6 +654,11 @@ def _verdict_of(iterate: Iterate, method: str, programs: Programs) -> Verdict:
     if programs.refutation(method, iterate.direction) is not None:
         return Verdict(separable=False)
     return Verdict(None, residual)
+
+
+def _is_clear(solution: MarginSolution, problem: LargeProblem) -> bool:
+    """Whether the margin is one that no rounding of the ties can pretend."""
+    return solution.margin_bounds[0] >= CLEAR_MARGIN * float(problem.lengths.max())
 
 
 def _pair_weights(weights: FloatArray, order: TokenPriority) -> PairWeights:

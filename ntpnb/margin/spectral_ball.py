@@ -96,9 +96,7 @@ def maximize(entries: EntrySum, start: FloatArray, basis: FloatArray, mu: float)
     return B
 
 
-def _negative_hessian(
-    here: Derivatives, B: FloatArray, basis: FloatArray, mu: float
-) -> FloatArray:
+def _negative_hessian(here: Derivatives, B: FloatArray, basis: FloatArray, mu: float) -> FloatArray:
     """Minus the second derivatives of the function and its barrier, shape (k·r, k·r).
 
     With ``M = (I − B Bᵀ)⁻¹`` and ``N = (I − Bᵀ B)⁻¹``, the barrier's are
@@ -114,4 +112,5 @@ def _negative_hessian(
     hessian *= 2 * mu
     for k in range(rows):  # entries of different rows do not meet in f
         hessian[k, :, k, :] -= (basis.T * here.second[k]) @ basis
-    return hessian.reshape(rows * columns, rows * columns)
+    flat: FloatArray = hessian.reshape(rows * columns, rows * columns)
+    return flat

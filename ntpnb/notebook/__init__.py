@@ -4,10 +4,10 @@
 what their pictures share, `toy_picture` the toy of Chapter 1 as each of them draws it,
 `attention_picture` the sequences, graphs and tokens of the chapters on attention, `trials` the
 random problems of the evidence pages, `late_training` what is known in advance of the end of
-training, `twins` data on which training is the same, `heads` attention with several heads,
-`factors` with keys and queries of its own, `selection` when training stays local, and `figures` the
-style and saving with the data behind a figure. Nothing in the mathematics imports this package;
-what only the build of the book needs is in `publishing`.
+training, `geometries` what is measured in other norms, `twins` data on which training is the same,
+`heads` attention with several heads, `factors` with keys and queries of its own, `selection` when
+training stays local, and `figures` the style and saving with the data behind a figure. Nothing in
+the mathematics imports this package; what only the build of the book needs is in `publishing`.
 """
 
 from typing import TYPE_CHECKING
@@ -19,12 +19,22 @@ from ntpnb.notebook.factors import (
     descend_factors,
     nuclear_margin,
 )
+from ntpnb.notebook.geometries import (
+    drawn_problems,
+    dual_norm,
+    margin_share,
+    matrix_norm,
+    max_margin_in_metric,
+    smoothness_in_norm,
+    visible_norm,
+)
 from ntpnb.notebook.heads import (
     HeadsTrace,
     RankingFloor,
     descend_heads,
     heads_loss,
     ranking_floor,
+    served_data,
 )
 from ntpnb.notebook.late_training import NextOrder, euler_bound, next_order
 from ntpnb.notebook.ledger import check, glue
@@ -73,6 +83,8 @@ __all__ = [
     "distance",
     "distance_to_subspace",
     "drawing",
+    "drawn_problems",
+    "dual_norm",
     "euler_bound",
     "figures",
     "flat_loss",
@@ -86,6 +98,9 @@ __all__ = [
     "local_balance",
     "log_softplus",
     "margin",
+    "margin_share",
+    "matrix_norm",
+    "max_margin_in_metric",
     "next_order",
     "nuclear_margin",
     "orthogonal_part",
@@ -95,10 +110,13 @@ __all__ = [
     "projected_descent",
     "ranking_floor",
     "reachable",
+    "served_data",
+    "smoothness_in_norm",
     "toy_picture",
     "twin",
     "unit_rows",
     "unit_smoothness",
+    "visible_norm",
     "weighted_pairs",
 ]
 

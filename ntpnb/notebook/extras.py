@@ -1,17 +1,22 @@
 """Packages that come with the extra ``book``: one line says so where one of them is missing."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+
+from ntpnb.extras import needs_extra
 
 
-@contextmanager
-def needs_book_extra(what: str) -> Iterator[None]:
+def needs_book_extra(what: str) -> AbstractContextManager[None]:
     """Say how to install what an import within this context does not find.
 
     Parameters
     ----------
     what : str
         Who needs it.
+
+    Returns
+    -------
+    context manager
+        As :func:`ntpnb.extras.needs_extra` makes it.
 
     Raises
     ------
@@ -24,9 +29,6 @@ def needs_book_extra(what: str) -> Iterator[None]:
     >>> with needs_book_extra("the pencil"):
     ...     import graphite
     Traceback (most recent call last):
-    ImportError: the pencil needs graphite: pip install 'ntpnb[book]'
+    ImportError: the pencil needs graphite: pip install "ntpnb[book]"
     """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ImportError(f"{what} needs {error.name}: pip install 'ntpnb[book]'") from None
+    return needs_extra("book", what)

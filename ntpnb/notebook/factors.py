@@ -5,6 +5,7 @@ is its nuclear norm, so that Graph-SVM with this norm is where the direction sho
 `nuclear_margin` solves it, with a bound that proves how well.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -232,7 +233,9 @@ def nuclear_margin(data: NextTokenData) -> NuclearMargin:
     leads = strict @ entries >= 1
     ties = equal @ entries == 0
     problem = cp.Problem(cp.Minimize(cp.normNuc(W)), [leads, ties] if len(equal) else [leads])
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "may be inaccurate": the bound says how far
+        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     if problem.status not in cp.settings.SOLUTION_PRESENT:
         raise ConvergenceError(f"the nuclear-norm problem ended as {problem.status}", np.inf)
     multipliers = np.maximum(leads.dual_value, 0.0)

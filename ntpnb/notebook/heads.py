@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.problem.data import NextTokenData
+from ntpnb.attention import attention_mass, pseudo_data
+from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import candidate_logits
 from ntpnb.problem.order import token_priority
 from ntpnb.tied.finite import restrict
@@ -30,6 +31,7 @@ __all__ = [
     "descend_heads",
     "heads_loss",
     "ranking_floor",
+    "served_data",
 ]
 
 MOST_RANKED = 7  # tokens of one query that may tie; they have 5040 rankings
@@ -192,6 +194,42 @@ class _HeadsBatch(ProblemBatch):
         R -= np.where(self.is_label, R.sum(2, keepdims=True), 0.0)
         gradient: FloatArray = (self.Tt[:, None] @ R) @ self.H[:, None]
         return gradient.reshape(W.shape)
+
+
+def served_data(W: ArrayLike, data: NextTokenData, threshold: float = 1e-2) -> NextTokenData:
+    """Keep what one head selects in the rows whose label it attends to; empty the other rows.
+
+    A row whose label has at most ``threshold`` of the head's attention is left to other heads: only
+    its label remains a candidate, so that it orders nothing. In the others the tokens that the head
+    selects take the place of the label, as in :func:`ntpnb.attention.pseudo_data`.
+
+    Parameters
+    ----------
+    W : array_like, shape (p, q)
+    data : NextTokenData
+        With one-hot labels.
+    threshold : float
+
+    Returns
+    -------
+    NextTokenData
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> from ntpnb.notebook import served_data
+    >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2], [1, 0, 2]], [0, 1])
+    >>> W = [[0, 0, 9], [0, 0, 0], [0, 0, 0]]  # attention to the token 0, the label of row 0 only
+    >>> served_data(W, data).candidates.tolist()
+    [[True, True, True], [False, True, False]]
+    """
+    selected = pseudo_data(W, data, threshold, 0.9 * threshold)
+    label = data.target_probs == 1
+    serves = (attention_mass(W, data)[label] > threshold)[:, None]
+    return data.replace(
+        target_probs=np.where(serves, selected.target_probs, label),
+        candidate_counts=np.where(serves, counts_or_ones(selected), label),
+    )
 
 
 # -- what any number of heads can reach -----------------------------------------------------------

@@ -161,7 +161,7 @@ def local_balance(
     pulls = weight * (slopes[own, row] - slopes[other, row])
     triples = np.column_stack([data.group_index[row], own, other])
     distinct, first, place = np.unique(triples, axis=0, return_index=True, return_inverse=True)
-    net_pull = np.bincount(place.ravel(), pulls, minlength=len(distinct))
+    net_pull = np.bincount(place.ravel(), pulls, minlength=len(distinct)).astype(float)
     names = np.asarray(data.context_groups)[row[first]]
     pairs = np.column_stack([names, distinct[:, 1:]])
     D = pair_matrices(data, pairs).reshape(len(pairs), -1)

@@ -23,6 +23,7 @@ from ntpnb.validation import (
     LARGEST_COUNT,
     SMALLEST_COUNT,
     as_array,
+    as_floats,
     as_indices,
     as_integer,
     as_sequences,
@@ -30,6 +31,7 @@ from ntpnb.validation import (
     require_dense,
     require_distributions,
     require_lengths,
+    require_number,
     require_range,
 )
 
@@ -76,6 +78,9 @@ class NextTokenData(Storable):
         Makes one context of rows whose embeddings agree within this relative distance, see
         :meth:`near_duplicates`: with the mean of their embeddings and of their distributions by
         their frequencies. Default: all rows stay apart.
+    support_threshold : float, optional
+        Target probabilities of at most this count as zero, and the others of the row are rescaled.
+        The outputs of a softmax are never zero, so that without it nothing is ordered. Default: 0.
 
     Attributes
     ----------
@@ -123,12 +128,14 @@ class NextTokenData(Storable):
         context_groups: ArrayLike | None = None,
         *,
         merge_tolerance: float | None = None,
+        support_threshold: float = 0.0,
     ) -> None:
         H = as_array("context_embeddings", context_embeddings, ndim=2)
         P = as_table("target_probs", target_probs)
         _require_matching_rows(H, P)
         require_lengths("context_embeddings", H)
         P.require_distributions()
+        P = _above_threshold(P, support_threshold)
         num_contexts, vocab_size = P.shape
         pi = _checked_context_probs(context_probs, num_contexts)
         T = _checked_token_embeddings(token_embeddings, vocab_size)
@@ -221,9 +228,8 @@ class NextTokenData(Storable):
                 "sequences holds no context followed by a token; at least one sequence must be "
                 f"longer than {context_length or 1}"
             )
-        embeddings: Any = [embed(context) for context in next_tokens]  # checked like typed input
         data = cls.from_counts(
-            embeddings,
+            _embedded(next_tokens, embed),
             _counts_table(list(next_tokens.values()), vocab_size),
             merge_tolerance=merge_tolerance,
         )
@@ -831,6 +837,22 @@ def _require_matching_rows(H: FloatArray, P: Table) -> None:
         )
 
 
+def _above_threshold(P: Table, threshold: float) -> Table:
+    require_number(
+        "support_threshold", threshold, lambda x: 0 <= x < 1, "be at least 0 and less than 1"
+    )
+    if not threshold:
+        return P
+    kept = P.above(threshold)
+    empty = kept.num_entries() == 0
+    if empty.any():
+        raise ValueError(
+            f"support_threshold is {threshold:g}, and target_probs row {int(np.argmax(empty))} has "
+            "no larger entry; every context needs a token that follows it"
+        )
+    return kept
+
+
 def _checked_context_probs(context_probs: ArrayLike | None, num_contexts: int) -> FloatArray:
     if context_probs is None:
         return np.full(num_contexts, 1 / num_contexts)
@@ -1003,6 +1025,24 @@ def _vocab_size_of(sequences: Sequence[IntArray]) -> int:
             "(number the distinct ones 0, 1, 2, …)"
         )
     return largest + 1
+
+
+def _embedded(
+    contexts: Iterable[Context], embed: Callable[[Context], ArrayLike]
+) -> list[FloatArray]:
+    """Embed contexts one by one, and require vectors of one length."""
+    vectors: list[FloatArray] = []
+    for context in contexts:
+        vector = np.array(as_floats("what embed returned", embed(context)))  # which may reuse it
+        if vector.ndim != 1 or (vectors and len(vector) != len(vectors[0])):
+            needed = f" of length {len(vectors[0])}, as for the first context," if vectors else ""
+            shown = f"{context[:3]}"[:-1] + ", …)" if len(context) > 3 else f"{context}"
+            raise ValueError(
+                f"embed returned an array of shape {vector.shape} for the context {shown}; "
+                f"a vector{needed} is needed"
+            )
+        vectors.append(vector)
+    return vectors
 
 
 def _counts_table(counts: Sequence[Counter[int]], vocab_size: int) -> FloatArray | csr_array:

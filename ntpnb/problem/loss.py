@@ -4,6 +4,7 @@ Sums over contexts take a block of contexts at a time where the table of all sco
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -165,14 +166,8 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
         return _gradient(weights, data)
     stack = weights.reshape(-1, *data.shape)
     total = np.zeros_like(stack)
-    if _fits_a_block(data):
-        for matrices in _parts_of_stack(stack, data):
-            total[matrices] = _gradient(stack[matrices], data)
-    else:
-        for contexts in _parts_of_contexts(data):
-            block = data.block(contexts)
-            for i, matrix in enumerate(stack):
-                total[i] += gradient_of(matrix, block)
+    for part in _parts(stack, data, _gradient, gradient_of):
+        total[part.matrices] += part.value
     return total.reshape(weights.shape)
 
 
@@ -273,18 +268,33 @@ def _fits_a_block(data: NextTokenData) -> bool:
     return data.num_contexts * data.vocab_size <= table.BLOCK
 
 
-def _parts_of_stack(stack: FloatArray, data: NextTokenData) -> Iterator[slice]:
-    """Divide a stack of matrices so that their scores in all contexts fit a block.
+class _Part(NamedTuple):
+    """What a function is of some matrices of a stack and some contexts."""
 
-    The numbers are the same as from all of them at once, whereas products with fewer contexts may
-    round differently.
+    matrices: slice
+    contexts: slice
+    value: FloatArray
+
+
+def _parts(
+    stack: FloatArray,
+    data: NextTokenData,
+    of_whole: Callable[[FloatArray, NextTokenData], FloatArray],
+    of_block: Callable[[FloatArray, RowBlock], FloatArray],
+) -> Iterator[_Part]:
+    """A function of parts whose scores fit a block, in one of its two forms.
+
+    All contexts are taken together where they fit: products with fewer of them may round
+    differently.
     """
-    return table.row_slices((len(stack), data.num_contexts, data.vocab_size))
-
-
-def _parts_of_contexts(data: NextTokenData) -> Iterator[slice]:
-    """Divide the contexts so that the scores of one matrix fit a block."""
-    return table.row_slices((data.num_contexts, data.vocab_size))
+    if _fits_a_block(data):
+        for matrices in table.row_slices((len(stack), data.num_contexts, data.vocab_size)):
+            yield _Part(matrices, slice(None), of_whole(stack[matrices], data))
+        return
+    for contexts in table.row_slices((data.num_contexts, data.vocab_size)):
+        block = data.block(contexts)
+        for i, matrix in enumerate(stack):
+            yield _Part(slice(i, i + 1), contexts, of_block(matrix, block)[None])
 
 
 def _for_each_context(
@@ -301,14 +311,12 @@ def _for_each_context(
         return of_logits(candidate_logits(W, data), data)
     stack = W.reshape(-1, *data.shape)
     values = np.empty((len(stack), data.num_contexts))
-    if _fits_a_block(data):
-        for matrices in _parts_of_stack(stack, data):
-            values[matrices] = of_logits(candidate_logits(stack[matrices], data), data)
-    else:
-        for contexts in _parts_of_contexts(data):
-            block = data.block(contexts)
-            for i, matrix in enumerate(stack):
-                values[i, contexts] = of_block(matrix, block)
+
+    def of_whole(matrices: FloatArray, data: NextTokenData) -> FloatArray:
+        return of_logits(candidate_logits(matrices, data), data)
+
+    for part in _parts(stack, data, of_whole, of_block):
+        values[part.matrices, part.contexts] = part.value
     return values.reshape(*W.shape[:-2], data.num_contexts)
 
 

@@ -125,6 +125,40 @@ class TokenPriority(Result):
         return TokenPairs(self.positions(pairs), pairs[:, 1].copy(), pairs[:, 2].copy())
 
 
+def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
+    """Return the order that a caller has at hand, or else that of the data.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority or None
+
+    Returns
+    -------
+    TokenPriority
+
+    Raises
+    ------
+    TypeError
+        ``data`` is no dataset, or ``order`` something else.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.problem.order import order_of
+    >>> order_of(ntpnb.datasets.toy(), None).strict.shape
+    (6, 3)
+    """
+    require_data("data", data)
+    if order is None:
+        return token_priority(data)
+    if not isinstance(order, TokenPriority):
+        raise TypeError(
+            f"order is of type {type(order).__name__}; what token_priority(data) returns is needed"
+        )
+    return order
+
+
 def token_priority(data: NextTokenData) -> TokenPriority:
     """Token-priority graphs (TPGs) of a dataset and the order they impose.
 

@@ -133,6 +133,10 @@ class Table(ABC):
         """Look up entries, zeros included, shape (n,)."""
 
     @abstractmethod
+    def above(self, threshold: float) -> "Table":
+        """The table with zeros in place of the numbers that are not above a threshold."""
+
+    @abstractmethod
     def divided_by(self, divisors: FloatArray) -> "Table":
         """The table with each row divided by a number, shape (m,)."""
 
@@ -225,6 +229,10 @@ class _DenseTable(Table):
         values: FloatArray = self._held[row, token]
         return values
 
+    def above(self, threshold: float) -> "_DenseTable":
+        held = np.where(self._held > threshold, self._held, 0.0)
+        return _DenseTable(self.name, held, self.precision)
+
     def divided_by(self, divisors: FloatArray) -> "_DenseTable":
         return _DenseTable(self.name, self._held / divisors[:, None])
 
@@ -313,6 +321,12 @@ class _SparseTable(Table):
         position = np.searchsorted(held_key, key)
         is_held = np.append(held_key, -1)[position] == key
         return np.where(is_held, np.append(held.value, 0.0)[position], 0.0)
+
+    def above(self, threshold: float) -> "_SparseTable":
+        held = self._held.copy()
+        held.data = np.where(held.data > threshold, held.data, 0.0)
+        held.eliminate_zeros()
+        return _SparseTable(self.name, held, self.precision)
 
     def divided_by(self, divisors: FloatArray) -> "_SparseTable":
         quotients = self._held.copy()

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.array_types import FloatArray
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import dominated
 from ntpnb.reporting.drawing import draw
-from ntpnb.reporting.findings import DIRECTION, FINITE_PART, ROOM, WAY, Findings, Pair
+from ntpnb.reporting.findings import DIRECTION, FINITE_PART, ROOM, TWIN, WAY, Findings, Pair
 from ntpnb.reporting.reading import Embedding, TextOptions, Tokenizer, load_text, text_data
 from ntpnb.reporting.steps import DescentRecord, record_descent
 from ntpnb.reporting.summary import plain_values
@@ -26,6 +26,7 @@ from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import compare_what_is_known
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
+from ntpnb.validation import require_number
 from ntpnb.watch import Progress
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class Report(Findings):
         where that is undecided.
     refusal : NotSeparableError or ConvergenceError or None
         The proof that they are not, or why the solvers could not decide.
+    twin : Twin or None
+        Where training goes though the data are not separable: which pairs are won, and in which
+        direction, and which stay finite, and where. None where the data are separable, or where
+        that is not known.
     flow : FlowTrace or None
         Gradient flow from zero; None where there is no direction to go (not separable, or nothing
         ordered), where more than 400 candidates are dominated, or where ties settle so slowly that
@@ -76,10 +81,11 @@ class Report(Findings):
         direction, or where the multipliers are not unique.
     weights : WeightComparison or None
         Where the ``W`` that was given stands, see :func:`ntpnb.compare`; nan what needs a direction
-        or a finite part that is not known.
+        or a finite part that is not known. Where there is a ``twin``, these are the twin's.
     failures : mapping of str to Exception
         What could not be computed, and why; empty as a rule. The keys are ``"finite part"``,
-        ``"direction"``, ``"room"`` (how many dimensions are needed) and ``"way"`` (how many steps).
+        ``"direction"``, ``"room"`` (how many dimensions are needed), ``"way"`` (how many steps) and
+        ``"twin"``.
     words : tuple of str or None
         Names of the tokens.
     random_embeddings, drawn : bool
@@ -187,6 +193,7 @@ def report(
     seed: int | None = None,
     tokenizer: Tokenizer | None = None,
     embedding: Embedding | None = None,
+    support_threshold: float | None = None,
     W: ArrayLike | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -215,6 +222,10 @@ def report(
     embedding : {"random", "mean", "concatenated"}, optional
         For a text only: a vector from the standard normal law for each context (the default), or
         one for each word, of which a context's are averaged or written one after the other.
+    support_threshold : float, optional
+        For ``NextTokenData`` only: smaller target probabilities count as zero, and the others of
+        their context are scaled to the sum one. For laws that have something tiny in place of zero,
+        which leaves no token to be ordered.
     W : array_like, shape (p, q) or (r, p, q), optional
         Trained weights, or r checkpoints of a training: the report says where they stand.
     seconds, progress : optional
@@ -255,6 +266,8 @@ def report(
     ('a', 'b', 'c', 'd', 'r')
     """
     options = TextOptions(context_length, dim, seed, tokenizer, embedding)
+    if support_threshold is not None:
+        data = _without_tiny(data, support_threshold)
     if isinstance(data, str | os.PathLike):
         if words is not None:
             raise ValueError("words cannot be given with a text, whose tokens are its own words")
@@ -268,6 +281,27 @@ def report(
     _refuse_text_options(options, data)
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     return _report_on(bias, _as_names(words, bias.data.vocab_size), None, W)
+
+
+def _without_tiny(data: object, threshold: float) -> NextTokenData:
+    """Set target probabilities below a threshold to zero, and scale the others up."""
+    require_number("support_threshold", threshold, lambda x: 0 < x < 1, "lie between 0 and 1")
+    if not isinstance(data, NextTokenData):
+        raise ValueError(
+            "support_threshold is for NextTokenData, whose target probabilities may be tiny; data "
+            f"is of type {type(data).__name__}"
+        )
+    laws = data.sparse_target_probs.copy()
+    laws.data[laws.data < threshold] = 0.0
+    laws.eliminate_zeros()
+    sums = np.asarray(laws.sum(axis=1))
+    if not sums.all():
+        raise ValueError(
+            f"support_threshold is {threshold:g}, which leaves no next token of context "
+            f"{int(np.argmin(sums))}; it must be smaller"
+        )
+    laws.data /= np.repeat(sums, np.diff(laws.indptr))
+    return data.replace(target_probs=laws)
 
 
 def _refuse_text_options(options: TextOptions, data: object) -> None:
@@ -291,7 +325,15 @@ def _report_on(
     failures: dict[str, Exception] = {}
     finite = _attempt(FINITE_PART, lambda: bias.finite_part, failures)
     svm = _attempt(DIRECTION, lambda: bias.max_margin, failures)
+    twin = None
+    if DIRECTION not in failures and bias.separable is False:
+        twin = _attempt(TWIN, lambda: _complete_twin(bias), failures)
     way = _attempt(WAY, lambda: _way_in_time(bias, finite, svm), failures) or _Way()
+    weights = None
+    if matrices is not None and twin is None:
+        weights = compare_what_is_known(matrices, bias, finite, svm)
+    elif matrices is not None and twin is not None:
+        weights = compare_what_is_known(matrices, bias, twin.finite_part, twin.max_margin)
     found = Report(
         bias=bias,
         flow=way.flow,
@@ -301,7 +343,7 @@ def _report_on(
         random_embeddings=embedding is not None,
         embedding=embedding,
         descent=way.descent,
-        weights=None if matrices is None else compare_what_is_known(matrices, bias, finite, svm),
+        weights=weights,
         failures=failures,
     )
     _attempt(ROOM, lambda: found.generic_dimension, failures)
@@ -342,6 +384,14 @@ def _as_names(words: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] |
         if not isinstance(word, str):
             raise TypeError(f"words[{token}] is of type {type(word).__name__}; a str is needed")
     return tuple(words)
+
+
+def _complete_twin(bias: ImplicitBias) -> Twin:
+    """The twin, with its finite part computed."""
+    twin = bias.twin
+    bias.say(f"{len(twin.finite)} strict pairs stay finite; now their finite part")
+    _ = twin.finite_part
+    return twin
 
 
 class _Way(NamedTuple):

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.bias import ImplicitBias
-from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.bias import ImplicitBias, Twin
+from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.margin.collapse import SharedMultipliers
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
@@ -28,6 +29,7 @@ FINITE_PART = "finite part"
 DIRECTION = "direction"
 ROOM = "room"
 WAY = "way"
+TWIN = "twin"
 
 
 @register
@@ -129,6 +131,16 @@ class Findings(Result):
         return None if DIRECTION in self.failures else self.bias.refusal
 
     @property
+    def twin(self) -> Twin | None:
+        """Where training goes though the data are not separable; None where they are, or unknown.
+
+        See :attr:`ImplicitBias.twin`.
+        """
+        if self.separable is not False or TWIN in self.failures:
+            return None
+        return self.bias.twin
+
+    @property
     def drawn(self) -> bool:
         """The same as ``random_embeddings``: whether the embeddings were drawn, as for a text."""
         return self.random_embeddings
@@ -187,8 +199,9 @@ class Findings(Result):
     @cached_property
     def pairs(self) -> list[Pair]:
         """Pairs that decide ``W^mm``, or contradict each other, heaviest first: list of Pair."""
-        if is_large(self.data) and isinstance(self.refusal, NotSeparableError):
-            return self._contradicting_pairs(self.refusal)
+        large = self._weights_of_large()
+        if large is not None:
+            return self._pairs_of_large(large)
         weights = self._pair_weights()
         if weights is None or not len(weights):
             return []
@@ -208,14 +221,21 @@ class Findings(Result):
             found.append(Pair(share, group, tuple(winners.tolist()), tuple(losers.tolist())))
         return found
 
-    def _contradicting_pairs(self, refusal: NotSeparableError) -> list[Pair]:
-        """Pairs of a certificate among few tokens of large data, which have no order at hand.
+    def _weights_of_large(self) -> PairWeights | None:
+        """Weights of some pairs of large data, which have no order at hand; None for others."""
+        if not is_large(self.data):
+            return None
+        if isinstance(self.refusal, NotSeparableError):
+            return self.refusal.pair_weights
+        if self.svm is not None and isinstance(self.svm.strict_multipliers, SharedMultipliers):
+            return self.svm.strict_multipliers.pair_weights(self.data)
+        return None
+
+    def _pairs_of_large(self, found: PairWeights) -> list[Pair]:
+        """The pairs of large data that weigh most.
 
         Each context is a group of its own there, whose support wins over every other token.
         """
-        found = refusal.pair_weights
-        if found is None:
-            return []
         laws = self.data.sparse_target_probs
         row_of_group = np.argsort(self.data.group_index)
         shares = found.weights / found.weights.sum()
@@ -370,10 +390,12 @@ class Findings(Result):
         shared = np.count_nonzero(data.context_groups == data.context_groups[row]) > 1
         if data.contexts is not None or not shared:
             return self.context_name(int(data.context_groups[row]))
-        return f"row {row} (query {data.context_groups[row]})"
+        return f"row {row} ({self.context_name(int(data.context_groups[row]))})"
 
     def context_name(self, context: int) -> str:
         """Name a context by its words where they are known, and by its number otherwise.
+
+        The contexts of attention are named by the query that they share, which is a token.
 
         Parameters
         ----------
@@ -392,9 +414,21 @@ class Findings(Result):
         >>> ntpnb.report(ntpnb.datasets.toy()).context_name(2)
         'context 2'
         """
-        contexts = self.data.contexts
-        if contexts is not None:
-            return "'" + " ".join(self.token_name(v) for v in contexts[context]) + "'"
-        names = self.data.group_names
-        every_row_its_own = np.array_equal(names, np.arange(len(self.data.context_probs)))
-        return f"context {context}" if every_row_its_own else f"query {context}"
+        data = self.data
+        if data.contexts is not None:
+            return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
+        names = data.group_names
+        if np.array_equal(names, np.arange(len(data.context_probs))):
+            return f"context {context}"
+        T = data.token_embeddings
+        if self.words is None or T is None or not 0 <= context < len(T):
+            return f"query {context}"
+        is_that_token = np.array_equal(T[context], self._embedding_of(context))
+        return f"query '{self.token_name(context)}'" if is_that_token else f"query {context}"
+
+    def _embedding_of(self, group: int) -> FloatArray:
+        """The embedding that a group's contexts share."""
+        embedding: FloatArray = self.data.group_embeddings[
+            np.searchsorted(self.data.group_names, group)
+        ]
+        return embedding

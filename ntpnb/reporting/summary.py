@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ntpnb.bias import Twin
 from ntpnb.reporting.findings import Findings
 
 ANGLES = (30, 10, 1)  # degrees
@@ -60,6 +61,7 @@ def plain_values(found: Findings) -> dict[str, Any]:
         "ordered_pairs": None if found.separable is None else found.num_ordered_pairs,
         "used_pairs": len(found.pairs),
         "pairs": pairs,
+        "twin": None if found.twin is None else _twin(found.twin),
         "step": _number(found.step),
         "log10_steps_to_degrees": {
             str(degrees): _number(found.log10_steps(degrees)) for degrees in ANGLES
@@ -84,6 +86,18 @@ def _numbers(values: npt.NDArray[Any]) -> Any:
 
 def _why_undecided(found: Findings) -> str:
     return str(found.failures.get("direction", found.refusal))
+
+
+def _twin(twin: Twin) -> dict[str, Any]:
+    svm = twin.require_max_margin()
+    return {
+        "finite_pairs": len(twin.finite),
+        "won_pairs": len(twin.won),
+        "loss_tends_to": twin.data.entropy,
+        "finite_part_norm": float(np.linalg.norm(twin.finite_part.W)),
+        "margin": 1 / svm.norm if svm.norm else None,
+        "certificate_residual": twin.residual,
+    }
 
 
 def _descent(found: Findings) -> dict[str, Any]:

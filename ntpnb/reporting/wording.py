@@ -9,6 +9,7 @@ from ntpnb.reporting.findings import (
     DIRECTION,
     FINITE_PART,
     ROOM,
+    TWIN,
     WAY,
     Findings,
     Pair,
@@ -22,6 +23,7 @@ LISTED = 3  # pairs of the printed report, and contexts
 MATRICES = 6  # columns for checkpoints
 WIDTH = 78
 TINY = 1e-9  # no count of next tokens gives so small a share
+ROUNDING = 1e-9  # a norm of the finite part that is none
 NAMED = 4  # tied tokens of a listed pair
 EMBEDDED: dict[Embedding | None, str] = {
     None: "",
@@ -56,6 +58,7 @@ def describe(found: Findings) -> str:
     separable, for nothing is ordered: training ends at finite weights
     """
     lines = _sizes(found) + _compatibility(found) + _separability(found) + _pairs(found)
+    lines += _twin(found)
     if found.separable and found.num_ordered_pairs:
         lines += _steps(found)
     return "\n".join(lines + _weights(found))
@@ -150,7 +153,7 @@ def _tiny_probabilities(found: Findings) -> list[str]:
         return []
     return [
         f"    the smallest target probability is {smallest:.2g}; only tokens of probability zero",
-        "    must lose, so set to zero what is to count as never following",
+        f"    must lose; report(…, support_threshold={TINY:g}) takes what is smaller for zero",
     ]
 
 
@@ -226,6 +229,33 @@ def _pairs(found: Findings) -> list[str]:
     return lines
 
 
+def _twin(found: Findings) -> list[str]:
+    """Say where training goes though the data are not separable."""
+    if TWIN in found.failures:
+        return _failed("where training goes then", found.failures[TWIN])
+    twin = found.twin
+    if twin is None:
+        return []
+    num_finite = len(twin.finite)
+    loss = f"the loss tends to {twin.data.entropy:.4g} nats"
+    norm = float(np.linalg.norm(twin.finite_part.W))
+    size = f"finite part of norm {norm:.4g}" if norm > ROUNDING else "finite part that is zero"
+    svm = twin.require_max_margin()
+    if not len(twin.won):
+        return [
+            f"training converges: all {num_finite} ordered pairs are part of a contradiction,",
+            f"    no score grows without bound, and {loss}",
+            f"    W tends to a {size}",
+        ]
+    return [
+        f"training wins {len(twin.won)} of the ordered pairs; {num_finite} are part of a "
+        "contradiction and stay",
+        f"    finite, and {loss}",
+        f"    W grows towards the direction that wins the others, with margin {1 / svm.norm:.4g},",
+        f"    beside a {size}",
+    ]
+
+
 def _steps(found: Findings) -> list[str]:
     if WAY in found.failures:
         return _failed("steps to a given angle", found.failures[WAY])
@@ -264,11 +294,15 @@ def _weights(found: Findings) -> list[str]:
     seen = found.weights
     if seen is None:
         return []
+    direction = "W^mm" if found.twin is None else "the direction that wins"
+    subspace = "F" if found.twin is None else "F with the contradictions"
     shown = {
         "loss above the entropy, in nats": seen.excess,
-        "degrees to W^mm": np.degrees(seen.angle),
-        "degrees to W^mm without the finite part": np.degrees(np.arccos(seen.corrected_alignment)),
-        "distance from the finite part, in F": seen.finite_error,
+        f"degrees to {direction}": np.degrees(seen.angle),
+        f"degrees to {direction} without the finite part": np.degrees(
+            np.arccos(seen.corrected_alignment)
+        ),
+        f"distance from the finite part, in {subspace}": seen.finite_error,
         "smallest margin": seen.smallest_margin,
     }
     if seen.excess.ndim == 0:

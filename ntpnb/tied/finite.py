@@ -16,7 +16,7 @@ from ntpnb.problem.loss import (
     logits,
     pull_back,
 )
-from ntpnb.problem.order import TokenPriority, row_components, token_priority
+from ntpnb.problem.order import TokenPriority, order_of, row_components
 from ntpnb.saving import Result
 from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
 from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
@@ -84,7 +84,7 @@ def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTok
     Raises
     ------
     TypeError
-        ``data`` is no dataset.
+        ``data`` is no dataset, or ``order`` no order.
 
     References
     ----------
@@ -97,8 +97,7 @@ def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTok
     >>> tied.candidates.tolist()
     [[True, True, False]]
     """
-    if order is None:
-        order = token_priority(data)
+    order = order_of(data, order)
     labels, own = row_components(data, order)
     tied = data.candidates & (labels == own)
     return data.replace(candidate_counts=np.where(tied, counts_or_ones(data), 0.0))
@@ -173,8 +172,7 @@ def finite_part(
             compatible=solution.residual <= COMPATIBLE,
             subspace=LargeSubspace(data),
         )
-    if order is None:
-        order = token_priority(data)
+    order = order_of(data, order)
     F = equal_subspace(data, order)
     tied = restrict(data, order)
     W = np.zeros(data.shape)

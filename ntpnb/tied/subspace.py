@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
-from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.order import TokenPriority, order_of
 from ntpnb.saving import Result, register
 
 # Directions of relative size below this are rounding: embeddings count as dependent.
@@ -47,7 +47,7 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     Raises
     ------
     TypeError
-        ``data`` is no dataset.
+        ``data`` is no dataset, or ``order`` no order.
     ValueError
         The data have token embeddings, and the generators of all ties more than 2**28 entries.
 
@@ -64,8 +64,7 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     >>> F.project([[1.0], [0.0], [5.0]]).round(6).tolist()
     [[0.5], [-0.5], [0.0]]
     """
-    if order is None:
-        order = token_priority(data)
+    order = order_of(data, order)
     if data.token_embeddings is None:
         return _TokenwiseSubspace(data, order)
     return _DenseSubspace(data, data.token_embeddings, order)

@@ -303,7 +303,7 @@ def _integrate(
     states = np.empty((len(distinct_times), len(state)))
     reached = start
     num_known = 0
-    why: str | None = "steps too wild for floating point"
+    why = "steps too wild for floating point"
     try:
         # A wild trial step overflows or meets a singular matrix, and is rejected.
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -321,7 +321,9 @@ def _integrate(
                 if watch.expired:
                     return states[repeat[repeat < num_known]]
                 watch.say(f"gradient flow: log t = {solver.t:.4g} of {distinct_times[-1]:.4g}")
-                why = solver.step()
+                message = solver.step()
+                if solver.status == "failed":
+                    why = message
                 passed = int(np.searchsorted(distinct_times, solver.t, side="right"))
                 if solver.status != "failed" and passed > num_known:
                     between = slice(num_known, passed)

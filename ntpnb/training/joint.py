@@ -44,7 +44,7 @@ class JointTrace(Result):
     >>> start = ntpnb.features.joint_init(data, dim=5, scale=0.1, seed=1)
     >>> run = ntpnb.features.descend_jointly(data, 0.5, 1000, start, record=[0, 1000])
     >>> run.logits.shape, run.excess.round(3).tolist()
-    ((2, 3, 5), [0.728, 0.006])
+    ((2, 3, 5), [0.73, 0.001])
     """
 
     steps: IntArray
@@ -150,9 +150,9 @@ def descend_jointly(
     Raises
     ------
     ValueError
-        Problems of different sizes, with token embeddings or candidate counts, an ``init`` that
-        does not fit, an unusable ``step`` or ``record``, or a step so large that an entry of a
-        factor exceeds 1e8.
+        Problems of different sizes, or other than a linear decoder's, an ``init`` that does not
+        fit, an unusable ``step`` or ``record``, or a step so large that an entry of a factor
+        exceeds 1e8.
 
     References
     ----------
@@ -167,11 +167,11 @@ def descend_jointly(
     (4, 1, 3, 5)
     """
     problems = list(data) if isinstance(data, Sequence) else [data]
-    targets = np.stack([_free_laws(problem) for problem in problems])
+    targets = np.stack([free_laws(problem) for problem in problems])
     frequencies = np.stack([problem.context_probs for problem in problems])[..., None]
     require_number("step", step, lambda x: x > 0, "be positive")
     grid = record_grid(steps, record)
-    W, H, single = _start_at(targets, init)
+    W, H, single = start_of_runs(targets, init)
     if isinstance(data, Sequence) and single:
         raise ValueError("init has no axis for the runs; data is a list, so it needs one")
     recorded = np.empty((len(W), len(grid), W.shape[1] + H.shape[1], W.shape[2]))
@@ -214,19 +214,21 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> FloatArray:
     >>> bool(abs(excess - (np.log(5) - data.entropy)) < 1e-15)
     True
     """
-    return _excess(np.asarray(logits), _free_laws(data), data.context_probs[:, None])
+    return _excess(np.asarray(logits), free_laws(data), data.context_probs[:, None])
 
 
-def _free_laws(data: NextTokenData) -> FloatArray:
+def free_laws(data: NextTokenData) -> FloatArray:
+    """Return the laws of a linear decoder's data, or explain why there is none."""
     require_data("data", data)
-    if data.token_embeddings is not None or data.candidate_counts is not None:
+    if not data.is_linear_decoder:
         raise ValueError(
-            "data has token_embeddings or candidate_counts; joint training needs a linear decoder"
+            "data has token_embeddings, candidate_counts or rows that share a context group; "
+            "joint training needs a linear decoder"
         )
     return np.asarray(data.target_probs)
 
 
-def _start_at(targets: FloatArray, init: JointStart) -> tuple[FloatArray, FloatArray, bool]:
+def start_of_runs(targets: FloatArray, init: JointStart) -> tuple[FloatArray, FloatArray, bool]:
     """Return word vectors, context vectors, and whether there is no axis of runs."""
     single = np.ndim(init.W) == 2
     W = np.atleast_3d(as_array("init.W", init.W, ndim=2 if single else 3))

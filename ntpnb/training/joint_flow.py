@@ -20,7 +20,7 @@ from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
-from ntpnb.training.joint import JointStart, _free_laws, _start_at
+from ntpnb.training.joint import JointStart, free_laws, start_of_runs
 from ntpnb.validation import as_floats, require_number
 
 RELATIVE_TOLERANCE = 1e-7  # of the integrator
@@ -77,8 +77,8 @@ def late_joint_flow(
         Only ``target_probs`` and ``context_probs`` count.
     start : JointStart
         Vectors of one run at the time ``e^log_start``, when its in-support ties have settled; of
-        ``k`` steps of size ``η`` the time is ``η k``. What they miss of the ties decays like ``1/t``
-        from there on.
+        ``k`` steps of size ``η`` the time is ``η k``. What they miss of the ties decays like
+        ``1/t`` from there on.
     log_start : float
         Natural logarithm of that time.
     log_times : increasing sequence of float
@@ -106,8 +106,8 @@ def late_joint_flow(
     >>> (flow.logits[0] / 1e4).round(3).tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
     """
-    targets = _free_laws(data)
-    W, H, single = _start_at(targets[None], start)
+    targets = free_laws(data)
+    W, H, single = start_of_runs(targets[None], start)
     if not single:
         raise ValueError("start has an axis for runs; the flow takes one run")
     require_number("log_start", log_start, lambda x: True, "be a number")

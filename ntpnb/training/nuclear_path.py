@@ -1,12 +1,13 @@
 """The ridge path of joint training: ``CE(L) + λ‖L‖_*`` for ``λ`` far below the smallest float.
 
 Since ``‖L‖_*`` is the smallest ``(‖W‖² + ‖H‖²)/2`` of factors with ``H Wᵀ = L``, these are the
-logits of the joint problem ``CE(H Wᵀ) + λ(‖W‖² + ‖H‖²)/2`` in enough dimensions. The dual is solved:
+logits of the joint problem ``CE(H Wᵀ) + λ(‖W‖² + ‖H‖²)/2`` in enough dimensions. The method solves
+the dual,
 
     maximise ``Σ_j π_j H(p_j − λ A_j / π_j) / λ``  subject to  ``Σ_v A_jv = 0``, ``‖A‖_op ≤ 1``
 
-with the entropy ``H``. At its maximum ``A = −∇CE(L)/λ``, whose out-of-support entries ``−π_j q_jv/λ``
-stay of order one as ``λ`` vanishes. They are what is solved for, so that nothing underflows.
+with the entropy ``H``. At its maximum ``A = −∇CE(L)/λ``. The out-of-support entries
+``−π_j q_jv/λ`` stay of order one as ``λ`` vanishes; they are solved for, so nothing underflows.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ntpnb.errors import ConvergenceError
 from ntpnb.margin.spectral_ball import Derivatives, barrier_gradient, maximize
 from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
-from ntpnb.training.joint import _free_laws
+from ntpnb.training.joint import free_laws
 from ntpnb.validation import as_floats
 
 LARGEST = 1500  # contexts × tokens: Newton's matrix has this many rows
@@ -42,15 +43,15 @@ class NuclearPath(Result):
     certificate : ndarray, shape (r, m, V)
         ``A = −∇CE(L)/λ`` up to the gap's size, with ``‖A‖_op ≤ 1``.
     gap : ndarray, shape (r,)
-        ``1 − ⟨A, L⟩ / ‖L‖_*``, and zero where the logits are: together with ``‖A‖_op ≤ 1`` it bounds
-        by how much the objective misses its minimum, in units of ``λ‖L‖_*``.
+        ``1 − ⟨A, L⟩ / ‖L‖_*``, and zero where the logits are. With ``‖A‖_op ≤ 1`` it bounds by how
+        much the objective misses its minimum, in units of ``λ‖L‖_*``.
 
     Examples
     --------
     >>> import ntpnb
     >>> path = ntpnb.features.nuclear_path(ntpnb.datasets.toy(), [-10.0, -1000.0])
     >>> path.norm.round(1).tolist()
-    [29.3, 2962.3]
+    [23.5, 2959.7]
     """
 
     log_multipliers: FloatArray
@@ -95,7 +96,7 @@ def nuclear_path(data: NextTokenData, log_multipliers: npt.ArrayLike) -> Nuclear
     >>> bool(abs(path.logits[0] / 1e6 - best.logits).max() < 1e-4)
     True
     """
-    targets = _free_laws(data)
+    targets = free_laws(data)
     if targets.size > LARGEST:
         raise ValueError(
             f"data has {targets.shape[0]} contexts and {targets.shape[1]} tokens; their product "
@@ -168,7 +169,9 @@ class _Point:
         centred = self.inside - self.inside.mean(axis=1, keepdims=True)
         # p − λ A / π > 0 in support
         room = np.log(np.where(self.inside, self.targets, 1.0)) + self.log_pi + self.depth
-        small = min(0.5 / max(1.0, float(np.linalg.norm(centred, 2))), 0.5 * np.exp(min(room.min(), 0)))
+        small = min(
+            0.5 / max(1.0, float(np.linalg.norm(centred, 2))), 0.5 * np.exp(min(room.min(), 0))
+        )
         start: FloatArray = small * centred
         return start
 
@@ -182,7 +185,7 @@ class _Point:
         return log_probs
 
     def _entries(self, A: FloatArray) -> Derivatives | None:
-        """Derivatives of the dual function, divided by ``depth``, and of the logarithmic barrier."""
+        """Derivatives of the dual function over ``depth``, and of the logarithmic barrier."""
         shrink = np.exp(-self.depth - self.log_pi)
         left = np.where(self.inside, self.targets - A * shrink, -A)
         if left.min() <= 0:

@@ -330,7 +330,11 @@ class _Path:
             if found is None:
                 self.step = abs(move) / 2
                 if self.step < SHORTEST_STEP:
-                    raise ConvergenceError(f"the path stopped at log λ = {-self.z[-1]:g}", np.inf)
+                    raise ConvergenceError(
+                        f"the path stopped at log λ = {-self.z[-1]:g}: Newton's method settles on "
+                        "no further point, as where a radius or a multiplier is extreme",
+                        np.inf,
+                    )
             else:
                 self.z = found.z
                 self.tangent = found.tangent

@@ -63,7 +63,7 @@ def test_figures_go_to_the_working_directory(installed):
 def test_a_missing_package_names_the_extra(installed, code, who, missing):
     assert run(installed, code, EXTRA) == (
         "",
-        f"ImportError: {who} needs {missing}: pip install 'ntpnb[book]'",
+        f'ImportError: {who} needs {missing}: pip install "ntpnb[book]"',
     )
 
 
@@ -73,5 +73,5 @@ def test_a_missing_yaml_names_the_extra_where_there_are_claims(installed):
     code = "from ntpnb.notebook import check; check('t24.x', 1)"
     assert run(installed, code, ("yaml",)) == (
         "",
-        "ImportError: check needs yaml: pip install 'ntpnb[book]'",
+        'ImportError: check needs yaml: pip install "ntpnb[book]"',
     )

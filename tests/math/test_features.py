@@ -241,9 +241,7 @@ def test_descent_is_gradient_descent():
 def test_batches_are_single_runs():
     problems = [problem(seed) for seed in (1, 2)]
     starts = [features.joint_init(p, 4, 0.5, 7) for p in problems]
-    both = features.JointStart(
-        np.stack([s.W for s in starts]), np.stack([s.H for s in starts])
-    )
+    both = features.JointStart(np.stack([s.W for s in starts]), np.stack([s.H for s in starts]))
     batch = features.descend_jointly(problems, 0.5, 50, both, record=[0, 50])
     for i, (data, start) in enumerate(zip(problems, starts, strict=True)):
         alone = features.descend_jointly(data, 0.5, 50, start, record=[0, 50])

@@ -308,8 +308,18 @@ def test_a_token_of_ten_digits_works_sparsely_or_ends_clearly():
         ntpnb.token_priority(data)
     with pytest.raises(ValueError, match="W needs a dense array of 1000000001 × 2"):
         ntpnb.finite_part(data)
-    with pytest.raises(ntpnb.ConvergenceError, match="4 contexts of 1000000001 tokens are more"):
+    with pytest.raises(ntpnb.NotSeparableError, match="all 4000000000 strict pairs") as refused:
         ntpnb.max_margin(data)
+    contradicting = refused.value.pair_weights  # 3, 0, 3 follow contexts on a line
+    total: dict[int, np.ndarray] = {}
+    for (row, winner, loser), weight in zip(
+        contradicting.pairs.tolist(), contradicting.weights, strict=True
+    ):
+        push = weight * data.context_embeddings[row]
+        total[winner] = total.get(winner, 0) + push
+        total[loser] = total.get(loser, 0) - push
+    assert contradicting.weights.sum() == pytest.approx(1)
+    assert max(np.abs(push).max() for push in total.values()) < 1e-12
     with pytest.raises(ValueError, match=r"holds the token 10000000000; tokens must lie below"):
         NextTokenData.from_sequences([[0, 10**10]], lambda c: [1.0])
 

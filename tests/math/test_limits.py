@@ -1,4 +1,4 @@
-"""Time limits and progress of training, and what a run that diverges says."""
+"""Time limits and progress of training, and what a run says that goes up in place of down."""
 
 import pickle
 import warnings
@@ -8,7 +8,17 @@ import pytest
 from problems import t24
 
 import ntpnb
-from ntpnb import GD, NGD, SGD, Adam, ConvergenceError, attention, datasets, watch
+from ntpnb import (
+    GD,
+    NGD,
+    SGD,
+    Adam,
+    ConvergenceError,
+    NextTokenData,
+    attention,
+    datasets,
+    watch,
+)
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
@@ -195,11 +205,11 @@ def test_limits_that_are_none(what, limits, error):
         call(**limits)
 
 
-# -- divergence -----------------------------------------------------------------------------------
+# -- ascent ---------------------------------------------------------------------------------------
 
 
 def test_a_step_that_is_far_too_long_says_so():
-    with pytest.warns(RuntimeWarning, match=r"GD\(step=1000000000.0\) diverges") as warned:
+    with pytest.warns(RuntimeWarning, match=r"GD\(step=1000000000.0\) does not descend") as warned:
         run = ntpnb.descend(TOY, GD(1e9), 50, record=[0, 50])
     assert run.loss[-1] > 1e6
     (warning,) = warned
@@ -223,7 +233,7 @@ def test_one_problem_of_a_batch():
 
 @pytest.mark.parametrize("method", [NGD(1e6), Adam(1e6), SGD(1e6, seed=0)])
 def test_the_other_methods(method):
-    with pytest.warns(RuntimeWarning, match="diverges.*a smaller step is needed"):
+    with pytest.warns(RuntimeWarning, match="does not descend.*a smaller step is needed"):
         ntpnb.descend(TOY, method, 7, record=[0, 7])
 
 
@@ -239,7 +249,7 @@ def test_runs_within_the_bound_never_say_so():
                 ntpnb.descend(data, GD(step), 30, init=init)
 
 
-def test_a_long_step_that_converges_is_not_called_diverging():
+def test_a_long_step_that_converges_is_no_ascent():
     # Separable data: a huge first step may already separate them, as a perceptron's would.
     data = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], [[1, 0], [0, 1]])
     step = 100 * 2 / data.smoothness
@@ -247,3 +257,13 @@ def test_a_long_step_that_converges_is_not_called_diverging():
         warnings.simplefilter("error")
         run = ntpnb.descend(data, GD(step), 50)
     assert run.loss[-1] < run.loss[0]
+
+
+def test_a_cycle_is_no_ascent():
+    # Two tokens that tie at zero: steps above 2/L lead into a cycle of two points.
+    data = NextTokenData.from_attention(np.eye(3), [(0, 1, 2), (1, 0, 2)], [0, 1])
+    start = datasets.uniform_init(data, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = ntpnb.descend(data, GD(8.0), 1000, init=start)
+    assert run.loss[-1] > 2 * np.log(2)  # twice that of zero weights

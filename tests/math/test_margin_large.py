@@ -549,19 +549,27 @@ def test_few_contexts_or_dimensions_enough_go_the_old_way():
     assert not any("frequent tokens" in line or "lagrangian" in line for line in told)
 
 
-def test_too_large_for_every_method(as_if_large, monkeypatch):
+def test_too_large_for_the_optimum(as_if_large, monkeypatch):
     monkeypatch.setattr(solve, "WHOLE", 279)
     message = (
         "^undecided: no few frequent tokens contradict each other, and 40 contexts of 7 tokens "
-        "are more than the 279 entries that can be solved in full$"
+        "are more than the 279 entries whose optimum is sought; a positive gap asks for a solution "
+        "with bounds$"
     )
-    for function in (max_margin, is_separable):
-        with pytest.raises(ConvergenceError, match=message) as caught:
-            function(planted(0))
-        assert caught.value.residual == np.inf
-        assert caught.value.point is None
-    monkeypatch.setattr(solve, "WHOLE", 280)
+    with pytest.raises(ConvergenceError, match=message) as caught:
+        max_margin(planted(0))
+    assert caught.value.residual == np.inf
+    assert caught.value.point is None
     assert is_separable(planted(0))
+
+
+def test_the_largest_data_go_to_working_sets(as_if_large, monkeypatch):
+    for largest, expected in ((279, "working set"), (280, "augmented-lagrangian")):
+        monkeypatch.setattr(solve, "WHOLE", largest)
+        told = []
+        svm = max_margin(planted(0), gap=1e-2, progress=told.append)
+        assert svm.margin_gap <= 1e-2
+        assert told[-1].startswith(expected)
 
 
 def text_problem(num_contexts, dim):

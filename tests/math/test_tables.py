@@ -524,3 +524,31 @@ def test_unsigned_sequences_are_integers():
     np.testing.assert_array_equal(found.target_probs, expected.target_probs)
     with pytest.raises(ValueError, match=r"sequences\[0\] holds 9223372036854775808"):
         NextTokenData.from_sequences([np.array([2**63, 1], dtype=np.uint64)], lambda c: [1.0])
+
+
+SOFT = [[0.6, 0.4 - 2e-12, 1e-12, 1e-12], [1e-12, 0.5, 0.5 - 1e-12, 0.0]]
+
+
+@pytest.mark.parametrize("held", [np.array, sp.csr_array, lambda P: sp.csr_array(P).tocsc()])
+def test_small_probabilities_may_count_as_zero(held, held_sparse):
+    H = np.eye(2)
+    soft = NextTokenData(H, held(SOFT))
+    assert soft.support.sum() == 7
+    data = NextTokenData(H, held(SOFT), support_threshold=1e-9)
+    assert data.support.tolist() == [[True, True, False, False], [False, True, True, False]]
+    assert np.allclose(data.target_probs.sum(1), 1, rtol=0, atol=1e-15)
+    assert np.allclose(data.target_probs, SOFT, rtol=0, atol=1e-11)
+    by_replacing = soft.replace(support_threshold=1e-9)
+    assert np.array_equal(by_replacing.target_probs, data.target_probs)
+    # Ordered again: what a softmax only nearly forbids is dominated.
+    assert len(ntpnb.token_priority(data).strict) > len(ntpnb.token_priority(soft).strict)
+
+
+def test_a_threshold_that_leaves_nothing():
+    with pytest.raises(ValueError, match=r"support_threshold is 0.55, and target_probs row 1 has"):
+        NextTokenData(np.eye(2), SOFT, support_threshold=0.55)
+    for threshold in (-0.1, 1.0, np.nan):
+        with pytest.raises(ValueError, match="support_threshold is"):
+            NextTokenData(np.eye(2), SOFT, support_threshold=threshold)
+    with pytest.raises(TypeError, match="support_threshold is of type str"):
+        NextTokenData(np.eye(2), SOFT, support_threshold="0.1")

@@ -166,6 +166,38 @@ def test_the_command_line_reports_on_a_text(clean, tmp_path):
     assert 'pip install "ntpnb[plot]"' in drawn.stderr
 
 
+A_MODEL = """
+import numpy as np, ntpnb
+words = "the fox sees the owl and the owl sees the fox and the fox hides".split()
+names = sorted(set(words))
+tokens = np.array([names.index(word) for word in words])
+first, last, after = tokens[:-2], tokens[1:-1], tokens[2:]
+E, F, W = 0.3 * np.random.default_rng(0).standard_normal((3, len(names), 6))
+for _ in range(2000):
+    h = np.tanh(E[first] + F[last])
+    q = np.exp(h @ W.T)
+    error = (q / q.sum(1, keepdims=True) - np.eye(len(names))[after]) / len(after)
+    back = error @ W * (1 - h**2)
+    W -= 0.5 * error.T @ h
+    np.add.at(E, first, -0.5 * back)
+    np.add.at(F, last, -0.5 * back)
+hidden = np.tanh(E[first] + F[last]).astype(np.float32)
+data = ntpnb.NextTokenData.from_hidden_states(hidden, after, len(names))
+print(data.num_contexts, len(set(zip(first.tolist(), last.tolist()))))
+print(ntpnb.compare(W, data, seconds=60).alignment > 0.5)
+print(ntpnb.report(data, words=names, W=W, seconds=60))
+"""
+
+
+def test_hidden_states_of_a_model_that_is_trained_there(clean):
+    done = clean(A_MODEL)
+    assert not done.returncode, done.stderr
+    contexts, points_there, *said = done.stdout.splitlines()
+    assert len(set(contexts.split())) == 1  # as many as there are pairs of words
+    assert points_there == "True"
+    assert "your W:" in said
+
+
 def test_check_outside_a_checkout_says_what_it_is_for(clean):
     done = clean("from ntpnb.notebook import check\ncheck('t24.fig1.entropy', 0.88)")
     said = done.stdout.strip() or done.stderr.splitlines()[-1]

@@ -15,6 +15,7 @@ INTERNAL = {
     "command_line",
     "extras",
     "level_probabilities",
+    "matrix_norms",
     "sparsity",
     "validation",
     "watch",

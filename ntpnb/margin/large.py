@@ -1,0 +1,288 @@
+"""The max-margin problem of linear decoders too large to solve as a whole: by working sets.
+
+The augmented Lagrangian of :mod:`ntpnb.margin.augmented_lagrangian`, on the pairs that matter
+(:mod:`ntpnb.margin.working_set`). Each of its steps gives multipliers of all pairs, most of them
+zero, and with them a solution whose residuals and bounds are computed from all pairs.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ntpnb.array_types import FloatArray
+from ntpnb.margin.collapse import Collapse
+from ntpnb.margin.normal_form import positive_norms
+from ntpnb.margin.solution import MarginSolution, Residuals
+from ntpnb.margin.working_set import (
+    FIRST_PER_TOKEN,
+    MOST_NEW,
+    BatchedSystem,
+    Decoder,
+    SetPoint,
+    WorkingSet,
+    highest_outside,
+    highest_scoring,
+    minimise_on,
+    screen,
+    start_at,
+    support_keys,
+)
+
+FIRST_WEIGHT = 1e-2
+"""The first ``τ``; it is kept for two steps and then falls."""
+
+LAST_WEIGHT = 1e-5
+"""The last ``τ``: with smaller ones multipliers lose their digits."""
+
+MOST_STEPS = 60
+"""Steps of the augmented Lagrangian."""
+
+MOST_ROUNDS = 12
+"""Minima of one step, between which the working set grows."""
+
+COMPLETE = 2e-4
+"""Growth of a working set, relative to its size, below which a minimum is taken for that of all."""
+
+MUCH = 0.1
+"""Growth of a working set from which on a few steps towards its next minimum suffice."""
+
+FEW_NEWTON_STEPS = 4
+"""Newton steps on a set that has grown much."""
+
+MOST_NEWTON_STEPS = 15
+"""Newton steps on any other."""
+
+ACCURACY = 0.01
+"""Accuracy of a minimum, relative to the pull of the start."""
+
+COMMON_START = 2.5
+"""Common scores at the start, see :mod:`ntpnb.margin.augmented_lagrangian`."""
+
+TIES_WEIGHT = 1e-8
+"""``τ`` of the system that meets the ties, which is solved until nothing is left of them."""
+
+TIES_ROUNDS = 8
+"""Times that the ties are met, at most; nearly parallel contexts ask for more than two."""
+
+TIES_LEFT = 1e-13
+"""What may be left of the ties, relative to the weights' norm."""
+
+
+class LargeProblem:
+    """The problem of a collapsed linear decoder, and solutions that are judged by all pairs.
+
+    Parameters
+    ----------
+    collapse : Collapse
+        With strict pairs.
+    """
+
+    def __init__(self, collapse: Collapse) -> None:
+        self.collapse = collapse
+        data = collapse.data
+        embeddings = data.group_embeddings
+        self.lengths = positive_norms(embeddings)
+        self.unit = float(self.lengths.min())
+        laws = data.sparse_target_probs
+        if not np.array_equal(data.group_index, np.arange(data.num_contexts)):
+            laws = laws[np.argsort(data.group_index)]
+        supports = csr_array(laws.T)
+        supports.sort_indices()
+        self.multiplicity = np.ones(data.vocab_size)
+        if collapse.multiplicity is not None:
+            self.multiplicity = collapse.multiplicity.astype(np.float64)
+        self.decoder = Decoder(
+            directions=embeddings / self.lengths[:, None],
+            goals=self.unit / self.lengths,
+            roots=np.sqrt(self.multiplicity),
+            supports=supports,
+        )
+        self.ties = WorkingSet(self.decoder, support_keys(self.decoder))
+        by_context = np.argsort(self.ties.context, kind="stable")
+        contexts = self.ties.context[by_context]
+        is_first = np.diff(contexts, prepend=-1) > 0
+        self.anchors = by_context[is_first]  # positions among the ties, by context
+
+    def solution(self, part: WorkingSet, multipliers: FloatArray) -> MarginSolution:
+        """The solution of multipliers on a working set, moved until all ties are met.
+
+        It is scaled so that the smallest margin is one, if it is positive.
+        """
+        lam = np.where(part.tied, multipliers, np.maximum(multipliers, 0.0))
+        tied_positions = np.flatnonzero(part.tied)
+        for _ in range(TIES_ROUNDS):
+            anchor_positions = tied_positions[self.anchors]
+            lam[anchor_positions] -= part.column_sums(lam)  # roots of anchors are one
+            move = self._move_on_ties(part, lam)
+            if not move.any():
+                break
+            lam[tied_positions] += move
+        lam[anchor_positions] -= part.column_sums(lam)
+        weights = -part.weights(lam)
+        scores = self.ties.shortfall(weights, np.zeros(self.decoder.num_contexts))
+        of_anchors = scores[self.anchors]
+        margins = (of_anchors - highest_outside(self.decoder, weights)) * self.lengths / self.unit
+        scale = 1 / margins.min() if margins.min() > 0 else 1.0
+        tie_errors = np.abs(scores - of_anchors[self.ties.context])
+        tie_errors *= self.lengths[self.ties.context] / self.unit
+        return self._solution_of(
+            part, scale * lam, scale * weights, scale * margins, scale * tie_errors
+        )
+
+    def _move_on_ties(self, part: WorkingSet, lam: FloatArray) -> FloatArray:
+        """What multipliers of tied pairs have to gain for the ties to be met."""
+        weights = -part.weights(lam)
+        scores = self.ties.shortfall(weights, np.zeros(self.decoder.num_contexts))
+        num_ties = np.bincount(self.ties.context)
+        common = np.bincount(self.ties.context, scores) / num_ties
+        missed = scores - common[self.ties.context]
+        if np.abs(missed).max() <= TIES_LEFT * np.linalg.norm(weights):
+            return np.zeros(len(missed))
+        system = BatchedSystem(self.ties, TIES_WEIGHT)
+        start = np.zeros(len(common))
+        accuracy = 1e-10 * float(np.linalg.norm(missed)) / TIES_WEIGHT
+        move = system.solve(missed, start, accuracy)
+        return system.multipliers(missed - move[self.ties.context])
+
+    def _solution_of(
+        self,
+        part: WorkingSet,
+        lam: FloatArray,
+        weights: FloatArray,
+        margins: FloatArray,
+        tie_errors: FloatArray,
+    ) -> MarginSolution:
+        """The solution with its residuals, in the data's units.
+
+        Parameters
+        ----------
+        part : WorkingSet
+        lam : ndarray
+            Multipliers of its entries.
+        weights : ndarray, shape (V, d)
+        margins : ndarray, shape (m,)
+            Smallest margin of each context's strict pairs.
+        tie_errors : ndarray
+            What each tie misses.
+        """
+        norm = float(np.linalg.norm(weights)) / self.unit
+        context_lengths = np.linalg.norm(self.collapse.data.group_embeddings, axis=1)
+        scales = np.maximum(1.0, norm * context_lengths)
+        has_strict = np.isfinite(margins)
+        missed = 1 - margins[has_strict]
+        violation = float((missed / scales[has_strict]).max())
+        tie_residual = float((tie_errors / scales[self.ties.context]).max(initial=0.0))
+
+        # In the data's units, and of all tokens that a token stands for.
+        per_pair = lam / (self.unit * self.lengths[part.context])
+        totals = part.roots * per_pair
+        used = ~part.tied & (lam > 0)
+        total = float(totals[used].sum())
+        own_scores = part.shortfall(weights, np.zeros(self.decoder.num_contexts)) - part.rhs
+        own_scores /= part.roots
+        anchor_scores = own_scores[np.flatnonzero(part.tied)[self.anchors]]
+        own_margins = (anchor_scores[part.context] - own_scores) * self.lengths[part.context]
+        own_margins /= self.unit
+        away = np.abs(own_margins - 1) / scales[part.context]
+        residuals = Residuals(
+            violation=max(violation, tie_residual),
+            beyond_tenth=max(float(missed.max()), float(tie_errors.max(initial=0.0))) - 0.1,
+            complementarity=float(totals[used] @ away[used]) / (total or 1.0),
+        )
+        copies = weights / (self.unit * self.decoder.roots[:, None])
+        shape = (self.decoder.num_contexts, self.decoder.vocab_size)
+        values = per_pair[used] / part.roots[used]
+        table = csr_array((values, (part.context[used], part.token[used])), shape=shape)
+        return MarginSolution(
+            W=copies[self.collapse.kept],
+            norm=norm,
+            min_margin=float(margins.min()),
+            kkt_residual=residuals.kkt,
+            duality_gap=abs(norm**2 - total) / (norm**2 / 2 or 1.0),
+            tie_residual=tie_residual,
+            solver="augmented-lagrangian",
+            strict_multipliers=self.collapse.shared_table(table),
+            equal_multipliers=self._equal_multipliers(part, per_pair),
+        )
+
+    def _equal_multipliers(self, part: WorkingSet, per_pair: FloatArray) -> FloatArray:
+        """Multipliers of the equal pairs in the order of ``token_priority``."""
+        values = per_pair[part.tied]
+        is_anchor = np.zeros(len(self.ties), dtype=bool)
+        is_anchor[self.anchors] = True
+        in_order = np.lexsort((self.ties.token, self.ties.context))
+        followers = in_order[~is_anchor[in_order]]
+        equal: FloatArray = values[followers]
+        return equal
+
+
+def working_set_solutions(
+    problem: LargeProblem,
+    say: Callable[[str], object] = lambda text: None,
+    between_steps: Callable[[], object] = lambda: None,
+) -> Iterator[MarginSolution]:
+    """Solutions of growing accuracy, one for each step of the augmented Lagrangian."""
+    decoder = problem.decoder
+    point, part = _start(problem, between_steps)
+    multipliers = np.zeros(len(part))
+    tau = FIRST_WEIGHT
+    num_new = len(part)
+    for step in range(MOST_STEPS):
+        for _ in range(MOST_ROUNDS):
+            push = tau * multipliers
+            grown_much = num_new > MUCH * len(part)
+            point = minimise_on(
+                part,
+                point,
+                push,
+                tau,
+                relative_accuracy=ACCURACY,
+                most_steps=FEW_NEWTON_STEPS if grown_much else MOST_NEWTON_STEPS,
+                between_steps=between_steps,
+            )
+            found = screen(decoder, point.weights, point.common, MOST_NEW)
+            larger = part.grown(found.missed)
+            num_new = len(larger) - len(part)
+            say(
+                f"working set of {len(part)} pairs, {point.steps} Newton steps: "
+                f"{found.num_missed} pairs missed, {num_new} of them join"
+            )
+            residual = part.carried(point.residual, larger)
+            multipliers = part.carried(multipliers, larger)
+            part = larger
+            point = start_at(part, point.weights, point.common)
+            if num_new <= COMPLETE * len(part) and not grown_much:
+                break
+        multipliers = residual / tau
+        yield problem.solution(part, multipliers)
+        if step > 0:
+            tau = max(tau / 10**0.5, LAST_WEIGHT)
+
+
+def _start(
+    problem: LargeProblem, between_steps: Callable[[], object]
+) -> tuple[SetPoint, WorkingSet]:
+    """A working set to begin with, and weights that meet most of its constraints."""
+    decoder = problem.decoder
+    part = problem.ties
+    dim = decoder.directions.shape[1]
+    num_tied = np.bincount(part.context)
+    common = COMMON_START * decoder.goals * (1 - num_tied / problem.multiplicity.sum())
+    point = start_at(part, np.zeros((decoder.vocab_size, dim)), common)
+    for most_steps in (1, 4):
+        point = minimise_on(
+            part,
+            start_at(part, point.weights, common),
+            np.zeros(len(part)),
+            FIRST_WEIGHT,
+            relative_accuracy=ACCURACY,
+            most_steps=most_steps,
+            fixed_scores=True,
+            between_steps=between_steps,
+        )
+        if part is problem.ties:
+            number = max(FIRST_PER_TOKEN, dim // 4)
+            part = part.grown(highest_scoring(decoder, point.weights, common, number))
+            point = start_at(part, point.weights, common)
+    return point, part

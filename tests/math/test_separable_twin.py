@@ -1,0 +1,406 @@
+"""``implicit_bias(data).twin``: where training goes when the data are not separable.
+
+A linear program, by another solver, finds the same partition of the strict pairs, and long gradient
+flow on the data themselves, which knows nothing of twins, goes where the twin says.
+"""
+
+import numpy as np
+import pytest
+from problems import l24, rearranged, renamed, t24
+from reference import pair_matrices
+from scipy.optimize import linprog
+
+import ntpnb
+from ntpnb import NextTokenData, datasets
+from ntpnb.errors import ConvergenceError
+from ntpnb.margin import partition
+
+KINDS = ("decoder", "attention", "lattice")
+
+
+def random_problem(kind, seed):
+    """A small problem in few dimensions; many contradict themselves, wholly or in part."""
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    if kind == "decoder":
+        V, m, d = rng.integers(3, 8), rng.integers(3, 12), rng.integers(1, 5)
+        P = rng.random((m, V)) * (rng.random((m, V)) < 0.4)
+        P[np.arange(m), rng.integers(0, V, m)] += 0.3
+        pi = rng.dirichlet(np.full(m, 3.0))
+        return NextTokenData(rng.standard_normal((m, d)), P / P.sum(1, keepdims=True), pi)
+    if kind == "attention":
+        K, d = rng.integers(4, 8), rng.integers(2, 5)
+        n, T = rng.integers(4, 14), rng.integers(2, 6)
+        sequences = rng.integers(0, K, (n, T))
+        labels = [rng.choice(sequence) for sequence in sequences]
+        return NextTokenData.from_attention(rng.standard_normal((K, d)), sequences, labels)
+    # contexts of small integers: many are parallel, opposite, zero or equal
+    V, m = rng.integers(3, 6), rng.integers(2, 8)
+    laws = np.eye(V)[rng.integers(0, V, m)]
+    return NextTokenData(rng.integers(-2, 3, (m, 2)).astype(float), laws)
+
+
+def finite_by_linear_program(data, order):
+    """The strict pairs in the largest certificate, by HiGHS: λ = u + r, with as many u as possible.
+
+    With 0 ≤ u ≤ 1 and r ≥ 0, the sum of u counts the pairs that some certificate contains.
+    """
+    size = data.shape[0] * data.shape[1]
+    D = pair_matrices(data, order.strict, unit=True)
+    E = pair_matrices(data, order.equal, unit=True)
+    n, k = len(D), len(E)
+    found = linprog(
+        np.repeat([-1.0, 0.0, 0.0], [n, n, k]),
+        A_eq=np.hstack([D.T, D.T, E.T]),
+        b_eq=np.zeros(size),
+        bounds=[(0, 1)] * n + [(0, None)] * n + [(None, None)] * k,
+        method="highs",
+    )
+    return found.x[:n] > 0.5
+
+
+def left_over(data, order, weights):
+    """``‖(I − P_F) Σ λ D‖`` over ``Σ λ ‖D‖``; zero where all embeddings of these pairs are."""
+    D = pair_matrices(data, order.strict)
+    total = (weights @ D).reshape(data.shape)
+    scale = weights @ np.linalg.norm(D, axis=1)
+    left = np.linalg.norm(ntpnb.equal_subspace(data).reject(total))
+    return left / scale if scale > 0 else left
+
+
+def margins(W, data, pairs):
+    return pair_matrices(data, pairs) @ W.ravel()
+
+
+# -- the partition and its proofs -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_linear_program_finds_the_same_partition_and_both_proofs_hold(kind):
+    seen = {"none": 0, "some": 0, "all": 0, "undecided": 0}
+    for seed in range(60):
+        data = random_problem(kind, seed)
+        order = ntpnb.token_priority(data)
+        if not len(order.strict):
+            continue
+        try:
+            twin = ntpnb.implicit_bias(data).twin
+        except ConvergenceError:  # an extreme problem, about one in 300
+            seen["undecided"] += 1
+            continue
+        finite = twin.certificate > 0
+        np.testing.assert_array_equal(finite, finite_by_linear_program(data, order))
+        np.testing.assert_array_equal(twin.finite, order.strict[finite])
+        np.testing.assert_array_equal(twin.won, order.strict[~finite])
+        seen["none" if not finite.any() else "all" if finite.all() else "some"] += 1
+
+        if finite.any():
+            assert left_over(data, order, twin.certificate) <= 1e-7
+            assert twin.residual <= 1e-8
+            assert twin.correction <= 1e-2
+        svm = twin.require_max_margin()
+        scale = 1e-9 * max(1.0, svm.norm)
+        lengths = np.linalg.norm(pair_matrices(data, order.strict), axis=1)
+        assert (margins(svm.W, data, twin.won) >= 1 - scale * lengths[~finite] - 1e-8).all()
+        assert (np.abs(margins(svm.W, data, twin.finite)) <= scale * lengths[finite] + 1e-8).all()
+        assert svm.kkt_residual <= 1e-10
+    assert seen["undecided"] <= 1
+    assert min(seen["none"], seen["some"], seen["all"]) >= (1 if kind == "lattice" else 3), seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_twin_trains_alike_and_is_compatible_and_separable(kind):
+    for seed in range(20):
+        data = random_problem(kind, seed)
+        twin = ntpnb.implicit_bias(data).twin
+        W = np.random.default_rng(seed).standard_normal((5, *data.shape))
+        gap = ntpnb.gradient(W, data) - ntpnb.gradient(W, twin.data)
+        size = np.linalg.norm(data.context_embeddings, axis=1).max()
+        # probabilities that are right to 1e-9, and what the finite part's own gradient may be
+        assert np.abs(gap).max() <= 1e-8 * max(1.0, size)
+        assert twin.finite_part.compatible
+        assert twin.separable
+        assert twin.twin is twin
+
+
+# -- training, which knows nothing of it ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [3, 4, 6, 7, 14, 16])
+def test_descent_converges_where_all_pairs_contradict_each_other(seed):
+    """The loss is strictly convex on F' then; a gradient of g proves an error of at most g/μ.
+
+    μ is the least eigenvalue on F' of the Hessian at the limit; a factor of two is more than its
+    change within that distance.
+    """
+    data = all_contradicting(seed)
+    twin = ntpnb.implicit_bias(data).twin
+    assert len(twin.won) == 0
+    assert twin.require_max_margin().norm == 0
+    run = ntpnb.descend(data, ntpnb.GD(1 / data.smoothness), 200_000, record=[200_000])
+    F = twin.equal_subspace
+    basis = F.basis
+    step = 1e-5
+    at = twin.finite_part.W
+    columns = [
+        (ntpnb.gradient(at + step * B, data) - ntpnb.gradient(at - step * B, data)) / (2 * step)
+        for B in basis
+    ]
+    hessian = np.einsum("apq,bpq->ab", basis, np.stack(columns))
+    curvature = np.linalg.eigvalsh(hessian)[0]
+    assert curvature > 1e-6
+    slope = np.linalg.norm(ntpnb.gradient(run.W[-1], data))
+    error = np.linalg.norm(run.W[-1] - at)
+    assert error <= 2 * slope / curvature + 1e-8
+    assert error <= 1e-3 * max(1.0, np.linalg.norm(at))  # so that the bound says something
+    assert run.loss[-1] == pytest.approx(twin.data.entropy, abs=1e-8)
+
+
+def all_contradicting(seed):
+    rng = np.random.default_rng(seed)
+    laws = np.eye(3)[np.append(rng.integers(0, 3, 9), [0, 1, 2])]
+    return NextTokenData(rng.standard_normal((12, 1)), laws)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_descent_on_the_data_follows_the_flow_on_the_twin(seed):
+    """Some pairs are won: the flow of the twin says where the data's descent is at each step.
+
+    Steps of 0.02/L follow the flow to a hundredth, and the flow goes on to where the angle is
+    small: at most ``C / log t`` with a constant ``C``, so that it falls at least as 1/log t.
+    """
+    data = won_in_part(seed)
+    bias = ntpnb.implicit_bias(data)
+    assert bias.separable is False
+    twin = bias.twin
+    assert len(twin.won)
+    assert len(twin.finite)
+    with pytest.raises(ntpnb.NotSeparableError):
+        ntpnb.gradient_flow(bias, [0.0])
+    step = 0.02 / data.smoothness
+    steps = np.array([1000, 10_000, 50_000])
+    run = ntpnb.descend(data, ntpnb.GD(step), steps[-1], record=steps)
+    flow = ntpnb.gradient_flow(twin, np.log(step * steps))
+    np.testing.assert_allclose(run.W, flow.W, atol=0.01 * np.linalg.norm(flow.W[-1]))
+    late = ntpnb.gradient_flow(twin, [1e2, 1e3, 1e4]).compare(twin)
+    assert (late.angle[1:] <= 1.5 * late.angle[:-1] / 10).all()
+    assert late.angle[-1] < 0.01
+    assert late.finite_error[-1] < 1e-6
+    assert run.loss[-1] > twin.data.entropy
+    there = ntpnb.compare(twin.finite_part.W + 40 * twin.max_margin.W, twin)
+    assert there.excess < 1e-8
+
+
+def won_in_part(seed):
+    """Two contexts with one embedding contradict each other; the last token loses everywhere."""
+    rng = np.random.default_rng(seed)
+    h = rng.standard_normal((3, 2))
+    h[:, 0] = 0.5 + np.abs(h[:, 0])  # so that one row of W is enough to lose
+    laws = [[1, 0, 0, 0], [0, 1, 0, 0], [0.2, 0.3, 0.5, 0], [0.3, 0.3, 0.4, 0]]
+    pi = rng.dirichlet(np.full(4, 5.0))
+    return NextTokenData(np.stack([h[0], h[0], h[1], h[2]]), laws, pi)
+
+
+# -- special cases --------------------------------------------------------------------------------
+
+
+def test_separable_and_compatible_data_are_their_own_twin():
+    for data in (datasets.toy(), t24(0)):
+        bias = ntpnb.implicit_bias(data)
+        assert bias.twin.data is data
+        assert bias.twin.max_margin is bias.max_margin
+        assert bias.twin.finite_part is bias.finite_part
+        assert not bias.twin.certificate.any()
+        assert len(bias.twin.finite) == 0
+        assert len(bias.twin.won) == len(bias.order.strict)
+
+
+def test_separable_data_that_are_not_compatible_keep_direction_and_finite_part():
+    toy = datasets.toy()
+    data = NextTokenData(
+        np.vstack([toy.context_embeddings, 2 * toy.context_embeddings[0]]),
+        np.vstack([toy.target_probs, [0, 0.1, 0.3, 0.6, 0]]),
+    )
+    bias = ntpnb.implicit_bias(data)
+    assert bias.separable
+    assert not bias.finite_part.compatible
+    twin = bias.twin
+    assert twin.finite_part.compatible
+    np.testing.assert_allclose(twin.finite_part.W, bias.finite_part.W, atol=1e-8)
+    assert twin.max_margin is bias.max_margin
+    assert twin.data.entropy > data.entropy
+    cyclic = l24(0, cyclic=True)
+    np.testing.assert_allclose(
+        ntpnb.implicit_bias(cyclic).twin.finite_part.W, ntpnb.finite_part(cyclic).W, atol=1e-7
+    )
+
+
+def test_the_partition_does_not_depend_on_names_and_places():
+    data = next(
+        data
+        for data in (random_problem("decoder", seed) for seed in range(100))
+        if not ntpnb.is_separable(data) and len(ntpnb.implicit_bias(data).twin.won)
+    )
+    rng = np.random.default_rng(1)
+    twin = ntpnb.implicit_bias(data).twin
+
+    tokens = rng.permutation(data.vocab_size)
+    other = ntpnb.implicit_bias(renamed(data, tokens)).twin
+    np.testing.assert_allclose(
+        np.sort(other.certificate), np.sort(twin.certificate), rtol=1e-6, atol=1e-12
+    )
+    assert other.max_margin.norm == pytest.approx(twin.max_margin.norm, rel=1e-9)
+    assert other.data.entropy == pytest.approx(twin.data.entropy, rel=1e-9)
+
+    rows = rng.permutation(data.num_contexts)
+    other = ntpnb.implicit_bias(rearranged(data, rows)).twin
+    np.testing.assert_allclose(other.max_margin.W, twin.max_margin.W, atol=1e-8)
+    np.testing.assert_allclose(other.finite_part.W, twin.finite_part.W, atol=1e-7)
+
+
+def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
+    for seed in range(20):
+        data = random_problem("decoder", seed)
+        if ntpnb.is_separable(data):
+            continue
+        direct = ntpnb.implicit_bias(data).twin
+        with monkeypatch.context() as changed:
+            changed.setattr(partition, "_DirectSystem", partition._IterativeSystem)
+            iterative = ntpnb.implicit_bias(data).twin
+        np.testing.assert_array_equal(direct.finite, iterative.finite)
+        np.testing.assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
+
+
+def test_a_wrong_guess_is_found_and_mended(monkeypatch):
+    """Pairs that stay finite are dropped at first; the second proof fails, and brings them back."""
+    right = partition._Newton._fallen
+    guessed = []
+
+    def too_many(self, long_ago, in_doubt):
+        if guessed:
+            return right(self, long_ago, in_doubt)
+        guessed.append(True)
+        return self.kept & self._may_fall
+
+    data = won_in_part(0)
+    expected = ntpnb.implicit_bias(data).twin
+    monkeypatch.setattr(partition._Newton, "_fallen", too_many)
+    found = ntpnb.implicit_bias(data).twin
+    assert guessed
+    np.testing.assert_array_equal(found.finite, expected.finite)
+    np.testing.assert_allclose(found.certificate, expected.certificate, atol=1e-9)
+
+
+# -- sizes, time and files ------------------------------------------------------------------------
+
+
+def text(num_verses, dim):
+    corpus = datasets.text_corpus(num_verses)
+    rng = np.random.default_rng(0)
+    return NextTokenData.from_sequences(
+        corpus.verses,
+        lambda context: rng.standard_normal(dim),
+        context_length=2,
+        vocab_size=len(corpus.words),
+    )
+
+
+def test_a_text_in_few_dimensions_is_answered():
+    data = text(31, dim=20)
+    twin = ntpnb.implicit_bias(data).twin
+    assert len(twin.won) == 0
+    assert twin.residual <= 1e-12
+    W = np.random.default_rng(0).standard_normal(data.shape)
+    gap = ntpnb.gradient(W, data) - ntpnb.gradient(W, twin.data)
+    assert np.abs(gap).max() <= 1e-10
+    assert (twin.data.target_probs > 0).all()
+
+
+@pytest.mark.slow
+def test_genesis_1_to_4_in_sixty_dimensions():
+    data = text(106, dim=60)
+    twin = ntpnb.implicit_bias(data).twin
+    assert len(twin.won) == 0
+    assert twin.residual <= 1e-12
+    assert twin.finite_part.compatible
+
+
+def test_what_is_too_large_is_said_at_once():
+    wide = NextTokenData(np.ones((2, 600)), np.eye(2))
+    with pytest.raises(ConvergenceError, match="too many for Newton's method"):
+        partition.require_affordable(wide.replace(target_probs=np.eye(2, 400)))
+
+
+def test_a_time_limit_ends_the_search():
+    bias = ntpnb.implicit_bias(text(31, dim=20), seconds=0)
+    with pytest.raises(ConvergenceError):
+        _ = bias.twin
+
+
+def test_a_twin_is_saved_and_comes_back(tmp_path):
+    bias = ntpnb.implicit_bias(won_in_part(0))
+    twin = bias.twin
+    _ = twin.finite_part
+    twin.save(tmp_path / "twin.json")
+    again = ntpnb.load(tmp_path / "twin.json")
+    np.testing.assert_array_equal(again.finite, twin.finite)
+    np.testing.assert_array_equal(again.finite_part.W, twin.finite_part.W)
+    assert repr(again) == repr(twin)
+    assert repr(again).startswith("Twin(")
+
+
+# -- in the report --------------------------------------------------------------------------------
+
+
+def test_the_report_says_where_training_goes():
+    found = ntpnb.report(won_in_part(0), words=["a", "b", "c", "d"], W=np.zeros((4, 2)))
+    said = str(found)
+    assert found.separable is False
+    assert "contradict each other" in said
+    assert f"training wins {len(found.twin.won)} of the ordered pairs" in said
+    assert f"the loss tends to {found.twin.data.entropy:.4g} nats" in said
+    assert "W^mm" not in said.split("training wins")[1]
+    assert found.weights.finite_error == pytest.approx(np.linalg.norm(found.twin.finite_part.W))
+    summary = found.summary()["twin"]
+    assert summary["won_pairs"] == len(found.twin.won)
+    assert summary["loss_tends_to"] == found.twin.data.entropy
+    assert ntpnb.saving.from_dict(found.to_dict()).summary() == found.summary()
+
+
+def test_the_report_says_that_training_converges():
+    found = ntpnb.report(all_contradicting(0))
+    assert "training converges: all 24 ordered pairs" in str(found)
+    assert found.summary()["twin"]["margin"] is None
+
+
+def test_the_report_says_why_it_does_not_know(monkeypatch):
+    monkeypatch.setattr(partition, "LARGEST_WORK", 1)
+    found = ntpnb.report(all_contradicting(0))
+    assert found.twin is None
+    assert set(found.failures) == {"twin"}
+    assert "where training goes then: which pairs can be won is not looked for" in str(found)
+    assert found.summary()["twin"] is None
+
+
+# -- what a report is told, and how it names things -----------------------------------------------
+
+
+def test_tiny_probabilities_count_as_zero_where_that_is_asked_for():
+    tiny = np.array([[0.5, 0.5, 1e-12], [1.0, 1e-12, 1e-12]])
+    data = NextTokenData(np.eye(2), tiny / tiny.sum(1, keepdims=True))
+    assert "report(…, support_threshold=1e-09)" in str(ntpnb.report(data))
+    found = ntpnb.report(data, support_threshold=1e-9)
+    assert found.num_ordered_pairs == 3
+    np.testing.assert_allclose(found.data.target_probs, [[0.5, 0.5, 0], [1, 0, 0]], atol=1e-15)
+    with pytest.raises(ValueError, match="leaves no next token of context 0; it must be smaller"):
+        ntpnb.report(data, support_threshold=0.9)
+    with pytest.raises(ValueError, match="support_threshold is for NextTokenData"):
+        ntpnb.report("a b a b c", support_threshold=0.1)
+    with pytest.raises(ValueError, match="support_threshold"):
+        ntpnb.report(data, support_threshold=2.0)
+
+
+def test_a_query_is_named_by_its_word():
+    E = np.random.default_rng(0).standard_normal((3, 3))
+    data = NextTokenData.from_attention(E, [[0, 1, 2], [1, 2]], [0, 1])
+    assert ntpnb.report(data, words=["a", "b", "c"]).context_name(2) == "query 'c'"
+    assert ntpnb.report(data).context_name(2) == "query 2"
