@@ -6,7 +6,7 @@ one block of the Hessian for each word as preconditioner. It writes
 ``ntpnb/data_files/language_model_margin.npz``: a matrix whose ties are exact, and multipliers. The
 matrix proves that a margin is possible, and the multipliers that no larger one than theirs is;
 nothing rests on how they were found. The shipped ones come from two runs of an earlier form of this
-program that were ended early, so that running it gives better ones, and another file.
+program that were ended early: running this one writes another file.
 """
 
 import argparse
