@@ -102,17 +102,17 @@ def main():
     kept = tables / "results.json"
     results = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
     for part in arguments.parts or FULL:
-        records = []
+        records = results[part] = []
+        # one part may be measured anew without the others, and elsewhere
+        results["text machine" if part in OWN_PROCESSES else "machine"] = report.machine(found)
+        results["missing"] = missing
         for function, *args in races(TINY if arguments.tiny else FULL, part, missing):
             print(part, *args, flush=True)
             if part in OWN_PROCESSES:
                 records.append(function(*args))
             else:
                 records.append(isolated(function, *args))
-        results[part] = records
-        # one part may be measured anew without the others, and elsewhere
-        results["text machine" if part in OWN_PROCESSES else "machine"] = report.machine(found)
-        results["missing"] = missing
+            report.save(results, tables)  # a part takes up to half an hour
         report.save(results, tables)
     report.show(results, tables, images)  # at the end: a child's peak memory starts at ours
 

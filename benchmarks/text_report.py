@@ -47,14 +47,26 @@ def _measured(record):
     return beyond + cell(_seconds(record), "cpu"), beyond + cell(record["peak_mb"], "peak")
 
 
-def _races(records):
-    """Yield the table's rows; ours is the first of each race."""
+def _ordered(records):
+    """The records problem by problem, each with that of ours for the same question."""
+    ours = {}
     for record in records:
         if record["program"] == "ours":
-            ours = record
+            ours[str(record["problem"]), record["question"]] = record
+    asked = list(ours)
+    for key in asked:
+        for record in records:
+            if (str(record["problem"]), record["question"]) == key:
+                yield record, ours[key]
+
+
+def _races(records):
+    """Yield the table's rows."""
+    for record, ours in _ordered(records):
         seconds, memory = _measured(record)
         ratio = "–"
-        if record is not ours and record["outcome"] != "memory" and _seconds(ours) > 0:
+        timed = "memory" not in (record["outcome"], ours["outcome"]) and ours["outcome"] != "time"
+        if record is not ours and timed and _seconds(ours) > 0:
             beyond = "> " if record["outcome"] == "time" else ""
             ratio = beyond + cell(_seconds(record) / _seconds(ours), "ratio")
         asked = ASKED[record["question"]]
@@ -63,19 +75,14 @@ def _races(records):
 
 def _accuracy(records):
     """Yield a row for each answer that is a matrix."""
-    for record in records:
-        if record["program"] == "ours":
-            ours = record
+    for record, ours in _ordered(records):
         if "norm" in record:
             excess = None
             if record is not ours and "norm" in ours:
                 excess = record["norm"] / ours["norm"] - 1
             fields = {"norm": excess} | {name: record.get(name) for name in ("violation", "gap")}
-            yield (
-                *_data(record),
-                record["program"],
-                *[cell(value, name) for name, value in fields.items()],
-            )
+            cells = [cell(value, name) for name, value in fields.items()]
+            yield *_data(record), record["program"], *cells
 
 
 def _aims(records):

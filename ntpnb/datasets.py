@@ -606,6 +606,14 @@ class LanguageModel(Result):
         The decoder at each checkpoint; at the first it is zero.
     first_hidden : ndarray, shape (c, n, d)
         Hidden states of the first ``n`` contexts at each checkpoint.
+    large_margin : ndarray, shape (V, d)
+        A matrix whose margin in all contexts, at the end of training, is nearly the largest one per
+        length; its part in ``F``, which is rounding, is to be taken away first.
+    margin_multipliers : scipy.sparse.csr_array, shape (m, V)
+        Nonnegative weights ``λ_jv`` of the pairs of a context's followers and another word, which
+        bound the largest margin from above: by the length of ``Σ λ_jv (f_j − e_v) h_jᵀ``, without
+        its part in ``F``, over ``Σ λ_jv``. Here ``f_j`` is the mean of the one-hot vectors of the
+        words that follow context ``j``.
     provenance : dict
         The text, the script, its settings, and the version of numpy.
 
@@ -624,6 +632,8 @@ class LanguageModel(Result):
     epochs: IntArray
     decoders: FloatArray
     first_hidden: FloatArray
+    large_margin: FloatArray
+    margin_multipliers: csr_array
     provenance: dict[str, Any]
 
     def data(self, num_contexts: int | None = None, checkpoint: int | None = None) -> NextTokenData:
@@ -709,8 +719,11 @@ def language_model() -> LanguageModel:
     >>> model.hidden.shape, model.decoders.shape[1:], model.epochs[-1]
     ((6305, 64), (1027, 64), np.int64(120))
     """
-    resource = files("ntpnb").joinpath("data_files", "language_model.npz")
-    with as_file(resource) as path, np.load(path) as held:
+    folder = files("ntpnb").joinpath("data_files")
+    with as_file(folder.joinpath("language_model_margin.npz")) as path, np.load(path) as held:
+        multipliers = (held["weights"], (held["contexts"], held["losers"]))
+        large_margin = held["W"].astype(np.float64)
+    with as_file(folder.joinpath("language_model.npz")) as path, np.load(path) as held:
         words = tuple(held["words"].tolist())
         contexts = held["contexts"].astype(np.int64)
         pairs = (held["context_of"], held["next_words"])
@@ -724,5 +737,7 @@ def language_model() -> LanguageModel:
             epochs=held["epochs"],
             decoders=held["decoders"].astype(np.float64),
             first_hidden=held["first_hidden"].astype(np.float64),
+            large_margin=large_margin,
+            margin_multipliers=csr_array(multipliers, shape=counts.shape),
             provenance=json.loads(held["provenance"].item()),
         )

@@ -122,7 +122,7 @@ def max_margin(
         per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
         interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
-        Lagrangian works on a growing set of pairs; that needs a ``gap`` to end with a solution.
+        Lagrangian works on a growing set of pairs, where a ``gap`` is given.
     norm : str
         ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
         sum of the entries' absolute values, both by linear programming, or ``"spectral"``, the
@@ -161,7 +161,8 @@ def max_margin(
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
         embedding or a difference of length zero counts as long as the shortest other one.
     ConvergenceError
-        Undecided: neither proof was reached, or not in time;
+        Undecided: neither proof was reached, or not in time, or the data are too large for the
+        optimum, which a ``gap`` need not be;
         ``.point`` is the best :class:`MarginSolution`, not one yet, whose bounds hold all the same,
         and ``.residual`` its KKT residual; None and ``inf`` where there is none.
 
@@ -416,6 +417,8 @@ class MarginSearch:
         if solver == "auto":
             self._refute_by_parts()
             if self._is_too_large():
+                if gap == 0:
+                    raise self._too_large()
                 return self._from_working_sets(lambda svm, _: svm.margin_gap <= gap)
         programs = self._programs()
         if len(programs.order.strict) == 0:
@@ -569,6 +572,13 @@ class MarginSearch:
         return self._undecided(
             f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, not small "
             "enough, and found no certificate that the data are not separable"
+        )
+
+    def _too_large(self) -> ConvergenceError:
+        return self._undecided(
+            f"no few frequent tokens contradict each other, and {self.data.num_contexts} contexts "
+            f"of {self.data.vocab_size} tokens are more than the {WHOLE} entries whose optimum is "
+            "sought; a positive gap asks for a solution with bounds"
         )
 
     def out_of_time(self) -> ConvergenceError:

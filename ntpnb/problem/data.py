@@ -591,7 +591,7 @@ class NextTokenData(Storable):
 
     @cached_property
     def is_linear_decoder(self) -> bool:
-        """Whether these are T24's data: one-hot tokens, all candidates, each row its own group.
+        """Whether tokens are one-hot and all candidates, and each row its own group, as in T24.
 
         In each context the support then wins over all other tokens.
 

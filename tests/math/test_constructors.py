@@ -69,8 +69,8 @@ def test_from_sequences_by_hand():
         (([[0, 1]], one_hot_last, 0, None), r"context_length is 0; it must be a positive integer"),
         (([[0, 1], [1]], one_hot_last, 2, None), r"at least one sequence must be longer than 2"),
         (([], one_hot_last, None, None), r"at least one sequence must be longer than 1"),
-        (([[0, 1, 1]], lambda c: 1.0, None, None), r"context_embeddings has 1 dimensions"),
-        (([[0, 1, 1]], lambda c: [1.0] * len(c), None, None), r"context_embeddings is not a rect"),
+        (([[0, 1, 1]], lambda c: 1.0, None, None), r"embed returned an array of shape \(\)"),
+        (([[0, 1, 1]], lambda c: [1.0] * len(c), None, None), r"a vector of length 1, as for the"),
         (([[0, 1, 1]], lambda c: [np.nan], None, None), r"context_embeddings\[0, 0\] is nan"),
     ],
 )

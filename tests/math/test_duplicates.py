@@ -10,6 +10,7 @@ from problems import rearranged, t24
 import ntpnb
 from ntpnb import NextTokenData
 from ntpnb.problem import table
+from ntpnb.problem.duplicates import Contexts, merge, near_duplicates
 
 EPS = np.finfo(float).eps
 
@@ -240,3 +241,40 @@ def test_every_constructor_merges():
     )
     np.testing.assert_allclose(again.target_probs, data.target_probs, rtol=2 * EPS)
     np.testing.assert_array_equal(again.context_probs, data.context_probs)
+
+
+# -- what changed code showed to be untested ------------------------------------------------------
+
+
+def contexts_with(laws, embeddings, counts=None):
+    m = len(laws)
+    if counts is not None:
+        counts = table.as_table("candidate_counts", counts)
+    laws = table.as_table("target_probs", laws)
+    return Contexts(np.array(embeddings), laws, np.full(m, 1 / m), counts, np.arange(m))
+
+
+def test_merged_laws_sum_to_one_and_the_others_stay_to_the_last_bit():
+    """Laws may sum to one within 1e-8 only: a mean is normalised, a row that stays is not."""
+    off = 1 + 5e-9
+    laws = np.array([[0.7, 0.3 * off], [0.2 * off, 0.8], [0.6, 0.4 * off]])
+    given_contexts = contexts_with(laws, [[1.0], [1.0 + 1e-9], [3.0]])
+    merged, rows = merge(given_contexts, tolerance=1e-6)
+    assert rows == ((0, 1), (2,))
+    assert abs(merged.laws.dense[0].sum() - 1) <= 2 * EPS
+    np.testing.assert_array_equal(merged.laws.dense[1], laws[2])
+
+
+def test_equal_contexts_are_found_without_a_tolerance():
+    H = np.random.default_rng(0).standard_normal((4, 30))[[0, 1, 0, 2]]
+    (found,) = near_duplicates(H, np.arange(4), tolerance=0.0)
+    assert found.rows.tolist() == [0, 2]
+    assert found.distances.tolist() == [0.0, 0.0]
+
+
+def test_a_context_between_two_duplicates_may_have_other_candidates():
+    counts = [[1, 1, 0], [0, 1, 1], [1, 1, 0]]
+    laws = [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+    merged, rows = merge(contexts_with(laws, [[1.0], [2.0], [1.0]], counts), tolerance=1e-9)
+    assert rows == ((0, 2), (1,))
+    np.testing.assert_array_equal(merged.counts.dense, [[1, 1, 0], [0, 1, 1]])

@@ -281,7 +281,7 @@ def test_the_public_function_says_the_same_of_large_data(monkeypatch):
     data, _ = planted(0, d=5)
     dense = finite_part(data)
     monkeypatch.setattr(large, "LARGE", 1)
-    monkeypatch.setattr(finite, "token_priority", None)  # calling them would fail
+    monkeypatch.setattr(finite, "order_of", None)  # calling them would fail
     monkeypatch.setattr(bias_module, "token_priority", None)
     found = ntpnb.implicit_bias(data).finite_part
     np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-9)

@@ -305,6 +305,7 @@ def test_is_separable_agrees_with_max_margin(data):
             pass
 
 
+@pytest.mark.filterwarnings("ignore:.*does not descend:RuntimeWarning")  # steps may be huge
 @fuzz(data=problems(), steps=st.integers(0, 40), method=METHODS, draw=st.data())
 def test_descend(data, steps, method, draw):
     init = draw.draw(st.none() | matrices())
@@ -314,6 +315,7 @@ def test_descend(data, steps, method, draw):
         assert trace.excess.min() >= 0
 
 
+@pytest.mark.filterwarnings("ignore:.*does not descend:RuntimeWarning")
 @fuzz(data=problems(tame=True), many=st.integers(1, 3), method=METHODS, steps=st.integers(0, 20))
 def test_descend_in_batches(data, many, method, steps):
     trace = call(ntpnb.descend, [data] * many, method, steps)

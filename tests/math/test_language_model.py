@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 import ntpnb
 from language_model import __main__ as script
 from language_model import transformer
+from language_model.max_margin import solve
 from language_model.training import Adam, Plan, read_words, train, training_set
 from language_model.transformer import (
     Shape,
@@ -25,7 +26,11 @@ from ntpnb.problem.text import split_words
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "ntpnb/data_files/language_model.npz"
 TEXT = ROOT / "language_model/genesis.txt"
-SHA256 = "41c494c3c10fdb7b152e6d23e9ab35332478b1c83fa607e2b84d458a804ae7c5"
+MARGIN = ROOT / "ntpnb/data_files/language_model_margin.npz"
+SHA256 = {
+    FILE: "41c494c3c10fdb7b152e6d23e9ab35332478b1c83fa607e2b84d458a804ae7c5",
+    MARGIN: "8489fa86f942eb0d37ba4d252378f34bf7cd4b63d093c2c4816467f5e7a15164",
+}
 SMALL = Shape(vocab_size=7, window=3, dim=8, num_heads=2, num_blocks=2, num_neurons=12)
 
 
@@ -152,14 +157,18 @@ def test_windows_and_contexts_are_those_of_the_text():
 # -- the file -------------------------------------------------------------------------------------
 
 
-def test_the_file_is_the_one_that_was_measured_and_ships_with_the_package():
-    assert hashlib.sha256(FILE.read_bytes()).hexdigest() == SHA256
-    assert FILE.stat().st_size < 3_000_000
+@pytest.mark.parametrize("path", SHA256, ids=lambda path: path.stem)
+def test_a_file_is_the_one_that_was_measured_and_ships_with_the_package(path):
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA256[path]
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     shipped = {
-        p for pattern in patterns["package-data"]["ntpnb"] for p in FILE.parents[1].glob(pattern)
+        p for pattern in patterns["package-data"]["ntpnb"] for p in path.parents[1].glob(pattern)
     }
-    assert FILE in shipped
+    assert path in shipped
+
+
+def test_the_files_are_small():
+    assert sum(path.stat().st_size for path in SHA256) < 3_000_000
 
 
 def test_it_says_where_it_is_from(model):
@@ -249,6 +258,36 @@ def test_data_are_those_of_the_states_position_by_position(model):
 def test_data_that_do_not_exist_are_refused(model, arguments, named):
     with pytest.raises(ValueError, match=named):
         model.data(**arguments)
+
+
+def test_matrix_and_multipliers_bound_the_largest_margin(model):
+    multipliers = model.margin_multipliers
+    assert (multipliers.data > 0).all()
+    follows = model.counts.toarray() > 0
+    assert not follows[multipliers.nonzero()].any()
+    H = model.hidden
+    subspace = ntpnb.equal_subspace(model.data())
+    W = subspace.reject(model.large_margin)
+    scores = H @ W.T
+    lowest = np.where(follows, scores, np.inf).min(1)
+    assert (np.where(follows, scores, -np.inf).max(1) - lowest).max() < 1e-9
+    gaps = lowest - np.where(follows, -np.inf, scores).max(1)
+    lower = gaps.min() / np.linalg.norm(W)
+    mean = follows / follows.sum(1, keepdims=True)
+    weights = multipliers.toarray()
+    combination = (mean * weights.sum(1, keepdims=True) - weights).T @ H
+    upper = np.linalg.norm(subspace.reject(combination)) / weights.sum()
+    assert 0.9 * upper < lower < upper  # the claim beyond.language_model.margin
+
+
+@pytest.mark.parametrize("num_contexts", [40, 150])
+def test_the_method_for_all_contexts_agrees_with_the_package_on_few(model, num_contexts):
+    data = model.data(num_contexts)
+    found = solve(data, model.counts[:num_contexts], 0.1 * model.decoders[-1])
+    margin = 1 / ntpnb.max_margin(data).norm
+    assert found.lower <= margin * (1 + 1e-9)
+    assert found.upper >= margin * (1 - 1e-9)
+    assert found.lower > 0.999 * found.upper
 
 
 def test_the_model_can_be_saved_and_read_back(model, tmp_path):

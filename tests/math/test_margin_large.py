@@ -549,6 +549,20 @@ def test_few_contexts_or_dimensions_enough_go_the_old_way():
     assert not any("frequent tokens" in line or "lagrangian" in line for line in told)
 
 
+def test_too_large_for_the_optimum(as_if_large, monkeypatch):
+    monkeypatch.setattr(solve, "WHOLE", 279)
+    message = (
+        "^undecided: no few frequent tokens contradict each other, and 40 contexts of 7 tokens "
+        "are more than the 279 entries whose optimum is sought; a positive gap asks for a solution "
+        "with bounds$"
+    )
+    with pytest.raises(ConvergenceError, match=message) as caught:
+        max_margin(planted(0))
+    assert caught.value.residual == np.inf
+    assert caught.value.point is None
+    assert is_separable(planted(0))
+
+
 def test_the_largest_data_go_to_working_sets(as_if_large, monkeypatch):
     for largest, expected in ((279, "working set"), (280, "augmented-lagrangian")):
         monkeypatch.setattr(solve, "WHOLE", largest)

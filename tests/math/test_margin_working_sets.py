@@ -124,7 +124,7 @@ def test_the_largest_margin_of_contradictory_data_tends_to_zero(as_if_large, mon
 
 def test_time_ends_a_search_by_working_sets(as_if_large):
     with pytest.raises(ConvergenceError, match=r"^undecided: 0 seconds are over$"):
-        max_margin(planted(0), seconds=0)
+        max_margin(planted(0), gap=0.1, seconds=0)
 
 
 # -- the parts ------------------------------------------------------------------------------------

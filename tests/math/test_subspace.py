@@ -10,6 +10,7 @@ from problems import any_problem, changed, doubled, l24, regimes, renamed, rotat
 
 import ntpnb
 from ntpnb import NextTokenData
+from ntpnb.problem import order as problem_order
 from ntpnb.problem.order import token_priority
 from ntpnb.tied import subspace
 from ntpnb.tied.subspace import equal_subspace
@@ -311,5 +312,5 @@ def test_an_order_at_hand_is_used(monkeypatch):
     data = t24(1, size=3)
     order = token_priority(data)
     assert equal_subspace(data).dim == 12
-    monkeypatch.setattr(subspace, "token_priority", None)
+    monkeypatch.setattr(problem_order, "token_priority", None)
     assert equal_subspace(data, order).dim == 12

@@ -141,7 +141,7 @@ def test_programs_prove_that_nothing_separates(program):
 def test_a_limit_of_time_ends_a_measurement_and_is_shown():
     record = race(["bigrams", "Genesis", 31, 60], "verdict", "HiGHS", seconds=1)
     assert record["outcome"] == "time"
-    assert record["m"] > 400  # the size is known all the same
+    assert record["m"] == 375  # known all the same
     assert record["peak_mb"] > 50
 
 
