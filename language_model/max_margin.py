@@ -2,11 +2,11 @@
 
 It has 6.5 million ordered pairs, of which about ten thousand decide. The method is an augmented
 Lagrangian, whose smooth problems are solved by Newton steps, and these by conjugate gradients with
-one block of the Hessian for each word as preconditioner. It takes a few minutes of one core and
-writes ``ntpnb/data_files/language_model_margin.npz``: a matrix whose ties are exact, and
-multipliers. The matrix proves that a margin is possible, and the multipliers that no larger one
-than theirs is; nothing rests on how they were found. The shipped ones are from a run that ended
-early.
+one block of the Hessian for each word as preconditioner. It writes
+``ntpnb/data_files/language_model_margin.npz``: a matrix whose ties are exact, and multipliers. The
+matrix proves that a margin is possible, and the multipliers that no larger one than theirs is;
+nothing rests on how they were found. The shipped ones come from two runs of an earlier form of this
+program that were ended early: running this one writes another file.
 """
 
 import argparse

@@ -100,6 +100,7 @@ def test_the_overview_links_what_the_package_exports():
         "Result",
         "TokenPriority",
         "Trace",
+        "Twin",
         "WeightComparison",
     }
     assert set(ntpnb.__all__) - linked == results
