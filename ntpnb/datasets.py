@@ -660,7 +660,7 @@ class LanguageModel(Result):
         --------
         >>> import ntpnb
         >>> ntpnb.datasets.language_model().data(40)
-        NextTokenData(40 contexts, 1027 tokens, W: 1027 × 64, H = 0.1206 nats)
+        NextTokenData(40 contexts, 1027 tokens, W: 1027 × 64, H = 1.3194 nats)
         """
         last = len(self.epochs) - 1
         number = last if checkpoint is None else as_integer("checkpoint", checkpoint, 0)
