@@ -330,6 +330,21 @@ def thresholds() -> None:
     assert_type(brackets, list[IntArray])
 
 
+def other_geometries(data: ntpnb.NextTokenData) -> None:
+    """Measure lengths in another norm, and train the features too."""
+    found = ntpnb.max_margin(data, norm="max")
+    assert_type(found, ntpnb.NormMarginSolution)
+    method = ntpnb.SteepestDescent(0.25, "max", normalized=True)
+    assert_type(ntpnb.descend(data, method, steps=10), ntpnb.Trace)
+    assert_type(ntpnb.features.centred_support(data.support).logits, FloatArray)
+
+
+def not_separable() -> None:
+    """Ask for the twin of data that no direction separates."""
+    data = ntpnb.NextTokenData([[1.0], [2.0]], [[1.0, 0.0], [0.0, 1.0]])
+    assert_type(ntpnb.implicit_bias(data).twin, ntpnb.Twin)
+
+
 def main() -> None:
     """Run it all."""
     data = data_from_arrays()
@@ -344,6 +359,8 @@ def main() -> None:
     predictions(bias)
     files(bias, data)
     attention()
+    other_geometries(data)
+    not_separable()
     datasets()
     thresholds()
 

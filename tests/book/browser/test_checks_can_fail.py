@@ -9,10 +9,7 @@ from ntpnb.notebook import figures, saving
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>A page</title>
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,"><script>
-const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-document.documentElement.dataset.theme = dark ? "dark" : "light";
-</script></head>
+<link rel="icon" href="data:,"><style>:root { background: Canvas; }</style></head>
 <body><main><h1>A page</h1><p>Nothing is wrong here.</p>%s</main></body></html>"""
 
 # One pixel.
@@ -32,7 +29,7 @@ FAULTS = {
     "not typeset": "<script>MathJax = {startup: {promise: 1}}</script><span class='math'>x</span>",
     "TeX error": "<mjx-merror>Undefined control sequence</mjx-merror>",
     "raw TeX": r"<p>Here \(x\) stayed as it was.</p>",
-    "dark: the theme is light": "<script>document.documentElement.dataset.theme = 'light'</script>",
+    "dark: the page behind": "<style>:root { background: #fff; color: #000; }</style>",
     "light: axe color-contrast": '<p style="color: #aaa; background: #fff">pale words</p>',
 }
 
