@@ -333,7 +333,7 @@ def thresholds() -> None:
 def other_geometries(data: ntpnb.NextTokenData) -> None:
     """Measure lengths in another norm, and train the features too."""
     found = ntpnb.max_margin(data, norm="max")
-    assert_type(found, ntpnb.NormMarginSolution)
+    assert isinstance(found, ntpnb.NormMarginSolution)
     method = ntpnb.SteepestDescent(0.25, "max", normalized=True)
     assert_type(ntpnb.descend(data, method, steps=10), ntpnb.Trace)
     assert_type(ntpnb.features.centred_support(data.support).logits, FloatArray)
