@@ -1,18 +1,19 @@
 """Token-priority graphs: which tokens must tie and which must win, context by context."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_matrix
+from scipy.sparse import coo_matrix, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ntpnb.array_types import BoolArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.table import row_slices
 from ntpnb.saving import Result, state_without_caches
-from ntpnb.validation import require_dense
+from ntpnb.validation import require_dense, require_type
 
 
 class TokenPairs(NamedTuple):
@@ -29,6 +30,21 @@ class TokenPairs(NamedTuple):
     position: IntArray
     i: IntArray
     j: IntArray
+
+
+class TokenLabels(NamedTuple):
+    """Labels of some tokens in some groups, as three arrays of shape (n,).
+
+    Attributes
+    ----------
+    position : ndarray of int
+        Row of the group in :attr:`TokenPriority.groups`.
+    token, label : ndarray of int
+    """
+
+    position: IntArray
+    token: IntArray
+    label: IntArray
 
 
 class RowComponents(NamedTuple):
@@ -54,16 +70,12 @@ class TokenPriority(Result):
     ----------
     groups : ndarray of int, shape (G,)
         Names of the context groups, increasing.
-    components : ndarray of int, shape (G, V)
-        Strongly connected component (SCC) of each token in each group's graph; −1 where the
-        token is no candidate. Two tokens of one row share a component iff their labels are equal,
-        and no label occurs in two groups.
+    sparse_components : csr_array of int, shape (G, V)
+        The labels of ``components`` that the data name one by one, zeros included: those of all
+        candidates, or, where every token is one, those of the tokens in a support.
     equal : ndarray of int, shape (n, 3)
         Rows ``(group, i, j)`` with ``i ≍ j``: ``i`` stands for the component, ``j`` runs over its
         other tokens.
-    strict : ndarray of int, shape (n, 3)
-        Rows ``(group, i, j)`` with ``i ⇒ j``, both standing for their components. The closure of
-        ``equal`` and ``strict`` is the whole order.
 
     References
     ----------
@@ -82,12 +94,101 @@ class TokenPriority(Result):
     """
 
     groups: IntArray
-    components: IntArray
+    sparse_components: csr_array
     equal: IntArray
-    strict: IntArray
+    _listed_strict: (
+        IntArray | None
+    )  # None: one component a group, above all tokens that are not in it
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without_caches(self)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of groups and of tokens, ``(G, V)``.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.token_priority(ntpnb.datasets.figure2()).shape
+        (2, 4)
+        """
+        num_groups, vocab_size = self.sparse_components.shape
+        return int(num_groups), int(vocab_size)
+
+    @cached_property
+    def components(self) -> IntArray:
+        """Strongly connected component (SCC) of each token in each group's graph, shape (G, V).
+
+        It is −1 where the token is no candidate. Two tokens of one row share a component iff their
+        labels are equal, and no label occurs in two groups. The array is made when it is first
+        asked for; of more than 2**28 entries a ValueError says so.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> order = ntpnb.token_priority(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]]))
+        >>> order.components.tolist()
+        [[0, 0, 2]]
+        """
+        require_dense("components", self.shape, "use sparse_components")
+        if self._listed_strict is None:  # a token that is not listed is a component of its own
+            components = np.arange(math.prod(self.shape)).reshape(self.shape)
+        else:
+            components = np.full(self.shape, -1)
+        position, token, label = self._listed()
+        components[position, token] = label
+        return components
+
+    @cached_property
+    def strict(self) -> IntArray:
+        """Rows ``(group, i, j)`` with ``i ⇒ j``, both standing for their components, shape (n, 3).
+
+        The closure of ``equal`` and ``strict`` is the whole order. Where every token is a
+        candidate, which makes some ``G·V`` pairs, the array is made when it is first asked for; of
+        more than 2**28 groups times tokens a ValueError says so.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> order = ntpnb.token_priority(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]]))
+        >>> order.strict.tolist()
+        [[0, 0, 2]]
+        """
+        if self._listed_strict is not None:
+            return self._listed_strict
+        require_dense(
+            "strict",
+            self.shape,
+            "use sparse_components: in each group the listed tokens win over all others",
+        )
+        return self._strict_over_all_others()
+
+    def _listed(self) -> TokenLabels:
+        """The stored entries of ``sparse_components``."""
+        table = self.sparse_components
+        position = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+        return TokenLabels(position, table.indices.astype(np.int64), table.data)
+
+    def _strict_over_all_others(self) -> IntArray:
+        """The first listed token of each group over all tokens that are not listed."""
+        table = self.sparse_components
+        winners = table.indices[table.indptr[:-1]]
+        position, token, _ = self._listed()
+        pairs = np.empty((math.prod(self.shape) - table.nnz, 3), dtype=np.int64)
+        end = 0
+        for block in row_slices(self.shape):
+            is_losing = np.ones((block.stop - block.start, self.shape[1]), dtype=bool)
+            listed = slice(table.indptr[block.start], table.indptr[block.stop])
+            is_losing[position[listed] - block.start, token[listed]] = False
+            group, loser = np.nonzero(is_losing)
+            group += block.start
+            start = end
+            end += len(group)
+            pairs[start:end, 0] = self.groups[group]
+            pairs[start:end, 1] = winners[group]
+            pairs[start:end, 2] = loser
+        return pairs
 
     def positions(self, pairs: IntArray) -> IntArray:
         """Row of each pair's group in ``groups``.
@@ -150,13 +251,31 @@ def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
     (6, 3)
     """
     require_data("data", data)
-    if order is None:
-        return token_priority(data)
-    if not isinstance(order, TokenPriority):
-        raise TypeError(
-            f"order is of type {type(order).__name__}; what token_priority(data) returns is needed"
-        )
-    return order
+    require_order(order)
+    return token_priority(data) if order is None else order
+
+
+def require_order(order: object) -> None:
+    """Raise unless ``order`` is an order, or None where it is to be computed.
+
+    Parameters
+    ----------
+    order : TokenPriority or None
+
+    Raises
+    ------
+    TypeError
+
+    Examples
+    --------
+    >>> from ntpnb.problem.order import require_order
+    >>> require_order(3)
+    Traceback (most recent call last):
+    ...
+    TypeError: order is of type int; what token_priority(data) returns is needed
+    """
+    if order is not None:
+        require_type("order", order, TokenPriority, "what token_priority(data) returns")
 
 
 def token_priority(data: NextTokenData) -> TokenPriority:
@@ -174,14 +293,13 @@ def token_priority(data: NextTokenData) -> TokenPriority:
     Returns
     -------
     TokenPriority
-        Reduced: one representative (the smallest token) per component.
+        Reduced: one representative (the smallest token) per component. What it takes to find it,
+        and to hold it, grows with the entries of the data's tables that are not zero.
 
     Raises
     ------
     TypeError
         ``data`` is no dataset.
-    ValueError
-        The groups and tokens have more than 2**28 components.
 
     References
     ----------
@@ -195,41 +313,9 @@ def token_priority(data: NextTokenData) -> TokenPriority:
     ([[0, 0, 1]], [[0, 0, 2]])
     """
     require_data("data", data)
-    num_groups = len(data.group_names)
-    vocab_size = data.vocab_size
-    require_dense(
-        "token_priority",
-        (num_groups, vocab_size),
-        "use fewer contexts or a smaller vocabulary",
-    )
-    if np.array_equal(data.group_index, np.arange(data.num_contexts)):
-        return _order_of_separate_contexts(data)
-    num_nodes = num_groups * vocab_size  # the node (group, token) is group · V + token
-    edges = _star_edges(data)
-    if num_groups == data.num_contexts:  # each row's support is one component
-        labels = np.arange(num_nodes)
-        labels[edges.in_support] = edges.anchor_of_in_support
-    else:
-        labels = _strong_components(edges, num_nodes)
-
-    components = np.full(num_nodes, -1)
-    components[edges.candidate] = labels[edges.candidate]
-    nodes = np.nonzero(components >= 0)[0]
-    smallest_node = np.full(labels.max() + 1, num_nodes)
-    np.minimum.at(smallest_node, labels[nodes], nodes)
-    representative = smallest_node[labels]  # of each node; read for nodes in a graph only
-
-    followers = nodes[representative[nodes] != nodes]
-    equal = np.stack([representative[followers], followers], axis=1)
-    strict = _distinct_pairs(
-        above=representative[edges.anchor], below=representative[edges.candidate], size=num_nodes
-    )
-    return TokenPriority(
-        groups=data.group_names,
-        components=components.reshape(num_groups, vocab_size),
-        equal=_named_pairs(equal, data),
-        strict=_named_pairs(strict, data),
-    )
+    if data._counts is None:
+        return _order_of_all_tokens(data)
+    return _order_of_candidates(data)
 
 
 def row_components(data: NextTokenData, order: TokenPriority) -> RowComponents:
@@ -286,52 +372,60 @@ def dominated(data: NextTokenData, order: TokenPriority) -> BoolArray:
     return data.candidates & is_elsewhere
 
 
-# -- contexts that are groups of their own ---------------------------------------------------------
+# -- where every token is a candidate ------------------------------------------------------------
 
 
-def _order_of_separate_contexts(data: NextTokenData) -> TokenPriority:
-    """The order where no two rows share a group: each support is one component, over all others.
+def _order_of_all_tokens(data: NextTokenData) -> TokenPriority:
+    """The order where a group's supports reach each other: together they are one component.
 
-    Its first token, the anchor, stands for it. Memory is little more than the order's own.
+    Its first token stands for it, and it wins over each token in none of them.
     """
-    shape = (data.num_contexts, data.vocab_size)
-    anchors = data.anchors
-    in_support = data._laws.entries(slice(0, shape[0]))
-    components = np.arange(shape[0] * shape[1]).reshape(shape)
-    components[in_support.row, in_support.token] = components[
-        in_support.row, anchors[in_support.row]
-    ]
-    is_other = in_support.token != anchors[in_support.row]
-    row = in_support.row[is_other]
-    equal = np.stack([data.group_names[row], anchors[row], in_support.token[is_other]], axis=1)
-
-    counts = data._counts
-    num_candidates = shape[0] * shape[1] if counts is None else int(counts.num_entries().sum())
-    strict = np.empty((num_candidates - len(in_support.row), 3), dtype=np.int64)
-    end = 0
-    for rows in row_slices(shape):
-        block = data.block(rows)
-        is_losing = ~block.support
-        if block.candidate_counts is not None:
-            is_candidate = block.candidate_counts > 0
-            is_losing &= is_candidate
-            components[rows][~is_candidate] = -1
-        row, token = np.nonzero(is_losing)
-        row += rows.start
-        start = end
-        end += len(row)
-        strict[start:end, 0] = data.group_names[row]
-        strict[start:end, 1] = anchors[row]
-        strict[start:end, 2] = token
-    return TokenPriority(data.group_names, components, equal, strict)
+    in_support = data._laws.entries(slice(0, data.num_contexts))
+    nodes = np.unique(_node(data, in_support.row, in_support.token))
+    first_of_group = np.unique(nodes // data.vocab_size, return_index=True)[1]
+    representative = np.repeat(nodes[first_of_group], np.diff(first_of_group, append=len(nodes)))
+    return TokenPriority(
+        groups=data.group_names,
+        sparse_components=_labelled(nodes, representative, data),
+        equal=_followers(nodes, representative, data),
+        _listed_strict=None,
+    )
 
 
-# -- the graph ------------------------------------------------------------------------------------
+# -- where tokens are candidates of some contexts only --------------------------------------------
+
+
+def _order_of_candidates(data: NextTokenData) -> TokenPriority:
+    """The order by the components of a graph whose nodes are the candidates of each group."""
+    edges = _star_edges(data)
+    if len(data.group_names) == data.num_contexts:  # each row's support is one component
+        labels = edges.nodes.copy()
+        labels[edges.in_support] = edges.nodes[edges.anchor_of_in_support]
+    else:
+        labels = _strong_components(edges)
+    # Nodes increase, so that a component's first one is its smallest token.
+    _, first, component = np.unique(labels, return_index=True, return_inverse=True)
+    representative = first[component]
+    strict = _distinct_pairs(
+        above=representative[edges.anchor],
+        below=representative[edges.candidate],
+        size=len(edges.nodes),
+    )
+    return TokenPriority(
+        groups=data.group_names,
+        sparse_components=_labelled(edges.nodes, labels, data),
+        equal=_followers(edges.nodes, edges.nodes[representative], data),
+        _listed_strict=_named_pairs(edges.nodes[strict], data),
+    )
 
 
 class _StarEdges(NamedTuple):
-    """Edges ``anchor → candidate`` and ``in_support → anchor_of_in_support`` between nodes."""
+    """Edges ``anchor → candidate`` and ``in_support → anchor_of_in_support``.
 
+    They are positions among ``nodes``, which are distinct and increase.
+    """
+
+    nodes: IntArray
     anchor: IntArray
     candidate: IntArray
     in_support: IntArray
@@ -339,31 +433,29 @@ class _StarEdges(NamedTuple):
 
 
 def _star_edges(data: NextTokenData) -> _StarEdges:
-    """Edges with the closure of all |S_j| · V edges of each row j, and far fewer.
+    """Edges with the closure of all |S_j| · |candidates| edges of each row j, and far fewer.
 
     Each row contributes a star around one of its in-support tokens, the anchor, with edges back
     from the other in-support tokens.
     """
-    if data._counts is None:
-        rows, tokens = np.nonzero(data.candidates)
-    else:
-        rows, tokens, _ = data._counts.entries(slice(0, data.num_contexts))
-    row_start = data.group_index * data.vocab_size
-    row_anchor = row_start + data.anchors
-    candidate = row_start[rows] + tokens
-    anchor = row_anchor[rows]
-    is_in_support = data._laws.at(rows, tokens) > 0
-    return _StarEdges(anchor, candidate, candidate[is_in_support], anchor[is_in_support])
+    assert data._counts is not None
+    row, token, _ = data._counts.entries(slice(0, data.num_contexts))
+    nodes, candidate = np.unique(_node(data, row, token), return_inverse=True)
+    every_row = np.arange(data.num_contexts)
+    anchor = np.searchsorted(nodes, _node(data, every_row, data.anchors))[row]
+    is_in_support = data._laws.at(row, token) > 0
+    return _StarEdges(nodes, anchor, candidate, candidate[is_in_support], anchor[is_in_support])
 
 
-def _strong_components(edges: _StarEdges, num_nodes: int) -> IntArray:
-    """Label of each node's strongly connected component, shape (num_nodes,)."""
+def _strong_components(edges: _StarEdges) -> IntArray:
+    """Label of each node's strongly connected component, shape (len(nodes),)."""
+    num_nodes = len(edges.nodes)
     tail = np.concatenate([edges.anchor, edges.in_support])
     head = np.concatenate([edges.candidate, edges.anchor_of_in_support])
     weights = np.ones(len(tail), np.int8)
     graph = coo_matrix((weights, (tail, head)), shape=(num_nodes, num_nodes))
     labels: IntArray = connected_components(graph, connection="strong")[1]
-    return labels
+    return labels.astype(np.int64)
 
 
 def _distinct_pairs(above: IntArray, below: IntArray, size: int) -> IntArray:
@@ -373,6 +465,28 @@ def _distinct_pairs(above: IntArray, below: IntArray, size: int) -> IntArray:
     codes = np.sort(codes[above != below], kind="stable")
     is_first = np.diff(codes, prepend=-1) > 0
     return np.stack(np.divmod(codes[is_first], size), axis=1)
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+def _node(data: NextTokenData, row: IntArray, token: IntArray) -> IntArray:
+    """A token in the group of a row as one number, ``group · V + token``."""
+    return data.group_index[row] * data.vocab_size + token
+
+
+def _labelled(nodes: IntArray, labels: IntArray, data: NextTokenData) -> csr_array:
+    """Labels of increasing nodes as a table of groups and tokens, zeros included."""
+    shape = (len(data.group_names), data.vocab_size)
+    group, token = np.divmod(nodes, data.vocab_size)
+    start = np.searchsorted(group, np.arange(shape[0] + 1))
+    return csr_array((labels, token, start), shape=shape)
+
+
+def _followers(nodes: IntArray, representative: IntArray, data: NextTokenData) -> IntArray:
+    """Rows ``(group name, representative, other)`` for each other node of a component."""
+    is_other = representative != nodes
+    return _named_pairs(np.stack([representative[is_other], nodes[is_other]], axis=1), data)
 
 
 def _named_pairs(pairs: IntArray, data: NextTokenData) -> IntArray:

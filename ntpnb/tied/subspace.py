@@ -14,6 +14,8 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority, order_of
 from ntpnb.saving import Result, register
+from ntpnb.validation import require_dense
+from ntpnb.watch import Progress, Watch
 
 # Directions of relative size below this are rounding: embeddings count as dependent.
 RANK_TOLERANCE = 1e-11
@@ -27,7 +29,13 @@ Whitening = Callable[[FloatArray], FloatArray]
 
 
 @register
-def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "EqualSubspace":
+def equal_subspace(
+    data: NextTokenData,
+    order: TokenPriority | None = None,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> "EqualSubspace":
     """Span the generators ``(t_i − t_j) h_gᵀ`` of all ties ``i ≍ j`` of all groups ``g``.
 
     This is the tied subspace F: the part of W that the differences between tied tokens' scores
@@ -38,6 +46,10 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     data : NextTokenData
     order : TokenPriority, optional
         ``token_priority(data)``, where it is at hand already.
+    seconds : float, optional
+        Time limit of the decompositions, from which it follows. Default: none.
+    progress : callable, optional
+        Called with a line of text after each of them; what it raises ends the computation.
 
     Returns
     -------
@@ -49,7 +61,11 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     TypeError
         ``data`` is no dataset, or ``order`` no order.
     ValueError
-        The data have token embeddings, and the generators of all ties more than 2**28 entries.
+        The data have token embeddings, and the generators of all ties more than 2**28 entries; or
+        they have none, and more than 2**28 groups times tokens.
+    ConvergenceError
+        The time is over; the message says how far it came. There is no part of the answer then:
+        ``.point`` is None, and ``.residual`` is ``inf``.
 
     References
     ----------
@@ -64,9 +80,11 @@ def equal_subspace(data: NextTokenData, order: TokenPriority | None = None) -> "
     >>> F.project([[1.0], [0.0], [5.0]]).round(6).tolist()
     [[0.5], [-0.5], [0.0]]
     """
+    watch = Watch(seconds, progress)
     order = order_of(data, order)
     if data.token_embeddings is None:
-        return _TokenwiseSubspace(data, order)
+        return _TokenwiseSubspace(data, order, watch)
+    watch.tell("the tied subspace: none of its one decomposition is done")
     return _DenseSubspace(data, data.token_embeddings, order)
 
 
@@ -319,8 +337,7 @@ def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
 
     A difference of two short embeddings would lose its digits if it were taken through a long one.
     """
-    group, token = np.nonzero(order.components >= 0)
-    component = order.components[group, token]
+    group, token, component = order._listed()
     ranked = np.lexsort(
         (_nonzero_norms(T)[token], component)
     )  # by component, and by length in each
@@ -352,8 +369,9 @@ class _TokenwiseSubspace(EqualSubspace):
     is formed only where a caller asks for one.
     """
 
-    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+    def __init__(self, data: NextTokenData, order: TokenPriority, watch: Watch) -> None:
         super().__init__(data)
+        require_dense("equal_subspace", order.shape, "use fewer contexts or a smaller vocabulary")
         self._order = order
         components = _tied_components(order)
         self._owner = components.owner
@@ -365,7 +383,8 @@ class _TokenwiseSubspace(EqualSubspace):
         self._cached_svds: dict[int, ThinSVD] = {}
         self._num_cached_entries = 0
 
-        self._ranks = [svd.rank for svd in self._row_svds()]
+        self._ranks = self._row_ranks(watch)
+        watch.tell("the tied subspace: all tokens are decomposed, and the common scores are not")
         common = self._split_common_scores()
         self._bound = common.bound
         self._bound_values = common.bound_values
@@ -425,6 +444,14 @@ class _TokenwiseSubspace(EqualSubspace):
                 self._num_cached_entries += svd.U.size + svd.Vt.size
         return svd
 
+    def _row_ranks(self, watch: Watch) -> list[int]:
+        """Ranks of all ``H_i``; their decompositions are what takes time."""
+        ranks: list[int] = []
+        for i in range(len(self._holders)):
+            watch.tell(f"the tied subspace: {i} of {len(self._holders)} tokens are decomposed")
+            ranks.append(self._row_svd(i).rank)
+        return ranks
+
     def _row_svds(self) -> Iterator["ThinSVD"]:
         """Thin SVDs of all ``H_i`` in turn, so that few need to be held at one time."""
         for i in range(len(self._holders)):
@@ -461,7 +488,11 @@ class _TokenwiseSubspace(EqualSubspace):
         if not bound.all():
             # The eigenvalues are squares of sines. Small sines need the projections themselves.
             uncertain = vectors[:, ~bound]
-            missed = [self._unattainable(i, uncertain[k]) for i, k in enumerate(self._holders)]
+            # Tokens that are alike miss the same: one counts for all of them, by its root.
+            missed = [
+                number**0.5 * self._unattainable(i, uncertain[self._holders[i]])
+                for i, number in number_alike.items()
+            ]
             _, sines, Vt = sla.svd(np.concatenate(missed), full_matrices=False)
             values[~bound] = sines**2
             vectors[:, ~bound] = uncertain @ Vt.T
@@ -525,16 +556,17 @@ def _first_alike(holders: list[IntArray]) -> list[int]:
 
 def _tied_components(order: TokenPriority) -> _TiedComponents:
     """Number the components that hold two or more tokens."""
-    labels, index = np.unique(order.components, return_inverse=True)
-    index = index.reshape(order.components.shape)
-    sizes = np.bincount(index.ravel(), minlength=len(labels))
-    is_tied = (sizes > 1) & (labels >= 0)
+    group, token, label = order._listed()
+    _, index, sizes = np.unique(label, return_inverse=True, return_counts=True)
+    is_tied = sizes > 1
     number = np.cumsum(is_tied) - 1  # of each label, read for those that are tied
-    group, token = np.nonzero(is_tied[index])
-    component = number[index[group, token]]
+    tied = is_tied[index]
+    component = number[index[tied]]
     owner = np.zeros(np.count_nonzero(is_tied), dtype=int)
-    owner[component] = group
-    holders = [component[token == i] for i in range(order.components.shape[1])]
+    owner[component] = group[tied]
+    by_token = np.argsort(token[tied], kind="stable")
+    ends = np.cumsum(np.bincount(token[tied], minlength=order.shape[1]))
+    holders = np.split(component[by_token], ends[:-1])
     return _TiedComponents(owner, holders)
 
 

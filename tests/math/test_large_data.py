@@ -249,7 +249,9 @@ LIMITS = {
     "candidate_counts": lambda data: data.candidate_counts,
     "support": lambda data: data.support,
     "candidates": lambda data: data.candidates,
-    "token_priority": ntpnb.token_priority,
+    "components": lambda data: ntpnb.token_priority(data).components,
+    "strict": lambda data: ntpnb.token_priority(data).strict,
+    "equal_subspace": ntpnb.equal_subspace,
     "the table of scores": lambda data: ntpnb.scores(np.zeros(data.shape), data),
     "the table of scores ": lambda data: ntpnb.logits(np.zeros(data.shape), data),
     "the record of a run": lambda data: ntpnb.descend(data, ntpnb.GD(1.0), 99, record=range(99)),
@@ -265,7 +267,7 @@ def test_what_would_be_too_large_is_refused_before_memory_is_taken(monkeypatch, 
     H, counts = large_text(num_contexts=2000, vocab_size=4000)
     candidates = sp.csr_array(counts).astype(bool).astype(float)
     data = NextTokenData.from_counts(H, counts, candidate_counts=candidates)
-    if what.strip() in ("candidates", "a flow or path"):
+    if what.strip() in ("candidates", "strict", "a flow or path"):
         data = data.replace(candidate_counts=None)
     tracemalloc.start()
     try:
@@ -287,6 +289,53 @@ def test_a_flow_says_which_of_its_arrays_are_too_large(monkeypatch, kind):
         ntpnb.gradient_flow(data, [1.0])
 
 
+@pytest.mark.parametrize("kind", ["text", "candidates", "attention"])
+def test_the_order_of_a_real_vocabulary_takes_the_memory_of_its_entries(kind):
+    """20,000 contexts of 50,257 tokens, a table of a billion, against slow readings of a few."""
+    m, V = 20_000, 50_257
+    rng = np.random.default_rng(7)
+    X = np.sort(rng.integers(0, V, (m, 8)), axis=1)  # so that sequences share last tokens
+    if kind == "attention":
+        data = NextTokenData.from_attention(rng.standard_normal((V, 2)), X, X[:, 3])
+    else:
+        row = np.repeat(np.arange(m), 8)
+        table = sp.csr_array((np.ones(8 * m), (row, X.ravel())), shape=(m, V))
+        some = sp.csr_array((np.ones(3 * m), (row.reshape(m, 8)[:, :3].ravel(), X[:, :3].ravel())))
+        some.resize(m, V)
+        data = NextTokenData.from_counts(
+            rng.standard_normal((m, 2)),
+            some,
+            candidate_counts=table if kind == "candidates" else None,
+            context_groups=np.arange(m)[::-1].copy(),
+        )
+    tracemalloc.start()
+    try:
+        order = ntpnb.token_priority(data)
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20  # of 8 GB
+    finally:
+        tracemalloc.stop()
+    assert order.shape == (len(order.groups), V)
+    for name in rng.choice(order.groups, 20):
+        rows = np.flatnonzero(data.context_groups == name)
+        tokens = np.unique(X[rows])
+        part = NextTokenData(
+            data.context_embeddings[rows],
+            data.sparse_target_probs[rows][:, tokens].toarray(),
+            None,
+            None if data.token_embeddings is None else data.token_embeddings[tokens],
+            None if kind == "text" else data.sparse_candidate_counts[rows][:, tokens].toarray(),
+            np.full(len(rows), name),
+        )
+        expected = ntpnb.token_priority(part)
+        np.testing.assert_array_equal(
+            order.equal[order.equal[:, 0] == name, 1:], tokens[expected.equal[:, 1:]]
+        )
+        if kind != "text":
+            np.testing.assert_array_equal(
+                order.strict[order.strict[:, 0] == name, 1:], tokens[expected.strict[:, 1:]]
+            )
+
+
 # -- huge vocabularies ----------------------------------------------------------------------------
 
 
@@ -304,8 +353,10 @@ def test_a_token_of_ten_digits_works_sparsely_or_ends_clearly():
         data.target_probs  # noqa: B018
     with pytest.raises(ValueError, match="W needs a dense array of 1 × 1000000001 × 2"):
         ntpnb.descend(data, ntpnb.GD(1.0), 3)
-    with pytest.raises(ValueError, match="needs a dense array of 4 × 1000000001"):
-        ntpnb.token_priority(data)
+    order = ntpnb.token_priority(data)
+    assert order.equal.tolist() == []
+    with pytest.raises(ValueError, match="strict needs a dense array of 4 × 1000000001"):
+        order.strict  # noqa: B018
     with pytest.raises(ValueError, match="W needs a dense array of 1000000001 × 2"):
         ntpnb.finite_part(data)
     with pytest.raises(ntpnb.NotSeparableError, match="all 4000000000 strict pairs") as refused:

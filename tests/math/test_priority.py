@@ -62,6 +62,14 @@ def check_order(data):
         assert pairs.dtype == np.int64
         assert len({tuple(row) for row in pairs.tolist()}) == len(pairs)
         assert [order.groups[k] for k in order.positions(pairs)] == pairs[:, 0].tolist()
+    assert order.shape == order.components.shape
+    listed = order.sparse_components
+    for at, label in enumerate(order.components):
+        entries = slice(listed.indptr[at], listed.indptr[at + 1])
+        np.testing.assert_array_equal(label[listed.indices[entries]], listed.data[entries])
+        others = np.delete(label, listed.indices[entries])
+        others = others[others >= 0]  # candidates that tie with none
+        assert len(set(others.tolist()) - set(listed.data.tolist())) == len(others)
     k, i, j = order.pairs
     together = np.column_stack([order.groups[k], i, j])
     np.testing.assert_array_equal(together, np.concatenate([order.equal, order.strict]))
