@@ -6,54 +6,41 @@ zero, and with them a solution whose residuals and bounds are computed from all 
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ntpnb.array_types import FloatArray
-from ntpnb.margin.collapse import Collapse
+from ntpnb.margin.collapse import Collapse, in_order_of_groups
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, Residuals
 from ntpnb.margin.working_set import (
-    FIRST_PER_TOKEN,
-    MOST_NEW,
     BatchedSystem,
     Decoder,
     SetPoint,
     WorkingSet,
     highest_outside,
-    highest_scoring,
-    minimise_on,
-    screen,
-    start_at,
+    minimise_on_sets,
     support_keys,
 )
 
-FIRST_WEIGHT = 1e-2
-"""The first ``τ``; it is kept for two steps and then falls."""
+FIRST_WEIGHT = 0.03
+"""The first ``τ``. The larger it is, the more pairs are penalised, and the easier systems are."""
 
 LAST_WEIGHT = 1e-5
 """The last ``τ``: with smaller ones multipliers lose their digits."""
 
+FALL = 10**0.5
+"""Factor by which ``τ`` falls."""
+
+ENOUGH = 0.25
+"""Share of what a step missed that the next one may miss; where it misses more, ``τ`` falls."""
+
 MOST_STEPS = 60
-"""Steps of the augmented Lagrangian."""
+"""Steps of the augmented Lagrangian; ten are the rule."""
 
-MOST_ROUNDS = 12
-"""Minima of one step, between which the working set grows."""
-
-COMPLETE = 2e-4
-"""Growth of a working set, relative to its size, below which a minimum is taken for that of all."""
-
-MUCH = 0.1
-"""Growth of a working set from which on a few steps towards its next minimum suffice."""
-
-FEW_NEWTON_STEPS = 4
-"""Newton steps on a set that has grown much."""
-
-MOST_NEWTON_STEPS = 15
-"""Newton steps on any other."""
-
-ACCURACY = 0.01
+ACCURACY = 0.05
 """Accuracy of a minimum, relative to the pull of the start."""
 
 COMMON_START = 2.5
@@ -84,10 +71,7 @@ class LargeProblem:
         embeddings = data.group_embeddings
         self.lengths = positive_norms(embeddings)
         self.unit = float(self.lengths.min())
-        laws = data.sparse_target_probs
-        if not np.array_equal(data.group_index, np.arange(data.num_contexts)):
-            laws = laws[np.argsort(data.group_index)]
-        supports = csr_array(laws.T)
+        supports = csr_array(in_order_of_groups(data).T)
         supports.sort_indices()
         self.multiplicity = np.ones(data.vocab_size)
         if collapse.multiplicity is not None:
@@ -140,9 +124,8 @@ class LargeProblem:
         if np.abs(missed).max() <= TIES_LEFT * np.linalg.norm(weights):
             return np.zeros(len(missed))
         system = BatchedSystem(self.ties, TIES_WEIGHT)
-        start = np.zeros(len(common))
         accuracy = 1e-10 * float(np.linalg.norm(missed)) / TIES_WEIGHT
-        move = system.solve(missed, start, accuracy)
+        move = system.solve(missed, np.zeros(len(common)), accuracy)
         return system.multipliers(missed - move[self.ties.context])
 
     def _solution_of(
@@ -223,66 +206,44 @@ def working_set_solutions(
     between_steps: Callable[[], object] = lambda: None,
 ) -> Iterator[MarginSolution]:
     """Solutions of growing accuracy, one for each step of the augmented Lagrangian."""
-    decoder = problem.decoder
-    point, part = _start(problem, between_steps)
-    multipliers = np.zeros(len(part))
+    point = _start(problem, say, between_steps)
     tau = FIRST_WEIGHT
-    num_new = len(part)
-    for step in range(MOST_STEPS):
-        for _ in range(MOST_ROUNDS):
-            push = tau * multipliers
-            grown_much = num_new > MUCH * len(part)
-            point = minimise_on(
-                part,
-                point,
-                push,
-                tau,
-                relative_accuracy=ACCURACY,
-                most_steps=FEW_NEWTON_STEPS if grown_much else MOST_NEWTON_STEPS,
-                between_steps=between_steps,
-            )
-            found = screen(decoder, point.weights, point.common, MOST_NEW)
-            larger = part.grown(found.missed)
-            num_new = len(larger) - len(part)
-            say(
-                f"working set of {len(part)} pairs, {point.steps} Newton steps: "
-                f"{found.num_missed} pairs missed, {num_new} of them join"
-            )
-            residual = part.carried(point.residual, larger)
-            multipliers = part.carried(multipliers, larger)
-            part = larger
-            point = start_at(part, point.weights, point.common)
-            if num_new <= COMPLETE * len(part) and not grown_much:
-                break
-        multipliers = residual / tau
-        yield problem.solution(part, multipliers)
-        if step > 0:
-            tau = max(tau / 10**0.5, LAST_WEIGHT)
+    missed_before = np.inf
+    for _ in range(MOST_STEPS):
+        minimum = minimise_on_sets(
+            point, tau, relative_accuracy=ACCURACY, say=say, between_steps=between_steps
+        )
+        multipliers = minimum.residual / tau
+        yield problem.solution(minimum.point.part, multipliers)
+
+        missed = tau * float(np.linalg.norm(multipliers - minimum.point.multipliers))
+        if missed > ENOUGH * missed_before:
+            tau = max(tau / FALL, LAST_WEIGHT)
+        missed_before = missed
+        point = replace(minimum.point, multipliers=multipliers)
 
 
 def _start(
-    problem: LargeProblem, between_steps: Callable[[], object]
-) -> tuple[SetPoint, WorkingSet]:
-    """A working set to begin with, and weights that meet most of its constraints."""
+    problem: LargeProblem,
+    say: Callable[[str], object],
+    between_steps: Callable[[], object],
+) -> SetPoint:
+    """Weights that meet most constraints for fixed common scores, and their multipliers.
+
+    With common scores that may move at once, the first quadratic would let them fall, since ties
+    are all that it has.
+    """
     decoder = problem.decoder
-    part = problem.ties
-    dim = decoder.directions.shape[1]
-    num_tied = np.bincount(part.context)
+    ties = problem.ties
+    num_tied = np.bincount(ties.context)
     common = COMMON_START * decoder.goals * (1 - num_tied / problem.multiplicity.sum())
-    point = start_at(part, np.zeros((decoder.vocab_size, dim)), common)
-    for most_steps in (1, 4):
-        point = minimise_on(
-            part,
-            start_at(part, point.weights, common),
-            np.zeros(len(part)),
-            FIRST_WEIGHT,
-            relative_accuracy=ACCURACY,
-            most_steps=most_steps,
-            fixed_scores=True,
-            between_steps=between_steps,
-        )
-        if part is problem.ties:
-            number = max(FIRST_PER_TOKEN, dim // 4)
-            part = part.grown(highest_scoring(decoder, point.weights, common, number))
-            point = start_at(part, point.weights, common)
-    return point, part
+    zero = np.zeros((decoder.vocab_size, decoder.directions.shape[1]))
+    minimum = minimise_on_sets(
+        SetPoint(ties, np.zeros(len(ties)), zero, common),
+        FIRST_WEIGHT,
+        relative_accuracy=ACCURACY,
+        fixed_scores=True,
+        say=say,
+        between_steps=between_steps,
+    )
+    return replace(minimum.point, multipliers=minimum.residual / FIRST_WEIGHT)

@@ -157,7 +157,7 @@ def minimise(
         common_move = newton.common - point.common
         score_move = move @ directions.T - program.roots * common_move
         shortfall_move = np.where(program.domain, score_move, 0.0)
-        line = _Line(
+        line = Line(
             value=pushed[program.tied],
             value_move=shortfall_move[program.tied],
             ordered=pushed[program.ordered],
@@ -175,7 +175,7 @@ def minimise(
 
 
 @dataclass(frozen=True, eq=False)
-class _Line:
+class Line:
     """The function on the line to a Newton step's end, whose share of the step is ``t``."""
 
     value: FloatArray

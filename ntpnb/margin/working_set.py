@@ -1,10 +1,10 @@
 """Max-margin problems of linear decoders whose table of contexts and tokens is too large to form.
 
 Of all pairs of a context and a token only few decide the solution. This module keeps a working set
-of them, the supports and the pairs that scored highest, and solves the penalised problems of
-:mod:`ntpnb.margin.penalty` on it: the same augmented Lagrangian, with arrays that have one entry
-for each pair of the set. After every minimum all pairs are screened, a block of tokens at a time,
-and those that are missed join the set. A solution is judged by all pairs.
+of them, the supports and the pairs that have a multiplier or are missed, and solves the penalised
+problems of :mod:`ntpnb.margin.penalty` for all pairs with arrays that have one entry for each pair
+of the set. Every Newton step ends with a screening of all pairs, a block of tokens at a time: those
+that are missed there join the set, and those that count no more leave it.
 
 Entries are sorted by token, and in each token by context. ``a_v`` is the root of a token's
 multiplicity, see :mod:`ntpnb.margin.normal_form`, and ``u_j`` the embedding ``h_j`` of length one.
@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.margin.penalty import Line
 
-GATHERED = 2**22
-"""Numbers that are gathered from the embeddings at one time (32 MiB)."""
+GATHERED = 2**20
+"""Numbers that are gathered from the embeddings at one time (8 MiB, which caches hold)."""
 
-SCREENED = 2**23
-"""Scores of all contexts that are formed at one time (64 MiB)."""
+SCREENED = 2**22
+"""Scores of all contexts that are formed at one time (32 MiB)."""
 
 SLACK = 1.1
 """Tokens whose numbers of entries differ by less than this are solved together."""
@@ -31,11 +33,20 @@ SLACK = 1.1
 MOST_ITERATIONS = 1000
 """Conjugate gradient steps for one system."""
 
-FIRST_PER_TOKEN = 32
-"""Contexts beside its supports that a token begins with; a quarter of the dimension if more."""
-
 MOST_NEW = 64
-"""Contexts by which a token's part of the working set grows at one time."""
+"""Contexts by which a token's part of the working set grows at one time.
+
+The first steps may end where almost all pairs are missed.
+"""
+
+MOST_NEWTON_STEPS = 150
+"""Newton steps for one minimum; five are the rule, fifteen are many."""
+
+SYSTEM_ACCURACY = 0.03
+"""Share of the gradient that a Newton step may leave."""
+
+ROUNDING = 1e-13
+"""Gradient, relative to the norm of the weights, that is rounding of the shortfalls."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +107,8 @@ class WorkingSet:
         self.decoder = decoder
         self.keys = keys
         self.token, self.context = np.divmod(keys, decoder.num_contexts)
-        self.tied = np.isin(keys, support_keys(decoder), assume_unique=True)
+        self.tied = np.zeros(len(keys), dtype=bool)
+        self.tied[np.searchsorted(keys, support_keys(decoder))] = True
         self.roots = decoder.roots[self.token]
         self.rhs = np.where(self.tied, 0.0, self.roots * decoder.goals[self.context])
 
@@ -115,11 +127,11 @@ class WorkingSet:
 
     def shortfall(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``w_v · u_j − a_v c_j + a_v b_j``, without ``b`` on supports."""
-        scores = self._products(weights)
+        scores = self.products(weights)
         missed: FloatArray = scores - self.roots * common[self.context] + self.rhs
         return missed
 
-    def _products(self, weights: FloatArray) -> FloatArray:
+    def products(self, weights: FloatArray) -> FloatArray:
         """``w_v · u_j`` of the entries."""
         directions = self.decoder.directions
         products = np.empty(len(self))
@@ -135,9 +147,15 @@ class WorkingSet:
         sums = np.bincount(self.context, self.roots * values, self.decoder.num_contexts)
         return np.asarray(sums, dtype=np.float64)
 
+    def only(self, chosen: BoolArray) -> "WorkingSet":
+        """The set of some of its pairs, all supports among them."""
+        return WorkingSet(self.decoder, self.keys[chosen])
+
     def grown(self, keys: IntArray) -> "WorkingSet":
         """The set with more pairs."""
-        return WorkingSet(self.decoder, np.union1d(self.keys, keys))
+        both = np.sort(np.concatenate([self.keys, keys]), kind="stable")
+        is_first = np.diff(both, prepend=-1) > 0
+        return WorkingSet(self.decoder, both[is_first])
 
     def carried(self, values: FloatArray, larger: "WorkingSet") -> FloatArray:
         """Values of the entries as ones of a larger set, which has zeros elsewhere."""
@@ -204,19 +222,19 @@ class BatchedSystem:
         if num_entries <= dim:
             matrices = rows @ rows.transpose(0, 2, 1)
             matrices[:, every_entry, every_entry] += self._tau
-            inverses = np.linalg.inv(matrices)
+            inverses = _inverses(matrices)
             return _Batch(positions, contexts, inverses, True), inverses[
                 :, every_entry, every_entry
             ]
         matrices = rows.transpose(0, 2, 1) @ rows
         every_dim = np.arange(dim)
         matrices[:, every_dim, every_dim] += self._tau
-        inverses = np.linalg.inv(matrices)
+        inverses = _inverses(matrices)
         diagonal = (1 - np.einsum("bsd,bsd->bs", rows @ inverses, rows)) / self._tau
         return _Batch(positions, contexts, inverses, False), diagonal
 
-    def solve(self, target: FloatArray, start: FloatArray, accuracy: float) -> FloatArray:
-        """The common scores ``c`` with ``Σ a² M c = Σ a M ρ``, to a residual of that norm."""
+    def solve(self, rho: FloatArray, sums: FloatArray, accuracy: float) -> FloatArray:
+        """The common scores ``c`` with ``Σ a² M c = Σ a M ρ + s``, to a residual of that norm."""
         num_contexts = self._part.decoder.num_contexts
 
         def product(common: FloatArray) -> FloatArray:
@@ -229,10 +247,8 @@ class BatchedSystem:
             matvec=lambda z: self._preconditioner * z.ravel(),
             dtype=np.float64,
         )
-        rhs = self._part.column_sums(self.multipliers(target))
-        common, _ = cg(
-            matrix, rhs, x0=start, rtol=0, atol=accuracy, maxiter=MOST_ITERATIONS, M=precondition
-        )
+        rhs = self._part.column_sums(self.multipliers(rho)) + sums
+        common, _ = cg(matrix, rhs, rtol=0, atol=accuracy, maxiter=MOST_ITERATIONS, M=precondition)
         return np.asarray(common, dtype=np.float64)
 
     def multipliers(self, rest: FloatArray) -> FloatArray:
@@ -248,6 +264,17 @@ class BatchedSystem:
                 y = (x - rows @ (batch.inverses @ (rows.transpose(0, 2, 1) @ x))) / self._tau
             products[batch.positions] = y[:, :, 0]
         return products[:-1]
+
+
+def _inverses(matrices: FloatArray) -> FloatArray:
+    """Inverses of symmetric definite matrices, shape (n, k, k)."""
+    factors = np.linalg.cholesky(matrices)
+    for factor in factors:
+        factor[:] = lapack.dpotri(factor.T, overwrite_c=1)[0].T  # the lower triangle
+    inverses: FloatArray = factors + factors.transpose(0, 2, 1)
+    diagonal = np.arange(factors.shape[1])
+    inverses[:, diagonal, diagonal] /= 2
+    return inverses
 
 
 def _padded_positions(part: WorkingSet) -> Iterator[tuple[IntArray, IntArray]]:
@@ -278,114 +305,161 @@ def _padded_positions(part: WorkingSet) -> Iterator[tuple[IntArray, IntArray]]:
 
 @dataclass(frozen=True, eq=False)
 class SetPoint:
-    """A point of a penalised problem on a working set, and its residual ``r``."""
+    """A point of the problem of all pairs, told on those that matter there.
 
+    Attributes
+    ----------
+    part : WorkingSet
+        Every pair outside it has no multiplier.
+    multipliers : ndarray, shape (n,)
+        Those that push.
+    weights : ndarray, shape (V, d)
+    common : ndarray, shape (m,)
+    """
+
+    part: WorkingSet
+    multipliers: FloatArray
     weights: FloatArray
     common: FloatArray
-    shortfall: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SetMinimum:
+    """Where Newton's method ended, and the residual ``r`` there, shape (n,)."""
+
+    point: SetPoint
     residual: FloatArray
-    steps: int = 0
 
 
-def start_at(part: WorkingSet, weights: FloatArray, common: FloatArray) -> SetPoint:
-    """The point with these weights and common scores."""
-    shortfall = part.shortfall(weights, common)
-    return SetPoint(weights, common, shortfall, np.zeros(len(part)))
-
-
-def minimise_on(
-    part: WorkingSet,
+def minimise_on_sets(
     start: SetPoint,
-    push: FloatArray,
     tau: float,
     *,
     relative_accuracy: float,
-    most_steps: int,
     fixed_scores: bool = False,
+    say: Callable[[str], object] = lambda text: None,
     between_steps: Callable[[], object] = lambda: None,
-) -> SetPoint:
-    """Minimise ``τ/2 ‖W‖² + ½ ‖r‖²`` on a working set, see :mod:`ntpnb.margin.penalty`.
+) -> SetMinimum:
+    """Minimise ``τ/2 ‖W‖² + ½ ‖r‖²`` over all pairs, see :mod:`ntpnb.margin.penalty`.
+
+    The push is ``p = τ λ`` with the multipliers ``λ`` of the start. A Newton step solves the
+    quadratic of the pairs that are penalised at present. All pairs are screened where it ends. One
+    that is penalised at neither end of the step is so nowhere between them, since ``p + g`` is
+    linear there; so the line search is the one of all pairs, and there is no other limit to the
+    working set than :data:`MOST_NEW`. The method does not stop before all that were missed joined.
 
     Parameters
     ----------
-    part : WorkingSet
     start : SetPoint
-    push : ndarray, shape (n,)
     tau : float
+        ``τ > 0``.
     relative_accuracy : float
         The norm of the gradient that is enough, relative to ``τ`` times the distance of ``W`` from
         the start.
-    most_steps : int
     fixed_scores : bool
         Whether the common scores stay as they are.
+    say : callable
+        Told a line of text after every step.
     between_steps : callable
+        Called before every step; what it raises ends the search.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A Newton system has no factor in floating point.
     """
-    target = push + part.rhs
-    weights, common, shortfall = start.weights, start.common, start.shortfall
-    active_before: BoolArray | None = None
-    for step in range(most_steps + 1):
+    part, multipliers = start.part, start.multipliers
+    weights, common = start.weights, start.common
+    shortfall = part.shortfall(weights, common)
+    is_whole = False
+    for step in range(MOST_NEWTON_STEPS + 1):
         between_steps()
-        pushed = push + shortfall
+        pushed = tau * multipliers + shortfall
         active = part.tied | (pushed > 0)
         residual = np.where(active, pushed, 0.0)
         gradient = tau * weights + part.weights(residual)
-        imbalance = 0.0 if fixed_scores else np.linalg.norm(part.column_sums(residual))
-        size = float(np.hypot(np.linalg.norm(gradient), imbalance))
-        enough = relative_accuracy * tau * float(np.linalg.norm(weights - start.weights))
-        settled = active_before is not None and bool((active == active_before).all())
-        if size <= enough or settled or step == most_steps:
-            return SetPoint(weights, common, shortfall, residual, step)
+        sums = np.zeros(len(common)) if fixed_scores else part.column_sums(residual)
+        size = float(np.hypot(np.linalg.norm(gradient), np.linalg.norm(sums)))
+        moved = float(np.linalg.norm(weights - start.weights))
+        rounding = ROUNDING * float(np.linalg.norm(weights))
+        enough = max(relative_accuracy * tau * moved, rounding)
+        point = SetPoint(part, multipliers, weights, common)
+        if (is_whole and size <= enough) or step == MOST_NEWTON_STEPS:
+            break
 
-        entries = np.flatnonzero(active)
-        active_part = WorkingSet(part.decoder, part.keys[entries])
-        system = BatchedSystem(active_part, tau)
-        new_common = common
-        if not fixed_scores:
-            # Columns then miss a sum of zero by τ times what the system's residual is.
-            new_common = system.solve(target[entries], common, max(0.3 * enough, 0.02 * size) / tau)
-        rest = target[entries] - active_part.roots * new_common[active_part.context]
-        move = -active_part.weights(system.multipliers(rest)) - weights
-        common_move = new_common - common
-        shortfall_move = part.shortfall(move, common_move) - part.rhs
-        pull = tau * float(np.vdot(weights, move))
-        curvature = tau * float(np.vdot(move, move))
-        share = _lowest_point(pushed, shortfall_move, part.tied, pull, curvature)
-        if share == 0:
-            return SetPoint(weights, common, shortfall, residual, step)
-        weights = weights + share * move
-        common = common + share * common_move
+        penalised = part.only(active)
+        accuracy = max(0.3 * enough, SYSTEM_ACCURACY * size)
+        move = _newton_move(penalised, gradient, None if fixed_scores else sums, tau, accuracy)
+
+        matters = active | (multipliers > 0)
+        kept = part.only(matters)
+        found = screen(kept, weights + move.weights, common + move.common, MOST_NEW)
+        is_whole = found.num_missed == len(found.worst)
+        part = kept.grown(found.worst)
+        multipliers = kept.carried(multipliers[matters], part)
+        say(
+            f"working set of {len(part)} pairs, Newton step {step + 1}: {found.num_missed} others "
+            "were missed"
+        )
+
+        shortfall = part.shortfall(weights, common)
+        shortfall_move = part.shortfall(move.weights, move.common) - part.rhs
+        pushed = tau * multipliers + shortfall
+        line = Line(
+            value=pushed[part.tied],
+            value_move=shortfall_move[part.tied],
+            ordered=pushed[~part.tied],
+            ordered_move=shortfall_move[~part.tied],
+            pull=tau * float(np.vdot(weights, move.weights)),
+            curvature=tau * float(np.vdot(move.weights, move.weights)),
+        )
+        share = line.lowest_point()
+        if share == 0:  # rounding decides on the line
+            break
+        weights = weights + share * move.weights
+        common = common + share * move.common
         shortfall = shortfall + share * shortfall_move
-        active_before = active if share == 1.0 and fixed_scores else None
-    raise AssertionError("the last step returns")
+    return SetMinimum(point, residual)
 
 
-def _lowest_point(
-    value: FloatArray, move: FloatArray, tied: BoolArray, pull: float, curvature: float
-) -> float:
-    """Share of a step, at most one, where the function on the line is lowest.
+@dataclass(frozen=True, eq=False)
+class _Move:
+    """A Newton step: what weights and common scores gain."""
 
-    Its derivative increases and is piecewise linear; a bracket closes on its zero.
+    weights: FloatArray
+    common: FloatArray
+
+
+def _newton_move(
+    penalised: WorkingSet,
+    gradient: FloatArray,
+    sums: FloatArray | None,
+    tau: float,
+    accuracy: float,
+) -> _Move:
+    """The step to the minimum of the quadratic of the penalised pairs.
+
+    It is found from the gradient, so that no digits cancel where that is small: ``r/τ`` grows by
+    ``M (−a Δc − ∇ U / τ)`` on the entries, which takes the sums of columns to zero.
+
+    Parameters
+    ----------
+    penalised : WorkingSet
+    gradient : ndarray, shape (V, d)
+        ``∇ = τ W + r U``.
+    sums : ndarray, shape (m,), or None
+        Sums of the columns of ``r``; None for common scores that stay.
+    tau : float
+    accuracy : float
+        What may be left of the sums.
     """
-    low, high, share = 0.0, 1.0, 1.0
-    for _ in range(30):
-        there = value + share * move
-        counted = tied | (there > 0)
-        moved = move[counted]
-        slope = pull + share * curvature + float(there[counted] @ moved)
-        bend = curvature + float(moved @ moved)
-        if slope <= 0:
-            low = share
-        else:
-            high = share
-        if share == 1.0 and slope <= 1e-12 * bend:
-            return 1.0
-        next_share = share - slope / bend
-        if abs(next_share - share) <= 1e-9:
-            return share
-        if not low < next_share < high:
-            next_share = (low + high) / 2
-        share = next_share
-    return low
+    system = BatchedSystem(penalised, tau)
+    common = np.zeros(penalised.decoder.num_contexts)
+    rest = -penalised.products(gradient / tau)
+    if sums is not None:
+        common = system.solve(rest, sums / tau, accuracy / tau)
+    growth = system.multipliers(rest - penalised.roots * common[penalised.context])
+    return _Move(-gradient / tau - penalised.weights(growth), common)
 
 
 # -- all pairs ------------------------------------------------------------------------------------
@@ -393,54 +467,43 @@ def _lowest_point(
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """What a pass over all pairs found.
+    """What a pass over all pairs found outside a working set.
 
     Attributes
     ----------
-    missed : ndarray of int
-        Numbers ``v m + j`` of ordered pairs that are missed, the worst of each token.
+    worst : ndarray of int
+        Numbers ``v m + j`` of ordered pairs that are missed, the worst of each token, increasing.
     num_missed : int
         How many are missed in all.
     """
 
-    missed: IntArray
+    worst: IntArray
     num_missed: int
 
 
-def screen(decoder: Decoder, weights: FloatArray, common: FloatArray, most: int) -> Screening:
-    """Find ordered pairs that are missed, ``most`` of each token at most, in single precision."""
+def screen(part: WorkingSet, weights: FloatArray, common: FloatArray, most: int) -> Screening:
+    """Find pairs outside a set that are missed, in single precision, ``most`` of each token."""
+    decoder = part.decoder
     across = decoder.directions.T.astype(np.float32)
     room = (common - decoder.goals).astype(np.float32)
-    missed = []
+    worst = []
     num_missed = 0
     for tokens in decoder.token_blocks():
         shortfall = weights[tokens].astype(np.float32) @ across
         shortfall -= decoder.roots[tokens, None].astype(np.float32) * room
-        shortfall[decoder.tied_in(tokens)] = -np.inf
-        token, context = np.nonzero(shortfall > 0)
-        num_missed += len(token)
-        worst_first = np.lexsort((-shortfall[token, context], token))
-        token = token[worst_first]
-        context = context[worst_first]
-        rank = np.arange(len(token)) - np.searchsorted(token, token)
-        kept = rank < most
-        missed.append((tokens.start + token[kept]) * decoder.num_contexts + context[kept])
-    return Screening(np.sort(np.concatenate(missed)), num_missed)
-
-
-def highest_scoring(
-    decoder: Decoder, weights: FloatArray, common: FloatArray, number: int
-) -> IntArray:
-    """Numbers ``v m + j`` of each token's contexts in which it scores highest but does not tie."""
-    number = min(number, decoder.num_contexts)
-    found = []
-    for tokens in decoder.token_blocks():
-        scores = weights[tokens] @ decoder.directions.T - decoder.roots[tokens, None] * common
-        scores[decoder.tied_in(tokens)] = -np.inf
-        highest = np.argpartition(scores, -number, axis=1)[:, -number:]
-        token = np.arange(tokens.start, tokens.stop)[:, None]
-        found.append((token * decoder.num_contexts + highest).ravel())
-    return np.unique(np.concatenate(found))
+        first = tokens.start * decoder.num_contexts
+        inside = slice(*np.searchsorted(part.keys, [first, first + shortfall.size]))
+        shortfall.flat[part.keys[inside] - first] = -np.inf
+        missed = shortfall > 0
+        counts = missed.sum(1)
+        num_missed += int(counts.sum())
+        crowded = np.flatnonzero(counts > most)
+        if len(crowded):
+            chosen = np.argpartition(shortfall[crowded], -most, axis=1)[:, -most:]
+            missed[crowded] = False
+            missed[crowded[:, None], chosen] = True
+        worst.append(first + np.flatnonzero(missed))
+    return Screening(np.concatenate(worst), num_missed)
 
 
 def highest_outside(decoder: Decoder, weights: FloatArray) -> FloatArray:

@@ -9,7 +9,6 @@ import problems
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 from ntpnb import ConvergenceError, NextTokenData, is_separable, max_margin
@@ -17,16 +16,16 @@ from ntpnb import token_priority as priority
 from ntpnb.margin import large, solve, working_set
 from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.large import LargeProblem, working_set_solutions
+from ntpnb.margin.penalty import minimise, point_at
 from ntpnb.margin.program import margin_program
 from ntpnb.margin.solution import certify
 from ntpnb.margin.working_set import (
     BatchedSystem,
+    SetPoint,
     WorkingSet,
     highest_outside,
-    highest_scoring,
-    minimise_on,
+    minimise_on_sets,
     screen,
-    start_at,
     support_keys,
 )
 
@@ -38,7 +37,7 @@ def as_if_large(monkeypatch):
     monkeypatch.setattr(solve, "WHOLE", 1)
     monkeypatch.setattr(working_set, "SCREENED", 100)
     monkeypatch.setattr(working_set, "GATHERED", 200)
-    monkeypatch.setattr(working_set, "FIRST_PER_TOKEN", 2)
+    monkeypatch.setattr(working_set, "MOST_NEW", 8)
 
 
 def planted(seed, V=8, m=60, d=4, others=0):
@@ -106,6 +105,28 @@ def test_every_step_encloses_the_exact_margin(seed, others):
             prove_enclosed(data, next(solutions), exact)
 
 
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10**6))
+def test_the_bounds_close_steadily(seed):
+    """Not so where digits cancel or minima end too early: the bounds then drift apart at the end.
+
+    Of 120 such problems all came to a gap of 1e-6 in 10 to 14 steps, and every two steps from the
+    first positive margin on left at most .44 of the gap.
+    """
+    data = problems.t24(seed, V=30, m=90, d=24, size=(1, 3))
+    exact = max_margin(data, order=priority(data), solver="interior-point")
+    gaps = []
+    for solution in working_set_solutions(LargeProblem(not_collapsed(data))):
+        prove_enclosed(data, solution, exact)
+        gaps.append(solution.margin_gap)
+        if gaps[-1] <= 1e-6:
+            break
+    assert gaps[-1] <= 1e-6
+    assert len(gaps) <= 20
+    closing = np.array([gap for gap in gaps if gap < 1])
+    np.testing.assert_array_less(closing[2:], 0.7 * closing[:-2])
+
+
 def test_the_largest_margin_of_contradictory_data_tends_to_zero(as_if_large, monkeypatch):
     data = problems.t24(3, V=6, m=60, d=4, size=(1, 2))
     monkeypatch.setattr(solve, "parts", lambda data: ())
@@ -166,6 +187,8 @@ def test_a_working_set_is_a_part_of_the_program(seed):
     slack = program.slack(W, common)[part.token, part.context]
     np.testing.assert_allclose(part.shortfall(W, common), -slack, atol=1e-13)
 
+    fewer = part.only(part.tied | (values > 0))
+    np.testing.assert_array_equal(fewer.keys, part.keys[part.tied | (values > 0)])
     larger = part.grown(np.arange(program.rhs.size))
     assert len(larger) == program.rhs.size
     np.testing.assert_array_equal(dense(larger, part.carried(values, larger)), dense(part, values))
@@ -189,61 +212,85 @@ def test_batched_systems_solve_the_equations(monkeypatch, slack, tau):
         rows = U[part.context[own]]
         expected[own] = np.linalg.solve(rows @ rows.T + tau * np.eye(len(rows)), rest[own])
     np.testing.assert_allclose(system.multipliers(rest), expected, rtol=0, atol=1e-11 / tau)
-    common = system.solve(rest, np.zeros(12), 1e-12)
-    left = part.column_sums(system.multipliers(rest - part.roots * common[part.context]))
+    sums = rng.standard_normal(12)
+    common = system.solve(rest, sums, 1e-12)
+    left = sums + part.column_sums(system.multipliers(rest - part.roots * common[part.context]))
     assert np.linalg.norm(left) <= 1e-10 / tau
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_minimum_on_a_working_set(seed):
-    problem, part = some_set(seed)
-    tau = 0.2
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 10**6),
+    others=st.sampled_from([0, 9]),
+    tau=st.sampled_from([0.2, 1e-2, 1e-3]),
+    most_new=st.sampled_from([1, 64]),
+)
+def test_the_minimum_is_that_of_all_pairs(seed, others, tau, most_new):
+    """From any start with any multipliers, however few pairs may join at one time."""
+    problem, part = some_set(seed, others=others)
+    decoder = problem.decoder
     rng = np.random.default_rng(seed)
-    push = rng.standard_normal(len(part))
-    V, d = problem.decoder.vocab_size, 3
-    start = start_at(part, np.zeros((V, d)), np.zeros(12))
-    found = minimise_on(part, start, push, tau, relative_accuracy=1e-10, most_steps=60)
+    multipliers = rng.standard_normal(len(part))
+    multipliers[~part.tied] = np.maximum(multipliers[~part.tied], 0.0)
+    V, m, d = decoder.vocab_size, decoder.num_contexts, 3
+    start = SetPoint(part, multipliers, rng.standard_normal((V, d)), rng.standard_normal(m))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(working_set, "MOST_NEW", most_new)
+        patch.setattr(working_set, "SCREENED", 30)
+        found = minimise_on_sets(start, tau, relative_accuracy=1e-10)
 
-    def function(x):
-        W, common = x[: V * d].reshape(V, d), x[V * d :]
-        pushed = push + part.shortfall(W, common)
-        r = np.where(part.tied, pushed, np.maximum(pushed, 0))
-        gradient = tau * W + part.weights(r)
-        value = tau / 2 * (W**2).sum() + (r**2).sum() / 2
-        return value, np.append(gradient.ravel(), -part.column_sums(r))
+    data = problem.collapse.data
+    program = margin_program(data, priority(data), multiplicity=problem.collapse.multiplicity)
+    expected = minimise(
+        program,
+        point_at(program, start.weights, start.common),
+        tau * dense(part, multipliers),
+        np.zeros((V, d)),
+        tau,
+        relative_accuracy=1e-10,
+    )
+    size = np.linalg.norm(expected.point.weights)
+    W, common = found.point.weights, found.point.common
+    np.testing.assert_allclose(W, expected.point.weights, rtol=0, atol=1e-6 * size)
+    np.testing.assert_allclose(common, expected.point.common, rtol=0, atol=1e-5 * size)
+    residual = dense(found.point.part, found.residual)
+    np.testing.assert_allclose(residual, expected.residual, rtol=0, atol=1e-6 * size)
+    kept = dense(found.point.part, found.point.multipliers)
+    np.testing.assert_array_equal(kept, dense(part, multipliers))
 
-    x = np.append(found.weights.ravel(), found.common)
-    value, gradient = function(x)
-    assert np.linalg.norm(gradient) <= 1e-8
-    other = minimize(function, np.zeros(len(x)), jac=True, options={"gtol": 1e-8, "maxiter": 5000})
-    assert value <= other.fun * (1 + 1e-10)
-    assert (found.residual[~part.tied] >= 0).all()
+
+def test_fixed_scores_stay(monkeypatch):
+    problem, part = some_set(5)
+    decoder = problem.decoder
+    V, m, d = decoder.vocab_size, decoder.num_contexts, 3
+    common = np.linspace(0.5, 1.5, m)
+    start = SetPoint(part, np.zeros(len(part)), np.zeros((V, d)), common)
+    found = minimise_on_sets(start, 0.1, relative_accuracy=1e-10, fixed_scores=True)
+    np.testing.assert_array_equal(found.point.common, common)
+    gradient = 0.1 * found.point.weights + found.point.part.weights(found.residual)
+    assert np.abs(gradient).max() <= 1e-8
 
 
 def test_screening_finds_the_pairs_that_are_missed(monkeypatch):
     monkeypatch.setattr(working_set, "SCREENED", 30)
-    problem, part = some_set(1)
+    problem, part = some_set(1, share=0.2)
     decoder = problem.decoder
     whole = part.grown(np.arange(decoder.vocab_size * decoder.num_contexts))
     rng = np.random.default_rng(2)
     W = rng.standard_normal((decoder.vocab_size, 3))
     common = rng.standard_normal(12)
-    shortfall = dense(whole, np.where(whole.tied, -np.inf, whole.shortfall(W, common)))
-    everything = screen(decoder, W, common, most=12)
-    np.testing.assert_array_equal(everything.missed, np.flatnonzero(shortfall > 0))
-    assert everything.num_missed == len(everything.missed)
-    few = screen(decoder, W, common, most=2)
+    shortfall = dense(whole, whole.shortfall(W, common))
+    shortfall[part.token, part.context] = -np.inf
+    everything = screen(part, W, common, most=12)
+    np.testing.assert_array_equal(everything.worst, np.flatnonzero(shortfall > 0))
+    assert everything.num_missed == len(everything.worst) > 20
+    few = screen(part, W, common, most=2)
     assert few.num_missed == everything.num_missed
     for token, row in enumerate(shortfall):
-        kept = few.missed[few.missed // 12 == token] % 12
+        kept = few.worst[few.worst // 12 == token] % 12
         expected = [j for j in np.argsort(-row)[:2] if row[j] > 0]
         np.testing.assert_array_equal(np.sort(kept), np.sort(expected))
 
-    scores = dense(whole, np.where(whole.tied, -np.inf, whole.shortfall(W, common) - whole.rhs))
-    highest = highest_scoring(decoder, W, common, 3)
-    for token, row in enumerate(scores):
-        found = highest[highest // 12 == token] % 12
-        np.testing.assert_array_equal(np.sort(found), np.sort(np.argsort(-row)[:3]))
     own = (W / decoder.roots[:, None]) @ decoder.directions.T
     own[dense(whole, whole.tied) > 0] = -np.inf
     np.testing.assert_allclose(highest_outside(decoder, W), own.max(0), atol=1e-14)
