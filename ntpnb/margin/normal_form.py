@@ -122,10 +122,14 @@ class MarginProgram(ABC):
         exactly and does not turn single-precision duals into double ones.
     roots : float or ndarray
         ``√n_k`` of each entry, to be broadcast; one by pair, whose ``φ_k`` account for it.
+    has_dear_factors : bool
+        Whether a Newton system costs as much as hundreds of gradient steps.
     between_steps : callable
         Called by methods whose steps are long; what it raises ends them. Nothing happens there
         until it is set.
     """
+
+    has_dear_factors = False
 
     def __init__(
         self,
@@ -211,6 +215,11 @@ class MarginProgram(ABC):
         below : ndarray of bool
             A guess of the result's ``below``, from which a search may begin.
         """
+
+    def newton_cost(self, mask: BoolArray) -> int:
+        """About how many gradient steps take as long as :meth:`kkt_solver` of a mask."""
+        del mask
+        return int(self.rhs.size**0.5) // 3  # a third of the side, if the dual were square
 
     @cached_property
     def ties_solver(self) -> KKTSolver:

@@ -1,4 +1,4 @@
-"""The max-margin problem in other norms: linear programs, and one with singular values.
+"""The max-margin problem in other norms: linear programs, and norms of the singular values.
 
 For a norm ``N`` the problem is to minimise ``½ N(W)²`` while equal pairs tie and strict pairs keep
 a margin of at least one. Each pair ``k = (g, i, j)`` stands for the matrix
@@ -15,6 +15,7 @@ from the data, the matrix and the multipliers alone.
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
@@ -25,12 +26,21 @@ from scipy.sparse.linalg import lsqr
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.extras import needs_extra
-from ntpnb.margin.solution import TIES_MET, combined_pairs, margin_scales, pair_margins
+from ntpnb.margin.solution import (
+    TIES_MET,
+    combined_pairs,
+    margin_scales,
+    pair_margins,
+    relative_gap,
+)
 from ntpnb.matrix_norms import MatrixNorm, norm_named
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.saving import Result
 from ntpnb.validation import require_dense
+
+TOLERANCE = 1e-10
+"""Of linear programs, HiGHS' smallest; what they give is measured anyway."""
 
 ACCEPT = 1e-6
 """Relative gap between the bounds of the largest margin that a solution has to reach."""
@@ -61,7 +71,7 @@ class NormMarginSolution(Result):
     ----------
     W : ndarray, shape (p, q)
     norm_name : str
-        ``"max"``, ``"sum"`` or ``"spectral"``.
+        ``"max"``, ``"sum"``, ``"spectral"`` or ``"nuclear"``.
     norm : float
         ``N(W)``.
     min_margin : float
@@ -134,8 +144,7 @@ class NormMarginSolution(Result):
         >>> ntpnb.max_margin(ntpnb.datasets.toy(), norm="sum").margin_gap < 1e-9
         True
         """
-        below, above = self.margin_bounds
-        return 1.0 if below == 0 else max(0.0, 1 - below / above)
+        return relative_gap(self.margin_bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +225,7 @@ def max_margin_in_norm(
         )
         return _measured(data, order, nothing, norm_named(norm))
     rows = pair_rows(data, order)
-    solved = _with_ties_met(SOLVERS[norm](rows), rows)
+    solved = with_ties_met(SOLVERS[norm](rows), rows)
     _require_separable(data, order, solved)
     solution = _measured(data, order, solved, norm_named(norm))
     if not solution.margin_gap <= ACCEPT:
@@ -275,7 +284,7 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
 # -- solvers --------------------------------------------------------------------------------------
 
 
-def largest_margin_in_max_norm(rows: PairRows) -> Solved:
+def largest_margin_in_max_norm(rows: PairRows, tolerance: float = TOLERANCE) -> Solved:
     """Maximise ``s`` with ``|W_vi| ≤ 1``, by linear programming.
 
     The unknowns are the entries of ``W`` and ``s``.
@@ -283,7 +292,7 @@ def largest_margin_in_max_norm(rows: PairRows) -> Solved:
     num_weights = rows.strict.shape[1]
     margins = _margins_at_least_s(-rows.strict)
     ties = _without_s(rows.equal)
-    result = _linear_program(margins, ties, [(-1.0, 1.0)] * num_weights)
+    result = _linear_program(margins, ties, [(-1.0, 1.0)] * num_weights, tolerance=tolerance)
     return Solved(
         W=result.x[:-1].reshape(rows.shape),
         equal_multipliers=result.eqlin.marginals,
@@ -313,7 +322,22 @@ def largest_margin_in_sum_norm(rows: PairRows) -> Solved:
 
 
 def largest_margin_in_spectral_norm(rows: PairRows) -> Solved:
-    """Maximise ``s`` with all singular values of ``W`` at most one, by cvxpy with Clarabel.
+    """Maximise ``s`` with all singular values of ``W`` at most one."""
+    return _largest_margin_by_cvxpy(rows, "spectral")
+
+
+def largest_margin_in_nuclear_norm(rows: PairRows) -> Solved:
+    """Maximise ``s`` where the singular values of ``W`` sum to at most one.
+
+    Where ``W = K Qᵀ``, the least ``(‖K‖² + ‖Q‖²)/2`` of the factors is this norm, so that this is
+    the problem of attention with keys and queries (Tarzanagh, Li, Thrampoulidis & Oymak 2023,
+    arXiv:2308.16898, Att-SVM).
+    """
+    return _largest_margin_by_cvxpy(rows, "nuclear")
+
+
+def _largest_margin_by_cvxpy(rows: PairRows, norm: Literal["spectral", "nuclear"]) -> Solved:
+    """Maximise ``s`` with the norm of ``W`` at most one, by cvxpy with Clarabel.
 
     Whether the data are separable at all is asked of the linear program first, which answers that
     to more digits. Cvxpy solves for ``Z`` in ``W = Q_p Z Q_qᵀ``, where the orthonormal columns of
@@ -323,7 +347,7 @@ def largest_margin_in_spectral_norm(rows: PairRows) -> Solved:
     in_max_norm = largest_margin_in_max_norm(rows)
     if not (rows.strict @ in_max_norm.W.ravel()).min() > ACCEPT:
         return in_max_norm
-    with needs_extra("reference", 'norm="spectral"'):
+    with needs_extra("reference", f'norm="{norm}"'):
         import cvxpy as cp
 
     left, right = _spanning(rows)
@@ -332,7 +356,8 @@ def largest_margin_in_spectral_norm(rows: PairRows) -> Solved:
     s = cp.Variable()
     flat = cp.reshape(Z, (reached.shape[1],), order="C")
     margins = (rows.strict @ reached) @ flat >= s
-    constraints = [cp.sigma_max(Z) <= 1, margins]
+    size = {"spectral": cp.sigma_max, "nuclear": cp.normNuc}[norm](Z)
+    constraints = [size <= 1, margins]
     if rows.equal.shape[0]:
         constraints.append((rows.equal @ reached) @ flat == 0)
     problem = cp.Problem(cp.Maximize(s), constraints)
@@ -356,6 +381,7 @@ SOLVERS: dict[str, Solver] = {
     "max": largest_margin_in_max_norm,
     "sum": largest_margin_in_sum_norm,
     "spectral": largest_margin_in_spectral_norm,
+    "nuclear": largest_margin_in_nuclear_norm,
 }
 """Solvers by the name of the norm; each takes the pairs' rows and nothing else."""
 
@@ -384,6 +410,7 @@ def _linear_program(
     ties: sparse.csr_array,
     bounds: Sequence[tuple[float, float | None]],
     largest_sum: float | None = None,
+    tolerance: float = TOLERANCE,
 ) -> OptimizeResult:
     """Maximise the last unknown, ``s``.
 
@@ -394,6 +421,8 @@ def _linear_program(
         given, it takes the place of zero in the last row of ``margins``.
     bounds : sequence of tuple
         Of all unknowns but ``s``.
+    tolerance : float
+        By which constraints, and the dual's, may be missed.
     """
     objective = np.append(np.zeros(margins.shape[1] - 1), -1.0)
     limits = np.zeros(margins.shape[0])
@@ -407,7 +436,10 @@ def _linear_program(
         b_eq=np.zeros(ties.shape[0]),
         bounds=[*bounds, (0.0, None)],
         method="highs-ds",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        options={
+            "primal_feasibility_tolerance": tolerance,
+            "dual_feasibility_tolerance": tolerance,
+        },
     )
     if result.x is None:
         raise ConvergenceError(f"undecided: HiGHS says {result.message}", np.inf)
@@ -417,7 +449,7 @@ def _linear_program(
 # -- what is measured of a solution ---------------------------------------------------------------
 
 
-def _with_ties_met(solved: Solved, rows: PairRows) -> Solved:
+def with_ties_met(solved: Solved, rows: PairRows) -> Solved:
     """The nearest ``W`` that ties the equal pairs, which solvers meet to their tolerance only."""
     if rows.equal.shape[0] == 0:
         return solved

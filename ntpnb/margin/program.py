@@ -3,6 +3,7 @@
 import numpy as np
 
 from ntpnb.array_types import IntArray
+from ntpnb.margin.many_pairs import MANY, ManyPairsProgram
 from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.pair_program import PairProgram
 from ntpnb.margin.support_program import SupportProgram
@@ -45,6 +46,9 @@ def margin_program(
     """
     if has_two_levels(data, order) and not by_pair:
         return SupportProgram(data, order, multiplicity)
+    num_pairs = len(order.equal) + len(order.strict)
+    if data.token_embeddings is not None and num_pairs > MANY:
+        return ManyPairsProgram(data, order)
     return PairProgram(data, order, multiplicity)
 
 

@@ -12,6 +12,7 @@ is definite, since tied entries are always in the mask and every context has som
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -139,9 +140,17 @@ class RowSystem:
         block = self._blocks.get(row)
         if block is None:
             block = self._factored_block(row)
-            if self._mask.size * len(self._gram) <= KEEP:
+            if self._keeps_blocks:
                 self._blocks[row] = block
         return block
+
+    @cached_property
+    def _keeps_blocks(self) -> bool:
+        """Whether the factors of all rows, by their own entries or by those they lack, are kept."""
+        per_row = np.full(len(self._mask), float(len(self._gram)) ** 2)
+        if self._full_inverse is None:
+            per_row = self._mask.sum(1, dtype=np.float64) ** 2
+        return float(per_row.sum()) <= KEEP
 
     def _factored_block(self, row: int) -> PatternBlock | ComplementBlock:
         pattern = self._mask[row].nonzero()[0]

@@ -16,6 +16,12 @@ TIES_MET = 1e-9
 """Score differences on ties, relative to the norm of ``W``, that count as rounding."""
 
 
+def relative_gap(bounds: tuple[float, float]) -> float:
+    """How much two bounds of a margin differ, relative to the upper; one if the lower is zero."""
+    below, above = bounds
+    return 1.0 if below == 0 else max(0.0, 1 - below / above)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginSolution(Result):
     """The smallest ``W`` with margin one, and its proof.
@@ -135,8 +141,7 @@ class MarginSolution(Result):
         >>> ntpnb.max_margin(ntpnb.datasets.toy()).margin_gap < 1e-12
         True
         """
-        below, above = self.margin_bounds
-        return 1.0 if below == 0 else max(0.0, 1 - below / above)
+        return relative_gap(self.margin_bounds)
 
 
 @dataclass(frozen=True)
@@ -245,7 +250,7 @@ def combined_pairs(
 ) -> FloatArray:
     """``Σ_k y_k (t_i − t_j) h_gᵀ`` over all pairs, shape (p, q), without a matrix per pair."""
     group, winner, loser = order.pairs
-    by_token = np.zeros(order.components.shape)  # (groups, tokens)
+    by_token = np.zeros(order.shape)  # (groups, tokens)
     np.add.at(by_token, (group, winner), pair_multipliers)
     np.add.at(by_token, (group, loser), -pair_multipliers)
     combined: FloatArray = by_token.T @ data.group_embeddings

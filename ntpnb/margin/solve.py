@@ -16,6 +16,7 @@ from ntpnb.margin.fista import fista
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.iterate import Iterate
 from ntpnb.margin.large import LargeProblem, working_set_solutions
+from ntpnb.margin.narrow import closest_disagreement, linear_program
 from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import PairProgram
@@ -25,7 +26,7 @@ from ntpnb.margin.reference import cvxpy, nnls
 from ntpnb.margin.separation import CLEAR_MARGIN, meet_ties, refine_certificate, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.order import TokenPriority, require_order, token_priority
 from ntpnb.validation import require_number
 from ntpnb.watch import OutOfTime, Progress, Watch
 
@@ -66,6 +67,12 @@ WHOLE = 2**24
 FACTORED = 2**18
 """Number of pairs up to which the interior point, whose factors are ``m × m``, is a last resort."""
 
+FACTORED_PAIRS = 2**14
+"""The same for embedded tokens, where the interior point's factor has all pairs: 2 GiB."""
+
+NARROW = 1e-4
+"""Angle up to which two contexts with different supports explain why data are undecided."""
+
 NUMERICAL_FAILURES = (np.linalg.LinAlgError, RuntimeError)
 """What Newton systems and other people's solvers raise when they run out of digits or steps."""
 
@@ -81,6 +88,19 @@ def max_margin(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> MarginSolution: ...
+
+
+@overload
+def max_margin(
+    data: NextTokenData,
+    solver: str = "auto",
+    *,
+    norm: Literal["max", "sum", "spectral", "nuclear"],
+    order: TokenPriority | None = None,
+    gap: float = 0.0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> NormMarginSolution: ...
 
 
 @overload
@@ -122,12 +142,12 @@ def max_margin(
         per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
         interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
-        Lagrangian works on a growing set of pairs, where a ``gap`` is given.
+        Lagrangian works on the pairs that matter, where a ``gap`` is given.
     norm : str
         ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
-        sum of the entries' absolute values, both by linear programming, or ``"spectral"``, the
-        largest singular value, which needs cvxpy. For small problems; with the other arguments but
-        ``data`` and ``order`` left out.
+        sum of the entries' absolute values, both by linear programming, ``"spectral"``, the largest
+        singular value, or ``"nuclear"``, their sum, both by cvxpy, which is needed for them. For
+        small problems; with the other arguments but ``data`` and ``order`` left out.
     order : TokenPriority, optional
         The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then
         one token of a linear decoder stands for those that are never a target, where these are at
@@ -152,7 +172,7 @@ def max_margin(
     Raises
     ------
     TypeError
-        ``data`` is no dataset.
+        ``data`` is no dataset, or ``order`` no order.
     ValueError
         An unknown ``solver``, or one that does not fit the data; ``gap`` or ``seconds`` out of
         range.
@@ -180,6 +200,7 @@ def max_margin(
     1.0
     """
     require_data("data", data)
+    require_order(order)
     if norm != "frobenius":
         if solver != "auto" or gap != 0 or seconds is not None or progress is not None:
             raise ValueError(
@@ -224,7 +245,7 @@ def is_separable(
     Raises
     ------
     TypeError
-        ``data`` is no dataset.
+        ``data`` is no dataset, or ``order`` no order.
     ValueError
         ``seconds`` is negative.
     ConvergenceError
@@ -249,6 +270,7 @@ def is_separable(
     False
     """
     require_data("data", data)
+    require_order(order)
     search = MarginSearch(data, order, Watch(seconds, progress))
     try:
         return search.verdict()
@@ -273,7 +295,7 @@ def methods_to_try(
         if dense_fits:
             methods.append("nnls")
         return methods
-    methods = ["interior-point"]
+    methods = ["interior-point"] if one_hot or num_pairs <= FACTORED_PAIRS else []
     if not (only_separability and one_hot):  # quick methods delay a verdict near the threshold
         methods.insert(0, "fista" if num_pairs > FEW else "active-set")
     if dense_fits:  # the dense reference always settles, if it fits
@@ -438,7 +460,8 @@ class MarginSearch:
                     return restored(self.enclosed, self.collapse)
             if self.best is not None and self.residual <= ACCEPT:
                 return restored(self.best, self.collapse)
-        raise self._exhausted()
+        separable = solver == "auto" and self._separable_by_linear_program(programs)
+        raise self._exhausted(separable=separable)
 
     def verdict(self) -> bool:
         """Whether the data are separable, by the first proof; see :func:`is_separable`."""
@@ -461,6 +484,12 @@ class MarginSearch:
                 self.watch.say(f"{name}, step {step}: no proof yet")
             if self.residual <= ACCEPT:
                 return True
+        try:
+            separable = self._separable_by_linear_program(programs)
+        except NotSeparableError:
+            return False
+        if separable:
+            return True
         raise self._exhausted()
 
     # -- what both begin with
@@ -515,6 +544,28 @@ class MarginSearch:
             f"margin of {below:.6g} to {above:.6g}"
         )
 
+    def _separable_by_linear_program(self, programs: Programs) -> bool:
+        """Whether the last resort proves that a ``W`` separates; raise if it proves that none does.
+
+        Raises
+        ------
+        NotSeparableError
+        """
+        self.watch.check()
+        found = linear_program(self.data, programs.order)
+        if found is None:
+            return False
+        if found.separates:
+            return True
+        try:
+            direction = programs.by_pair.dual_of(found.multipliers)
+            weights = programs.refutation("nnls", direction)  # which is by pair, too
+        except NUMERICAL_FAILURES:
+            return False
+        if weights is not None:
+            raise self._refusal(_not_separable(_pair_weights(weights, programs.order)))
+        return False
+
     def _methods(
         self, order: TokenPriority, solver: str, *, only_separability: bool = False
     ) -> list[str]:
@@ -568,10 +619,24 @@ class MarginSearch:
         assert error.pair_weights is not None
         return _not_separable(self.collapse.pair_weights(error.pair_weights), addition)
 
-    def _exhausted(self) -> ConvergenceError:
-        return self._undecided(
-            f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, not small "
-            "enough, and found no certificate that the data are not separable"
+    def _exhausted(self, *, separable: bool = False) -> ConvergenceError:
+        reason = f"{' and '.join(self.tried)} reached a KKT residual of {self.residual:.1e}, "
+        reason += "not small enough, "
+        if separable:
+            reason += "though a linear program proves that the data are separable"
+        else:
+            reason += "and found no certificate that the data are not separable"
+        return self._undecided(reason + self._where_it_is_narrow())
+
+    def _where_it_is_narrow(self) -> str:
+        """The addition that names two contexts that nearly contradict each other, if any do."""
+        found = closest_disagreement(self.data)
+        if found is None or found.angle > NARROW:
+            return ""
+        first, second = found.contexts
+        return (
+            f"; contexts {first} and {second} are followed by different tokens at an angle of "
+            f"{found.angle:.1e}, and merge_tolerance makes one of such contexts"
         )
 
     def _too_large(self) -> ConvergenceError:
@@ -588,7 +653,7 @@ class MarginSearch:
             below, above = self._point.margin_bounds
             reason += "; the largest margin of a W of norm at most one is "
             reason += f"{below:.6g} to {above:.6g}"
-        return self._undecided(reason)
+        return self._undecided(reason + self._where_it_is_narrow())
 
     def _undecided(self, reason: str) -> ConvergenceError:
         """The error that says why the search ended, with the best point."""

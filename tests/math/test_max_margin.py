@@ -276,6 +276,12 @@ def test_separability_of_one_hot_tokens_is_left_to_the_interior_point():
     assert general == ["fista", "interior-point", "nnls"]
 
 
+def test_the_interior_point_is_left_out_where_its_factor_is_too_large():
+    assert chosen(2**14, one_hot=False) == ["fista", "interior-point"]
+    assert chosen(2**14 + 1, one_hot=False) == ["fista"]
+    assert chosen(2**14 + 1) == ["fista", "interior-point"]
+
+
 def test_nnls_is_tried_only_where_it_fits_and_first_where_weights_are_few():
     assert "nnls" in chosen(num_pairs=2**12, num_weights=2**10)
     assert "nnls" not in chosen(num_pairs=2**12 + 1, num_weights=2**10)

@@ -1,0 +1,204 @@
+"""Data that are separable by a hair, or not: contexts that nearly agree and ask for other tokens.
+
+Where two contexts at an angle ``ε`` contradict each other, a separating ``W`` is as long as ``1/ε``
+and the methods' systems, which hold inner products of contexts, know the angle by ``ε²`` only. From
+``ε = 1e-5`` on their proximal term outweighs it. A linear program holds the embeddings themselves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ntpnb.array_types import FloatArray
+from ntpnb.errors import ConvergenceError
+from ntpnb.margin.norms import (
+    PairRows,
+    largest_margin_in_max_norm,
+    pair_rows,
+    with_ties_met,
+)
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import TokenPriority
+from ntpnb.problem.table import row_slices
+
+ENTRIES = 2**18
+"""Entries of the linear program's matrix up to which it is tried: a few seconds."""
+
+SCALES = {1e8: 1e-7, 1e6: 1e-9, 1.0: 1e-10}
+"""Factors of the strict pairs' rows, in turn, and the tolerance that HiGHS is given with each.
+
+A margin of 1e-8 is then far above the tolerance. Of 48 planted contradictions at angles of 1e-6 to
+1e-8 the first solved 48 and the last 46, and what one of them misses another may solve.
+"""
+
+MOST_CONTEXTS = 2**13
+"""Contexts up to which each is compared with every other."""
+
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProgramResult:
+    """What the linear program says of the largest margin.
+
+    Attributes
+    ----------
+    W : ndarray, shape (p, q)
+    separates : bool
+        Whether a matrix near ``W`` is proved to tie all equal pairs and to have positive
+        margins, whatever was rounded.
+    multipliers : ndarray, shape (n,)
+        Of all pairs, the equal ones first: where no ``W`` separates, a certificate but for
+        rounding.
+    """
+
+    W: FloatArray
+    separates: bool
+    multipliers: FloatArray
+
+
+def linear_program(data: NextTokenData, order: TokenPriority) -> LinearProgramResult | None:
+    """Maximise the margin of a ``W`` with entries of at most one, and prove that it is positive.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+        The order of ``data``, with strict pairs.
+
+    Returns
+    -------
+    LinearProgramResult or None
+        None where the program is too large, or its solver ends without an answer. Nothing is proved
+        where ties depend on each other: nothing then bounds how far a ``W`` is that meets them.
+    """
+    entries_of_pair = data.shape[1] * (2 if data.token_embeddings is None else data.shape[0])
+    if (len(order.equal) + len(order.strict)) * entries_of_pair > ENTRIES:
+        return None
+    rows = pair_rows(data, order)
+    rounding = (entries_of_pair + 6) * EPS * _sizes(data, order)
+    result = None
+    for scale, tolerance in SCALES.items():
+        enlarged = PairRows(rows.equal, scale * rows.strict, rows.shape)
+        try:
+            solved = with_ties_met(largest_margin_in_max_norm(enlarged, tolerance), rows)
+        except ConvergenceError:
+            continue
+        separates = _is_proved(solved.W.ravel(), rows, rounding)
+        strict_multipliers = scale * np.maximum(solved.multipliers, 0.0)
+        multipliers = np.append(solved.equal_multipliers, strict_multipliers)
+        result = LinearProgramResult(solved.W, separates, multipliers)
+        if separates:
+            return result
+    return result
+
+
+def _is_proved(flat: FloatArray, rows: PairRows, rounding: FloatArray) -> bool:
+    """Whether a ``W`` near this one meets all ties and has positive margins.
+
+    Parameters
+    ----------
+    flat : ndarray, shape (p q,)
+    rows : PairRows
+    rounding : ndarray, shape (n,)
+        What a product of each row with a ``W`` of norm one may be wrong by.
+    """
+    num_ties = rows.equal.shape[0]
+    wrong = float(np.linalg.norm(flat)) * rounding
+    ties_missed = np.abs(rows.equal @ flat) + wrong[:num_ties]
+    shift = _distance_to_ties(rows.equal.toarray(), ties_missed)
+    if not np.isfinite(shift):
+        return False
+    lengths = np.sqrt(rows.strict.multiply(rows.strict).sum(axis=1))
+    margins = rows.strict @ flat - wrong[num_ties:] - (1 + 1e-9) * lengths * shift
+    return bool(margins.min() > 0)
+
+
+def _sizes(data: NextTokenData, order: TokenPriority) -> FloatArray:
+    """What the entries of each pair's row were computed from, in the scale of the rows: lengths.
+
+    A difference of token embeddings is rounded by what they are, not by what it is.
+    """
+    group, winner, loser = order.pairs
+    T = data.token_embeddings
+    token_lengths = np.ones(data.vocab_size) if T is None else np.linalg.norm(T, axis=1)
+    context_lengths = np.linalg.norm(data.group_embeddings, axis=1)[group]
+    differences = np.full(len(group), 2**0.5)
+    if T is not None:
+        differences = np.linalg.norm(T[winner] - T[loser], axis=1)
+    longest = float((differences * context_lengths).max()) or 1.0
+    sizes: FloatArray = (token_lengths[winner] + token_lengths[loser]) * context_lengths / longest
+    return sizes
+
+
+def _distance_to_ties(ties: FloatArray, missed: FloatArray) -> float:
+    """Bound of how far the nearest ``W`` is that meets all ties, which miss so much at most.
+
+    It is infinite where the ties' rows depend on each other, for all that rounding lets one see.
+    """
+    num_ties, num_weights = ties.shape
+    if num_ties == 0:
+        return 0.0
+    if num_ties > num_weights:
+        return np.inf
+    singular_values = np.linalg.svd(ties, compute_uv=False)
+    # Rounding of the rows and of the decomposition moves singular values by no more than this.
+    uncertain = 10 * (num_ties + num_weights) * EPS * singular_values[0]
+    smallest = float(singular_values[-1] - uncertain)
+    return float(np.linalg.norm(missed)) / smallest if smallest > 0 else np.inf
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Two contexts with different supports, and the angle between their embeddings."""
+
+    contexts: tuple[int, int]
+    angle: float
+
+
+def closest_disagreement(data: NextTokenData) -> Disagreement | None:
+    """The contexts of a linear decoder with different supports whose directions are closest.
+
+    Parameters
+    ----------
+    data : NextTokenData
+
+    Returns
+    -------
+    Disagreement or None
+        None where there are none, or too many contexts to compare.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.margin.narrow import closest_disagreement
+    >>> H = [[1.0, 0.0], [1.0, 1e-6], [2.0, 1e-6]]
+    >>> data = ntpnb.NextTokenData(H, [[1, 0, 0], [0, 1, 0], [1, 0, 0]])
+    >>> found = closest_disagreement(data)
+    >>> found.contexts, round(found.angle, 9)
+    ((1, 2), 5e-07)
+    """
+    num_contexts = data.num_contexts
+    if not data.is_linear_decoder or num_contexts > MOST_CONTEXTS:
+        return None
+    lengths = np.linalg.norm(data.context_embeddings, axis=1)
+    directions = data.context_embeddings / np.where(lengths > 0, lengths, 1.0)[:, None]
+    laws = data.sparse_target_probs
+    supports = np.split(laws.indices, laws.indptr[1:-1])
+    names: dict[bytes, int] = {}
+    label = np.array([names.setdefault(support.tobytes(), len(names)) for support in supports])
+    closest = -np.inf
+    found: tuple[int, int] | None = None
+    for rows in row_slices((num_contexts, num_contexts)):
+        cosines = directions[rows] @ directions.T
+        cosines[label[rows, None] == label] = -np.inf
+        i, j = np.unravel_index(int(cosines.argmax()), cosines.shape)
+        if cosines[i, j] > closest:
+            closest = float(cosines[i, j])
+            found = (rows.start + int(i), int(j))
+    if found is None:
+        return None
+    first, second = found
+    # Of a small angle the cosine knows the square only.
+    half = float(np.linalg.norm(directions[first] - directions[second])) / 2
+    return Disagreement(found, 2 * float(np.arcsin(min(1.0, half))))

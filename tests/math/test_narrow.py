@@ -1,0 +1,167 @@
+"""Contexts that nearly agree and contradict each other: decided with a proof, or said why not."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpmath import mp, mpf
+from problems import any_problem, t24
+
+import ntpnb
+from ntpnb.margin import narrow
+from ntpnb.margin.narrow import closest_disagreement, linear_program
+
+ANGLES = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
+
+
+def planted(kind, angle, seed, m=12, V=6, d=8, num_pairs=1):
+    """Contexts in general position but for pairs of them at a small angle, with other tokens.
+
+    ``swap``: token 0 follows the one, token 1 the other. ``shared``: token 2 follows both, too.
+    """
+    rng = np.random.default_rng([31, seed])
+    H = rng.standard_normal((m, d))
+    H /= np.linalg.norm(H, axis=1, keepdims=True)
+    P = np.zeros((m, V))
+    for j in range(m):
+        S = rng.permutation(V)[: rng.integers(1, 3)]
+        P[j, S] = 1 / len(S)
+    for a in range(0, 2 * num_pairs, 2):
+        u = rng.standard_normal(d)
+        u -= (u @ H[a]) * H[a]
+        u /= np.linalg.norm(u)
+        H[a + 1] = np.cos(angle) * H[a] + np.sin(angle) * u
+        P[[a, a + 1]] = 0
+        for row, token in ((a, 0), (a + 1, 1)):
+            S = [token] if kind == "swap" else [token, 2]
+            P[row, S] = 1 / len(S)
+    return ntpnb.NextTokenData(H, P)
+
+
+CASES = [
+    {"m": 12, "V": 6, "d": 8},
+    {"m": 12, "V": 6, "d": 8, "num_pairs": 3},
+    {"m": 40, "V": 6, "d": 32, "num_pairs": 2},
+    {"m": 60, "V": 10, "d": 20},
+]
+
+
+@pytest.mark.parametrize("kind", ["swap", "shared"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_small_angles_are_decided(case, kind):
+    """Contexts in general position, of which two or six are close, are separable at any angle."""
+    for angle in ANGLES:
+        assert ntpnb.is_separable(planted(kind, angle, seed=0, **case))
+
+
+@pytest.mark.parametrize("kind", ["swap", "shared"])
+@pytest.mark.parametrize("angle", ANGLES)
+def test_small_angles_in_the_plane_are_refused_with_a_certificate(kind, angle):
+    """In the plane, a third context that stands on the wrong side contradicts the two."""
+    H = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)], [-1.0, -1.0], [1.0, -1.0]])
+    P = np.eye(4)[[0, 1, 1, 1]] if kind == "swap" else np.eye(4)[[0, 1, 1, 1]] / 2
+    if kind == "shared":
+        P[:, 2] = 0.5
+    data = ntpnb.NextTokenData(H, P)
+    assert not ntpnb.is_separable(data)
+    with pytest.raises(ntpnb.NotSeparableError) as refused:
+        ntpnb.max_margin(data)
+    weights = refused.value.certificate
+    assert weights.min() >= 0
+    assert weights.sum() == pytest.approx(1)
+
+
+@given(st.integers(0, 9999), st.sampled_from(ANGLES[2:]), st.sampled_from(["swap", "shared"]))
+def test_what_the_linear_program_proves_is_so(seed, angle, kind):
+    """Its verdict in 50 digits: some W has exact ties and positive margins."""
+    data = planted(kind, angle, seed)
+    order = ntpnb.token_priority(data)
+    found = linear_program(data, order)
+    if found is None or not found.separates:
+        return
+    with mp.workdps(50):
+        H = mp.matrix(data.context_embeddings.tolist())
+        V, d = data.shape
+        w = mp.matrix(found.W.ravel().tolist())
+        ties = mp.matrix(max(1, len(order.equal)), V * d)
+        for k, (g, i, j) in enumerate(order.equal.tolist()):
+            for a in range(d):
+                ties[k, i * d + a] = H[g, a]
+                ties[k, j * d + a] = -H[g, a]
+        if len(order.equal):  # the nearest W that meets all of them
+            w = w - ties.T * mp.lu_solve(ties * ties.T, ties * w)
+            assert max(abs(x) for x in ties * w) < mpf(10) ** -40
+        for g, i, j in order.strict.tolist():
+            assert sum(H[g, a] * (w[i * d + a] - w[j * d + a]) for a in range(d)) > 0
+
+
+@given(any_problem())
+def test_the_linear_program_contradicts_no_other_method(data):
+    order = ntpnb.token_priority(data)
+    if len(order.strict) == 0:
+        return
+    found = linear_program(data, order)
+    if found is not None and found.separates:
+        assert ntpnb.is_separable(data)
+
+
+def test_ties_that_depend_on_each_other_prove_nothing():
+    ties = np.array([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]])
+    assert narrow._distance_to_ties(ties, np.full(2, 1e-16)) == np.inf
+    assert narrow._distance_to_ties(ties[:1], np.array([1e-16])) < 1e-15
+    assert narrow._distance_to_ties(np.ones((4, 3)), np.zeros(4)) == np.inf
+    assert narrow._distance_to_ties(np.zeros((0, 3)), np.zeros(0)) == 0
+
+
+def test_a_linear_program_that_is_too_large_is_left_out(monkeypatch):
+    data = planted("swap", 1e-6, 0)
+    order = ntpnb.token_priority(data)
+    size = (len(order.equal) + len(order.strict)) * 2 * 8
+    monkeypatch.setattr(narrow, "ENTRIES", size)
+    assert linear_program(data, order).separates
+    monkeypatch.setattr(narrow, "ENTRIES", size - 1)
+    assert linear_program(data, order) is None
+    with pytest.raises(
+        ntpnb.ConvergenceError, match=r"and found no certificate .*; contexts 0 and 1"
+    ):
+        ntpnb.is_separable(data)
+
+
+@pytest.mark.parametrize("angle", [1e-6, 1e-8])
+def test_an_optimum_out_of_reach_says_where_it_is_narrow(angle):
+    data = planted("swap", angle, 0)
+    message = (
+        r"^undecided: .* reached a KKT residual of .*, not small enough, though a linear program "
+        r"proves that the data are separable; contexts 0 and 1 are followed by different tokens at "
+        rf"an angle of {angle:.1e}, and merge_tolerance makes one of such contexts$"
+    )
+    with pytest.raises(ntpnb.ConvergenceError, match=message):
+        ntpnb.max_margin(data)
+    merged = data.replace(merge_tolerance=10 * angle)
+    assert merged.num_contexts == data.num_contexts - 1
+    assert ntpnb.max_margin(merged).kkt_residual < 1e-10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_closest_disagreement_is_that_of_all_pairs(seed):
+    data = t24(seed, V=4, m=12, d=3, size=(1, 2), parallel=2, norms=2)
+    found = closest_disagreement(data)
+    U = data.context_embeddings / np.linalg.norm(data.context_embeddings, axis=1)[:, None]
+    distances = {
+        (i, j): np.linalg.norm(U[i] - U[j])
+        for i in range(12)
+        for j in range(12)
+        if (data.support[i] != data.support[j]).any()
+    }
+    smallest = min(distances.values())
+    assert distances[found.contexts] <= smallest + 1e-8
+    assert 2 * np.sin(found.angle / 2) == pytest.approx(distances[found.contexts], abs=1e-15)
+
+
+def test_there_is_no_disagreement_among_equal_supports_or_too_many_contexts(monkeypatch):
+    same = ntpnb.NextTokenData([[1.0, 0.0], [1.0, 1e-9]], [[0.5, 0.5, 0.0], [0.1, 0.9, 0.0]])
+    assert closest_disagreement(same) is None
+    data = t24(0)
+    assert closest_disagreement(data) is not None
+    monkeypatch.setattr(narrow, "MOST_CONTEXTS", data.num_contexts - 1)
+    assert closest_disagreement(data) is None
