@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from typing import Any, Literal
@@ -493,9 +494,7 @@ class TextCorpus(Result):
         >>> corpus.spell(corpus.verses[2])
         'and god said let there be light and there was light'
         """
-        indices = as_indices("tokens", tokens)
-        require_range("tokens", indices, len(self.words))
-        return " ".join(self.words[v] for v in indices)
+        return _spelled(tokens, self.words)
 
 
 def text_corpus(num_verses: int = 31) -> TextCorpus:
@@ -695,9 +694,7 @@ class LanguageModel(Result):
         >>> model.spell(model.contexts[0])
         'in the beginning'
         """
-        indices = as_indices("tokens", tokens)
-        require_range("tokens", indices, len(self.words))
-        return " ".join(self.words[v] for v in indices)
+        return _spelled(tokens, self.words)
 
 
 def language_model() -> LanguageModel:
@@ -741,3 +738,10 @@ def language_model() -> LanguageModel:
             margin_multipliers=csr_array(multipliers, shape=counts.shape),
             provenance=json.loads(held["provenance"].item()),
         )
+
+
+def _spelled(tokens: ArrayLike, words: Sequence[str]) -> str:
+    """Words of the tokens, separated by spaces."""
+    indices = as_indices("tokens", tokens)
+    require_range("tokens", indices, len(words))
+    return " ".join(words[v] for v in indices)

@@ -101,10 +101,10 @@ class CentredSupport(Result):
     The matrix is feasible, and all its margins are one. With its singular value decomposition
     ``U Σ Vᵀ`` it is a solution if and only if some ``U Vᵀ + Z`` with ``Uᵀ Z = 0``, ``Z V = 0``,
     ``‖Z‖_op ≤ 1`` and rows that sum to zero has no positive entry out of support. Hence it is one
-    if ``U Vᵀ`` has none, and the only one if all entries are negative there. If the matrix has as
-    many independent rows as there are distinct supports, or as many independent columns, less one,
-    as there are distinct columns of supports, then only ``Z = 0`` is left, and the condition
-    decides.
+    if ``U Vᵀ`` has none, and the only one if all entries are negative there. Supports with all
+    tokens count for nothing in what follows. If the matrix has as many independent rows as there
+    are distinct supports, or one independent column less than there are distinct columns of
+    supports, then only ``Z = 0`` is left, and the condition decides.
 
     Attributes
     ----------

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 from ntpnb.notebook import attention_picture, toy_picture
 from ntpnb.notebook.factors import (
     FactorsTrace,
-    NuclearMargin,
     descend_factors,
-    nuclear_margin,
 )
 from ntpnb.notebook.geometries import (
     drawn_problems,
@@ -72,7 +70,6 @@ __all__ = [
     "LinearTrial",
     "LocalBalance",
     "NextOrder",
-    "NuclearMargin",
     "RankingFloor",
     "attention_picture",
     "check",
@@ -102,7 +99,6 @@ __all__ = [
     "matrix_norm",
     "max_margin_in_metric",
     "next_order",
-    "nuclear_margin",
     "orthogonal_part",
     "pair_matrices",
     "power_of_ten",

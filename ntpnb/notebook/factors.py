@@ -1,30 +1,24 @@
-"""Attention whose matrix is a product of keys and queries, ``W = K Qᵀ``: training, and its goal.
+"""Training of attention whose matrix is a product of keys and queries, ``W = K Qᵀ``.
 
-`descend_factors` trains ``K`` and ``Q``. The least ``(‖K‖² + ‖Q‖²)/2`` of all factors of a matrix
-is its nuclear norm, so that Graph-SVM with this norm is where the direction should tend;
-`nuclear_margin` solves it, with a bound that proves how well.
+The least ``(‖K‖² + ‖Q‖²)/2`` of all factors of a matrix is its nuclear norm, so that Graph-SVM with
+this norm is where the direction should tend: ``ntpnb.max_margin(data, norm="nuclear")``.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.errors import ConvergenceError
-from ntpnb.extras import needs_extra
-from ntpnb.notebook.vocabulary import pair_matrices
+from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.notebook.labelled_batch import LabelledBatch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy
-from ntpnb.problem.order import token_priority
-from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import NGD
 from ntpnb.validation import as_floats
 
-__all__ = ["FactorsTrace", "NuclearMargin", "descend_factors", "nuclear_margin"]
+__all__ = ["FactorsTrace", "descend_factors"]
 
 
 @dataclass(frozen=True)
@@ -114,17 +108,11 @@ def descend_factors(
     return FactorsTrace(grid, K, Q, W, loss)
 
 
-class _FactorsBatch(ProblemBatch):
+class _FactorsBatch(LabelledBatch):
     """Same-shaped attention problems; keys and queries stand below each other."""
 
     def __init__(self, problems: Sequence[NextTokenData]) -> None:
         super().__init__(problems)
-        if self.T is None or not (self.P.max(1) == 1).all():
-            raise ValueError("problems need token_embeddings and one label per row")
-        self.is_label: BoolArray = self.P == 1
-        counts = np.ones_like(self.P) if self.counts is None else self.counts
-        with np.errstate(divide="ignore"):  # log 0 = −inf is what is meant
-            self.log_weights: FloatArray = np.log(counts)
         self.log_pi: FloatArray = np.log(self.pi)
 
     def gradient(
@@ -136,7 +124,7 @@ class _FactorsBatch(ProblemBatch):
         p = W.shape[1] - self.H.shape[2]
         K = W[:, :p]
         Q = W[:, p:]
-        S = self.scores(K @ np.swapaxes(Q, 1, 2)) + self.log_weights
+        S = self.scores(K @ np.swapaxes(Q, 1, 2)) + self.log_counts
         S -= S.max(1, keepdims=True)
         log_mass = S - np.log(np.exp(S).sum(1, keepdims=True)) + self.log_pi
         log_mass[self.is_label] = -np.inf
@@ -144,112 +132,3 @@ class _FactorsBatch(ProblemBatch):
         R -= np.where(self.is_label, R.sum(1, keepdims=True), 0.0)
         G = self.pull_back(R)
         return np.concatenate([G @ Q, np.swapaxes(G, 1, 2) @ K], axis=1)
-
-
-@dataclass(frozen=True)
-class NuclearMargin:
-    """Least nuclear norm under Graph-SVM's constraints, with what proves it.
-
-    Attributes
-    ----------
-    W : ndarray, shape (p, q)
-        Not always the only solution.
-    norm : float
-        Its nuclear norm, the sum of the singular values.
-    min_margin : float
-        Smallest lead over the strict pairs, at least 1 up to rounding.
-    max_tie : float
-        Largest lead, in size, over the equal pairs: zero up to rounding.
-    multipliers : ndarray, shape (number of strict pairs,)
-        Nonnegative.
-    dual : ndarray, shape (p, q)
-        ``G = Σ λ_k D_k`` over the strict pairs plus any combination of the equal ones.
-    bound : float
-        ``Σ λ / max(1, ‖G‖)`` with the spectral norm: no matrix that meets the constraints has a
-        smaller nuclear norm.
-
-    Examples
-    --------
-    >>> import ntpnb
-    >>> from ntpnb.notebook import nuclear_margin
-    >>> svm = nuclear_margin(ntpnb.datasets.figure2())
-    >>> print(round(svm.norm, 4), abs(svm.norm - svm.bound) < 1e-6)
-    3.0809 True
-    """
-
-    W: FloatArray
-    norm: float
-    min_margin: float
-    max_tie: float
-    multipliers: FloatArray
-    dual: FloatArray
-    bound: float
-
-
-def nuclear_margin(data: NextTokenData) -> NuclearMargin:
-    """Solve ``min ‖W‖_*`` under Graph-SVM's constraints, as a semidefinite program by cvxpy.
-
-    Where ``W = K Qᵀ``, the least ``(‖K‖² + ‖Q‖²)/2`` of the factors is this norm.
-
-    Parameters
-    ----------
-    data : NextTokenData
-        Small: the program has ``(p + q)²`` entries.
-
-    Returns
-    -------
-    NuclearMargin
-
-    Raises
-    ------
-    ConvergenceError
-        The solver found no solution.
-    ImportError
-        cvxpy is missing; it comes with the extra ``reference``.
-
-    References
-    ----------
-    Tarzanagh, Li, Thrampoulidis, Oymak, Transformers as support vector machines
-    (arXiv:2308.16898), Att-SVM with the nuclear norm.
-
-    Examples
-    --------
-    >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import nuclear_margin
-    >>> data = ntpnb.NextTokenData.from_attention(np.eye(2), [[0, 1]], [0])
-    >>> print(nuclear_margin(data).W.round(4) + 0.0)
-    [[ 0.   0.5]
-     [ 0.  -0.5]]
-    """
-    with needs_extra("reference", "nuclear_margin"):
-        import cvxpy as cp
-
-    order = token_priority(data)
-    num_entries = data.shape[0] * data.shape[1]
-    strict = pair_matrices(data, order.strict).reshape(len(order.strict), num_entries)
-    equal = pair_matrices(data, order.equal).reshape(len(order.equal), num_entries)
-    W = cp.Variable(data.shape)
-    entries = cp.vec(W, order="C")
-    leads = strict @ entries >= 1
-    ties = equal @ entries == 0
-    problem = cp.Problem(cp.Minimize(cp.normNuc(W)), [leads, ties] if len(equal) else [leads])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "may be inaccurate": the bound says how far
-        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
-    if problem.status not in cp.settings.SOLUTION_PRESENT:
-        raise ConvergenceError(f"the nuclear-norm problem ended as {problem.status}", np.inf)
-    multipliers = np.maximum(leads.dual_value, 0.0)
-    G = multipliers @ strict
-    if len(equal):
-        G = G - ties.dual_value @ equal
-    G = G.reshape(data.shape)
-    solution = np.asarray(W.value)
-    return NuclearMargin(
-        W=solution,
-        norm=float(np.linalg.norm(solution, "nuc")),
-        min_margin=float((strict @ solution.ravel()).min()),
-        max_tie=float(np.abs(equal @ solution.ravel()).max(initial=0.0)),
-        multipliers=multipliers,
-        dual=G,
-        bound=float(multipliers.sum() / max(1.0, np.linalg.norm(G, 2))),
-    )

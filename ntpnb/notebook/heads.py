@@ -16,11 +16,11 @@ from scipy.special import logsumexp
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.attention import attention_mass, pseudo_data
+from ntpnb.notebook.labelled_batch import LabelledBatch
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import candidate_logits
 from ntpnb.problem.order import token_priority
 from ntpnb.tied.finite import restrict
-from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import GD, NGD, Adam
 from ntpnb.validation import as_floats
@@ -152,18 +152,14 @@ def heads_loss(W: ArrayLike, data: NextTokenData) -> FloatArray:
     return losses
 
 
-class _HeadsBatch(ProblemBatch):
+class _HeadsBatch(LabelledBatch):
     """Same-shaped attention problems; the matrices of their heads stand below each other."""
 
     def __init__(self, problems: Sequence[NextTokenData], num_heads: int) -> None:
         super().__init__(problems)
         self.num_heads = num_heads
-        if self.T is None or not (self.P.max(1) == 1).all():
-            raise ValueError("problems need token_embeddings and one label per row")
-        counts = np.ones_like(self.P) if self.counts is None else self.counts
-        with np.errstate(divide="ignore"):  # log 0 = −inf is what is meant
-            self.log_counts: FloatArray = np.log(counts)[:, None]
-        self.is_label: BoolArray = (self.P == 1)[:, None]
+        self.log_counts = self.log_counts[:, None]
+        self.is_label = self.is_label[:, None]
 
     def gradient(
         self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None

@@ -14,7 +14,6 @@ from ntpnb.notebook import (
     heads_loss,
     inner,
     local_balance,
-    nuclear_margin,
     pair_matrices,
     ranking_floor,
     served_data,
@@ -163,7 +162,7 @@ def test_factors_step_along_the_gradient_of_their_product():
 
 def test_factors_go_on_where_attention_underflows():
     [p] = random_trials("acyclic", 1)
-    nuclear = nuclear_margin(p)
+    nuclear = ntpnb.max_margin(p, norm="nuclear")
     left, sizes, right = np.linalg.svd(1e5 * nuclear.W)
     factors = np.concatenate([left * np.sqrt(sizes), right.T * np.sqrt(sizes)])
     run = descend_factors([p], 1.0, 5, factors[None], [5])
@@ -174,16 +173,15 @@ def test_factors_go_on_where_attention_underflows():
 def test_nuclear_margin_is_certified_and_below_every_other_feasible_norm():
     for kind in ("acyclic", "cyclic"):
         for p in random_trials(kind, 5):
-            nuclear = nuclear_margin(p)
-            assert nuclear.min_margin >= 1 - 1e-6
-            assert nuclear.max_tie < 1e-6
-            assert nuclear.norm - nuclear.bound < 1e-6 * nuclear.norm
-            D = pair_matrices(p, ntpnb.token_priority(p).strict)
-            off = nuclear.dual - np.einsum("k,kpq->pq", nuclear.multipliers, D)
-            subspace = ntpnb.equal_subspace(p)
-            np.testing.assert_allclose(subspace.project(off), off, atol=1e-8)
+            nuclear = ntpnb.max_margin(p, norm="nuclear")
+            order = ntpnb.token_priority(p)
+            least = (pair_matrices(p, order.strict) * nuclear.W).sum((1, 2)).min()
+            assert least >= 1 - 1e-9
+            assert nuclear.tie_residual < 1e-9
+            assert nuclear.margin_gap < 1e-6
             frobenius = ntpnb.max_margin(p)
-            assert np.linalg.norm(frobenius.W, "nuc") >= nuclear.bound
+            bound = 1 / nuclear.margin_bounds[1]
+            assert np.linalg.norm(frobenius.W, "nuc") >= bound
             assert frobenius_norm(nuclear.W) >= frobenius.norm * (1 - 1e-6)
 
 
@@ -196,13 +194,14 @@ def test_nuclear_margin_agrees_with_the_solver_for_logits():
         laws = support / support.sum(1, keepdims=True)
         data = NextTokenData(np.eye(4), laws)
         best = ntpnb.features.logit_margin(support)
-        assert nuclear_margin(data).norm == pytest.approx(best.norm, rel=1e-5)
+        assert ntpnb.max_margin(data, norm="nuclear").norm == pytest.approx(best.norm, rel=1e-5)
 
 
 def test_one_query_has_one_rank_and_both_norms_agree():
     """With a single query every solution is a column times the query: one singular value."""
     p = NextTokenData.from_attention(np.eye(4), [[0, 1, 2, 3], [1, 2, 3]], [0, 1])
-    np.testing.assert_allclose(nuclear_margin(p).W, ntpnb.max_margin(p).W, atol=1e-5)
+    nuclear = ntpnb.max_margin(p, norm="nuclear")
+    np.testing.assert_allclose(nuclear.W, ntpnb.max_margin(p).W, atol=1e-5)
 
 
 # -- local balance --------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ def objective(norm, W):
         return cp.max(cp.abs(W))
     if norm == "sum":
         return cp.sum(cp.abs(W))
+    if norm == "nuclear":
+        return cp.normNuc(W)
     return cp.sigma_max(W)
 
 

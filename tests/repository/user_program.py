@@ -99,7 +99,9 @@ def theory(data: ntpnb.NextTokenData) -> None:
     order = ntpnb.token_priority(data)
     assert_type(order, ntpnb.TokenPriority)
     assert_type(order.groups, IntArray)
+    assert_type(order.shape, tuple[int, int])
     assert_type(order.components, IntArray)
+    assert order.sparse_components.shape == order.shape
     assert_type(order.equal, IntArray)
     assert_type(order.strict, IntArray)
     assert_type(order.positions(order.strict), IntArray)
@@ -332,8 +334,7 @@ def thresholds() -> None:
 
 def other_geometries(data: ntpnb.NextTokenData) -> None:
     """Measure lengths in another norm, and train the features too."""
-    found = ntpnb.max_margin(data, norm="max")
-    assert isinstance(found, ntpnb.NormMarginSolution)
+    assert_type(ntpnb.max_margin(data, norm="max"), ntpnb.NormMarginSolution)
     method = ntpnb.SteepestDescent(0.25, "max", normalized=True)
     assert_type(ntpnb.descend(data, method, steps=10), ntpnb.Trace)
     assert_type(ntpnb.features.centred_support(data.support).logits, FloatArray)
