@@ -293,8 +293,10 @@ class Twin(ImplicitBias):
         of the pair has in the twin.
     residual : float
         Proof that the finite pairs contradict each other: ``‖M(q) − M(p)‖``, over the sum of
-        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over the losers. It is rounding: at most 1e-8, and below
-        1e-12 as a rule.
+        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over the losers. It is at most 1e-8, and below 1e-12 as a
+        rule, which is rounding. A ``W`` that meets all ties keeps the finite pairs at a mean
+        margin, with the weights ``λ``, of at most this times ``‖W‖ max_j ‖h_j‖ max_u ‖t_u‖``.
+        Smaller margins are not ruled out by it.
     correction : float
         The share by which the last of Newton's steps would change any ``q_jv``, so that positive
         weights are positive beyond doubt: below 1e-2, and 1e-8 as a rule.

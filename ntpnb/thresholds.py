@@ -14,6 +14,7 @@ from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.subspace import equal_subspace
 from ntpnb.validation import as_array, as_integer
+from ntpnb.watch import Progress, Watch
 
 LARGEST = 10**6  # tokens outside a support: the accuracy was measured up to here
 
@@ -491,6 +492,9 @@ def sweep(
     holds: Condition = is_separable,
     draw: Callable[..., NextTokenData] = random_data,
     n_jobs: int | None = None,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> list[IntArray]:
     """First dimension of many random datasets, in parallel.
 
@@ -509,6 +513,10 @@ def sweep(
         From a generator and a cell to data.
     n_jobs : int, optional
         As in joblib; None takes what ``joblib.parallel_config`` says, or one.
+    seconds : float, optional
+        Time limit; what is at work when it is over is still finished. Default: none.
+    progress : callable, optional
+        Called with a line of text after each dataset; what it raises ends the sweep.
 
     Returns
     -------
@@ -520,6 +528,9 @@ def sweep(
     ------
     ImportError
         joblib or tqdm is missing: the extra ``sweep`` brings both.
+    ConvergenceError
+        The time is over. ``.point`` is what would be returned, with the datasets that were done:
+        the last cells have fewer rows, or none. ``.residual`` is ``inf``.
 
     Examples
     --------
@@ -536,6 +547,7 @@ def sweep(
             "thresholds.sweep needs joblib and tqdm; install them with pip install 'ntpnb[sweep]'"
         ) from error
 
+    watch = Watch(seconds, progress)
     counts = np.broadcast_to(trials, len(cells))
     cell_of_trial = np.repeat(np.arange(len(cells)), counts)
     jobs = (
@@ -543,9 +555,24 @@ def sweep(
         for i, cell in enumerate(cell_of_trial.tolist())
     )
     results = Parallel(n_jobs=n_jobs, return_as="generator")(jobs)
-    brackets = np.array(list(tqdm(results, total=len(cell_of_trial), disable=None)), dtype=int)
+    total = len(cell_of_trial)
+    found: list[Bracket] = []
+    for bracket in tqdm(results, total=total, disable=None):
+        found.append(bracket)
+        watch.say(f"sweep: {len(found)} of {total} datasets")
+        if watch.expired:
+            break
     first_of_next_cell = np.cumsum(counts)[:-1]
-    return np.split(brackets.reshape(-1, 2), first_of_next_cell)
+    brackets = np.split(np.array(found, dtype=int).reshape(-1, 2), first_of_next_cell)
+    if len(found) < total:
+        results.close()
+        raise ConvergenceError(
+            f"stopped after {seconds:g} seconds: {len(found)} of {total} datasets are done; "
+            ".point has their brackets",
+            np.inf,
+            brackets,
+        )
+    return brackets
 
 
 def _trial(

@@ -140,6 +140,14 @@ def _require_every_entry(name: str, value: object) -> None:
         )
 
 
+def require_type(name: str, value: object, kind: type, needed: str | None = None) -> None:
+    """Raise ``TypeError`` unless ``value`` is of a type, and say which one is ``needed``."""
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"{name} is of type {type(value).__name__}; {needed or kind.__name__} is needed"
+        )
+
+
 def require_dense(what: str, shape: tuple[int, ...], instead: str) -> None:
     """Raise, before memory is taken, if a dense array would have more than DENSE_LIMIT entries.
 

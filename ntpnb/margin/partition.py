@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lstsq
+from scipy.linalg import lapack, lstsq
 from scipy.special import log_softmax
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
@@ -51,10 +51,24 @@ SMALLEST_PROB = 1e-20
 """Of a pair that is kept: smaller ones weigh too little to be told from rounding."""
 
 VANISHES = 1e-8
-"""``Partition.residual`` below which what is left over counts as rounding of zero."""
+"""``Partition.residual`` up to which what is left over is taken for rounding of zero.
+
+What a residual ``ε`` proves: let ``G = Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ`` be what is left over.
+For every ``W`` that meets the ties, ``−⟨G, W⟩ = Σ_j π_j Σ_v q_jv margin_jv(W)``, where ``v`` runs
+over the losers that are kept. So the mean of their margins, with the certificate's weights, is at
+most ``ε ‖W‖`` times that of ``‖h_j‖ max_u ‖t_u‖``: no ``W`` keeps all of them above that. Smaller
+margins are not ruled out, and that there are none is a reading: the bound lies between a margin
+that counts as clear, 1e-6, and what is left over as a rule, below 1e-12.
+"""
 
 SMALLEST_EIGENVALUE = 1e-14
 """Of a block, relative to its largest: below it there is rounding."""
+
+PRODUCTS_AT_ONCE = 512
+"""Entries of all blocks that one matrix product forms."""
+
+SAFE_PIVOTS = 1e-8
+"""Smallest pivot of a block's Cholesky factor, relative to the largest, that rules that out."""
 
 MOST_STEPS = 100
 """Newton steps for one minimum; twenty to forty are the rule."""
@@ -88,6 +102,12 @@ MOST_INNER_STEPS = 400
 
 MOST_WORK = 4e11
 """Operations of conjugate gradients in all, about a minute: at the edge of separability few end."""
+
+MOST_TIED = 2**38
+"""Sum of the cubes of each token's ties up to which a twin with winning pairs is solved.
+
+The methods' systems have all ties of a token; above this they take minutes.
+"""
 
 SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
 LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
@@ -199,6 +219,18 @@ def require_affordable(data: NextTokenData) -> None:
         )
 
 
+def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
+    """Raise where some pairs are won beside so many ties that no method ends."""
+    ties_of_token = np.bincount(twin.sparse_target_probs.indices).astype(np.float64)
+    if len(order.strict) and (ties_of_token**3).sum() > MOST_TIED:
+        raise ConvergenceError(
+            f"in which direction W grows is not looked for: beside {len(order.strict)} pairs that "
+            f"seem to be won, {len(order.equal)} are tied, too many to solve for; use fewer "
+            "contexts, or dimensions enough to separate them",
+            np.inf,
+        )
+
+
 def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partition:
     """Minimise, prove, and repair what was guessed wrongly."""
     pair_of = _pair_of_entries(data, order)
@@ -207,6 +239,7 @@ def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partitio
         newton.settle()
         twin = data.replace(target_probs=newton.probs())
         twin_order = token_priority(twin)
+        _refuse_many_ties(twin, twin_order)
         try:
             svm = max_margin(twin, order=twin_order, seconds=watch.left, progress=watch.say)
         except NotSeparableError as error:
@@ -528,19 +561,42 @@ class _IterativeSystem:
         """Inverses of ``Σ_j weights_jv h_j h_jᵀ``, without what is rounding."""
         H = self._embeddings
         num_tokens, dim = weights.shape[1], H.shape[1]
-        blocks = np.empty((num_tokens, dim, dim))
-        for token in range(num_tokens):  # each a product of two large matrices
-            blocks[token] = (weights[:, token, None] * H).T @ H
-        values, vectors = np.linalg.eigh(blocks)
-        counts = values > SMALLEST_EIGENVALUE * values[:, -1:]
-        inverse = np.divide(1.0, values, out=np.zeros_like(values), where=counts)
+        row, column = np.tril_indices(dim)
+        by_token = np.ascontiguousarray(weights.T)
+        triangles = np.empty((num_tokens, len(row)))
+        for start in range(0, len(row), PRODUCTS_AT_ONCE):
+            some = slice(start, start + PRODUCTS_AT_ONCE)
+            triangles[:, some] = by_token @ (H[:, row[some]] * H[:, column[some]])
+        inverses = np.zeros((num_tokens, dim, dim))
+        for token in range(num_tokens):
+            inverses[token, row, column] = triangles[token]
+            inverses[token] = _inverse_of_block(inverses[token])
 
         def precondition(R: FloatArray) -> FloatArray:
-            turned = np.matmul(R[:, None], vectors) * inverse[:, None]
-            back: FloatArray = np.matmul(turned, vectors.transpose(0, 2, 1))[:, 0]
-            return back
+            ahead: FloatArray = np.matmul(inverses, R[:, :, None])[:, :, 0]
+            return ahead
 
         return precondition
+
+
+def _inverse_of_block(block: FloatArray) -> FloatArray:
+    """Inverse of a symmetric matrix by its lower triangle, without what is rounding.
+
+    A Cholesky factor gives it where its pivots show that the matrix is far from singular; else the
+    eigenvalues tell what is rounding.
+    """
+    # Transposed, the row-major lower triangle is LAPACK's column-major upper one.
+    factor, failed = lapack.dpotrf(block.T, lower=0)
+    pivots = np.square(np.diagonal(factor))
+    if failed == 0 and pivots.min() > SAFE_PIVOTS * pivots.max():
+        half = np.triu(lapack.dpotri(factor, lower=0)[0])
+        inverse: FloatArray = half + np.triu(half, 1).T
+        return inverse
+    values, vectors = np.linalg.eigh(block)
+    counts = values > SMALLEST_EIGENVALUE * values[-1]
+    reciprocals = np.divide(1.0, values, out=np.zeros_like(values), where=counts)
+    pseudo_inverse: FloatArray = (vectors * reciprocals) @ vectors.T
+    return pseudo_inverse
 
 
 def _without_common_row(G: FloatArray) -> FloatArray:

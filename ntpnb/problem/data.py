@@ -33,6 +33,7 @@ from ntpnb.validation import (
     require_lengths,
     require_number,
     require_range,
+    require_type,
 )
 
 Context = tuple[int, ...]  # the tokens that have been read
@@ -807,8 +808,7 @@ class NextTokenData(Storable):
 
 def require_data(name: str, value: object) -> None:
     """Raise unless ``value`` is a dataset."""
-    if not isinstance(value, NextTokenData):
-        raise TypeError(f"{name} is of type {type(value).__name__}; NextTokenData is needed")
+    require_type(name, value, NextTokenData)
 
 
 def counts_or_ones(data: NextTokenData) -> FloatArray:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FLOW_TABLE_UP_TO = 2**22  # contexts × tokens: larger tables are not formed to count in
-FLOW_UP_TO = 400  # dominated candidates, in all rows: the flow factors matrices of that size
+# Dominated candidates, in all rows, and tied dimensions of a twin, which may be many: the flow
+# factors matrices of that size.
+FLOW_UP_TO = 400
 # Natural logarithms of the steps of gradient descent at which the flow is recorded: sparser late,
 # when little is left to see.
 LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomspace(60, 1e5, 40)])
@@ -65,14 +67,18 @@ class Report(Findings):
         direction, and which stay finite, and where. None where the data are separable, or where
         that is not known.
     flow : FlowTrace or None
-        Gradient flow from zero; None where there is no direction to go (not separable, or nothing
-        ordered), where more than 400 candidates are dominated, or where ties settle so slowly that
-        it cannot be followed.
+        Gradient flow from zero; None where there is no direction to go (nothing is ordered, or no
+        pair can be won), where more than 400 candidates are dominated, or where ties settle so
+        slowly that it cannot be followed. Where the data are not separable it is the ``twin``'s,
+        which is the same, its loss above the entropy is the twin's, and it is None also where the
+        twin's tied subspace has more than 400 dimensions.
     angle : ndarray or None
-        Angle in radians between the flow and ``W^mm`` at each of its r times, shape (r,).
+        Angle in radians between the flow and ``W^mm``, of the data or of their ``twin``, at each of
+        its r times, shape (r,).
     descent : DescentRecord or None
         Gradient descent itself, as far as it comes in about a second, where there is a direction
-        and no flow. None also where a second is enough for a few steps only.
+        and no flow; of the ``twin``, where there is one, as ``flow``. None also where a second is
+        enough for a few steps only.
     law : LateLaw or None
         ``(constant, shift)`` of the late law ``tan(angle) = constant / (log t + shift)``, exact as
         ``t`` grows. From the flow's last point, or without a flow from the multipliers, where
@@ -152,7 +158,7 @@ class Report(Findings):
         >>> import ntpnb
         >>> found = ntpnb.report(ntpnb.NextTokenData([[1.0]], [[1, 0]]), words=["yes", "no"])
         >>> found.spell(found.pairs[0])
-        '1: yes > no, after context 0'
+        '1: yes > no, after context row 0'
         """
         return spell_pair(self, pair)
 
@@ -160,9 +166,9 @@ class Report(Findings):
         """Draw how many tokens follow, which contexts decide, and the way in time.
 
         In the style that matplotlib is set to. The way is the flow's, or descent's as far as it
-        was run and dashed by the late law from there on, where that holds; where the data are not
-        separable there is no way to draw. Weights that were given add their margins, and several
-        of them their angles.
+        was run and dashed by the late law from there on, where that holds; where no pair can be won
+        there is no way to draw. Weights that were given add their margins, and several of them
+        their angles.
 
         Returns
         -------
@@ -328,12 +334,16 @@ def _report_on(
     twin = None
     if DIRECTION not in failures and bias.separable is False:
         twin = _attempt(TWIN, lambda: _complete_twin(bias), failures)
-    way = _attempt(WAY, lambda: _way_in_time(bias, finite, svm), failures) or _Way()
+    # Training on the data is training on their twin, which has a direction and a finite part.
+    trained: ImplicitBias = bias
+    if twin is not None:
+        trained = twin
+        finite = twin.finite_part
+        svm = twin.max_margin
+    way = _attempt(WAY, lambda: _way_in_time(trained, finite, svm), failures) or _Way()
     weights = None
-    if matrices is not None and twin is None:
+    if matrices is not None:
         weights = compare_what_is_known(matrices, bias, finite, svm)
-    elif matrices is not None and twin is not None:
-        weights = compare_what_is_known(matrices, bias, twin.finite_part, twin.max_margin)
     found = Report(
         bias=bias,
         flow=way.flow,
@@ -435,6 +445,8 @@ def _affordable_flow(bias: ImplicitBias) -> FlowTrace | None:
     """Gradient flow from zero, recorded at ``t = k/L`` for the steps ``k``; None if too costly."""
     data = bias.data
     if data.num_contexts * data.vocab_size > FLOW_TABLE_UP_TO:
+        return None
+    if isinstance(bias, Twin) and bias.equal_subspace.dim > FLOW_UP_TO:
         return None
     if np.count_nonzero(dominated(data, bias.order)) > FLOW_UP_TO:
         return None

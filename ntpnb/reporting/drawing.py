@@ -93,23 +93,23 @@ def _draw_flow(found: Findings, ax: "Axes") -> None:
     steps = found.log10_flow_steps
     assert steps is not None
     shown = steps <= LAST_DECADE
-    _draw_angle(steps[shown], np.degrees(found.angle[shown]), "-", ax)
+    _draw_angle(found, steps[shown], np.degrees(found.angle[shown]), ax)
 
 
 def _draw_descent(found: Findings, ax: "Axes") -> None:
     run = found.descent
     assert run is not None  # so says who chose the panel
     degrees = np.degrees(run.angle)
-    _draw_angle(np.log10(run.steps), degrees, "-", ax)
+    _draw_angle(found, np.log10(run.steps), degrees, ax)
     if found.law_holds:  # from there on, dashed
         later = np.geomspace(degrees[-1], min(degrees[-1], LAST_DEGREES))
         steps = np.array([found.log10_steps(angle) for angle in later])
         ax.plot(steps, later, color="C1", linestyle="--")
 
 
-def _draw_angle(steps: FloatArray, degrees: FloatArray, dash: str, ax: "Axes") -> None:
-    ax.plot(steps, degrees, color="C1", linestyle=dash)
-    ax.set(title="angle to $W^{\\mathrm{mm}}$ (degrees)", ylim=(0, None))
+def _draw_angle(found: Findings, steps: FloatArray, degrees: FloatArray, ax: "Axes") -> None:
+    ax.plot(steps, degrees, color="C1", linestyle="-")
+    ax.set(title=f"angle to {_direction(found)} (degrees)", ylim=(0, None))
     _name_steps(ax)
 
 
@@ -118,17 +118,18 @@ def _draw_excess(found: Findings, ax: "Axes") -> None:
     steps = found.log10_flow_steps
     assert steps is not None
     shown = steps <= LAST_DECADE
-    _draw_loss(steps[shown], found.flow.excess[shown], ax)
+    _draw_loss(found, steps[shown], found.flow.excess[shown], ax)
 
 
 def _draw_excess_of_descent(found: Findings, ax: "Axes") -> None:
     assert found.descent is not None  # as above
-    _draw_loss(np.log10(found.descent.steps), found.descent.excess, ax)
+    _draw_loss(found, np.log10(found.descent.steps), found.descent.excess, ax)
 
 
-def _draw_loss(steps: FloatArray, excess: FloatArray, ax: "Axes") -> None:
+def _draw_loss(found: Findings, steps: FloatArray, excess: FloatArray, ax: "Axes") -> None:
     ax.plot(steps, excess, color="C0", linestyle="-")
-    ax.set(yscale="log", title="loss above the entropy (nats)")
+    above = "the entropy" if found.twin is None else "its limit"
+    ax.set(yscale="log", title=f"loss above {above} (nats)")
     _name_steps(ax)
 
 
@@ -159,9 +160,14 @@ def _draw_checkpoints(found: Findings, ax: "Axes") -> None:
         ax.set(yscale="log", title="loss of $W$ above the entropy (nats)")
     else:
         ax.plot(numbers, angles, color="C1", marker="o")
-        ax.set(title="angle of $W$ to $W^{\\mathrm{mm}}$ (degrees)", ylim=(0, None))
+        ax.set(title=f"angle of $W$ to {_direction(found)} (degrees)", ylim=(0, None))
     ax.set(xlabel="matrices, in order")
     ax.locator_params(axis="x", integer=True)
+
+
+def _direction(found: Findings) -> str:
+    """Name the direction in which the weights grow, as a title may."""
+    return "$W^{\\mathrm{mm}}$" if found.twin is None else "what wins"
 
 
 def _name_steps(ax: "Axes") -> None:

@@ -266,6 +266,8 @@ class Findings(Result):
     def log10_steps(self, degrees: float) -> float:
         """Decimal logarithm of the steps of GD after which the angle to ``W^mm`` stays this small.
 
+        Where the data are not separable, ``W^mm`` is that of their :attr:`twin`.
+
         The steps have the size ``1/L`` and begin at zero weights. Their number is read off the
         gradient flow at ``t = k/L``, or where there is none off descent itself as far as that was
         run. Beyond its end the late law answers, if it holds there (see :attr:`law_holds`).
@@ -372,6 +374,8 @@ class Findings(Result):
     def row_name(self, row: int) -> str:
         """Name one row of the data: by its context's words, by its query, or by its number.
 
+        Where the tokens have words and contexts have none, the likeliest next one is added.
+
         Parameters
         ----------
         row : int
@@ -389,13 +393,24 @@ class Findings(Result):
         data = self.data
         shared = np.count_nonzero(data.context_groups == data.context_groups[row]) > 1
         if data.contexts is not None or not shared:
-            return self.context_name(int(data.context_groups[row]))
+            return self.context_name(int(data.context_groups[row])) + self._likeliest(row)
         return f"row {row} ({self.context_name(int(data.context_groups[row]))})"
 
-    def context_name(self, context: int) -> str:
-        """Name a context by its words where they are known, and by its number otherwise.
+    def _likeliest(self, row: int) -> str:
+        """The likeliest next token, in words, of a row that has no other name than its number."""
+        data = self.data
+        if self.words is None or data.contexts is not None or data.token_embeddings is not None:
+            return ""
+        laws = data.sparse_target_probs
+        entries = slice(laws.indptr[row], laws.indptr[row + 1])
+        token = int(laws.indices[entries][np.argmax(laws.data[entries])])
+        return f" (before '{self.token_name(token)}')"
 
-        The contexts of attention are named by the query that they share, which is a token.
+    def context_name(self, context: int) -> str:
+        """Name a context by its words where they are known, and otherwise by its row in the data.
+
+        Rows count from zero, as in ``data.context_embeddings``. The contexts of attention are named
+        by the query that they share, which is a token.
 
         Parameters
         ----------
@@ -412,14 +427,14 @@ class Findings(Result):
         >>> ntpnb.report("we see what we see", context_length=1).context_name(0)
         "'we'"
         >>> ntpnb.report(ntpnb.datasets.toy()).context_name(2)
-        'context 2'
+        'context row 2'
         """
         data = self.data
         if data.contexts is not None:
             return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
         names = data.group_names
         if np.array_equal(names, np.arange(len(data.context_probs))):
-            return f"context {context}"
+            return f"context row {int(np.argmax(data.context_groups == context))}"
         T = data.token_embeddings
         if self.words is None or T is None or not 0 <= context < len(T):
             return f"query {context}"

@@ -59,7 +59,7 @@ def describe(found: Findings) -> str:
     """
     lines = _sizes(found) + _compatibility(found) + _separability(found) + _pairs(found)
     lines += _twin(found)
-    if found.separable and found.num_ordered_pairs:
+    if _grows(found):
         lines += _steps(found)
     return "\n".join(lines + _weights(found))
 
@@ -119,7 +119,7 @@ def spell_pair(found: Findings, pair: Pair) -> str:
     >>> from ntpnb.reporting.wording import spell_pair
     >>> found = ntpnb.report(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]]), words=["a", "b", "c"])
     >>> spell_pair(found, found.pairs[0])
-    '1: a = b > c, after context 0'
+    '1: a = b > c, after context row 0'
     """
     winners = _tie(found, pair.winners)
     losers = _tie(found, pair.losers)
@@ -256,6 +256,18 @@ def _twin(found: Findings) -> list[str]:
     ]
 
 
+def _grows(found: Findings) -> bool:
+    """Whether the weights grow without bound, in a direction that is known."""
+    if found.twin is not None:
+        return len(found.twin.won) > 0
+    return bool(found.separable and found.num_ordered_pairs)
+
+
+def _direction(found: Findings) -> str:
+    """Name the direction in which the weights grow."""
+    return "W^mm" if found.twin is None else "the direction that wins"
+
+
 def _steps(found: Findings) -> list[str]:
     if WAY in found.failures:
         return _failed("steps to a given angle", found.failures[WAY])
@@ -267,7 +279,8 @@ def _steps(found: Findings) -> list[str]:
         if not math.isnan(decades):
             number = _number_of_steps(decades)
             lines.append(
-                f"    about {number} to come within {degrees}° of W^mm{_source(found, degrees)}"
+                f"    about {number} to come within {degrees}° of {_direction(found)}"
+                f"{_source(found, degrees)}"
             )
     run = found.descent
     if run is not None and not found.law_holds and math.isnan(found.log10_steps(ANGLES[-1])):
@@ -294,7 +307,7 @@ def _weights(found: Findings) -> list[str]:
     seen = found.weights
     if seen is None:
         return []
-    direction = "W^mm" if found.twin is None else "the direction that wins"
+    direction = _direction(found)
     subspace = "F" if found.twin is None else "F with the contradictions"
     shown = {
         "loss above the entropy, in nats": seen.excess,

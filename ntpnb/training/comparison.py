@@ -15,6 +15,7 @@ from ntpnb.problem.order import dominated
 from ntpnb.problem.table import row_slices
 from ntpnb.saving import Result
 from ntpnb.tied.finite import FinitePart
+from ntpnb.validation import require_type
 from ntpnb.watch import Progress
 
 
@@ -302,6 +303,8 @@ def compare_with(
     >>> compare_with(-svm.W, ntpnb.finite_part(data), svm).angle.round(6)
     np.float64(3.141593)
     """
+    require_type("finite", finite, FinitePart)
+    require_type("svm", svm, MarginSolution)
     angle = _angle(W, svm.W)
     shifted = W - finite.W
     if inside is None:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -117,13 +117,7 @@ def descend(
     if single:
         trace = Trace(trace.steps, W[0], loss[0], excess[0], norm[0])
     if reached[-1] < grid[-1]:
-        largest = float(excess[:, -1].max())
-        raise ConvergenceError(
-            f"stopped after {seconds:g} seconds: {reached[-1]} of {grid[-1]} steps are done, and "
-            f"the loss is {largest:.3g} nats above the entropy; .point is the run so far",
-            largest,
-            trace,
-        )
+        raise stopped_run(watch, reached[-1], grid[-1], float(excess[:, -1].max()), trace)
     return trace
 
 
@@ -328,7 +322,46 @@ def visit(
             "SteepestDescent is needed"
         )
     with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
-        advance = method._begin(problem, W)
+        begun = method._begin(problem, W)
+
+    def advance(done: int, until: int) -> None:
+        begun(done, until)
+        require_small_step(method.step, until, "W", np.abs(W).max(), LARGEST)
+
+    yield from paced(advance, record, watch, type(method).__name__)
+
+
+def paced(
+    advance: Callable[[int, int], None], record: IntArray, watch: Watch, name: str
+) -> Iterator[int]:
+    """Take all steps, and name each one to record once it is taken.
+
+    Parameters
+    ----------
+    advance : callable
+        Takes the steps ``done + 1 … until``, of ``done`` and ``until``.
+    record : ndarray of int, shape (r,)
+        Steps to record, increasing.
+    watch : Watch
+        Where its time is over, the step that was reached is the last one. It is told of progress.
+    name : str
+        What takes the steps.
+
+    Yields
+    ------
+    int
+        One step at least.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.training.descent import paced
+    >>> from ntpnb.watch import Watch
+    >>> list(paced(print, np.array([2, 7]), Watch(), "GD"))
+    0 2
+    2 7
+    [2, 7]
+    """
     done = 0
     last = int(record[-1])
     at_once = 1 if watch.is_needed else last
@@ -343,24 +376,81 @@ def visit(
             with np.errstate(all="ignore"):
                 advance(done, reach)
             done = reach
-            _require_representable(W, method, done)
             if watch.is_needed:
                 if time.monotonic() - began < LOOK_AT_THE_CLOCK:
                     at_once = 2 * at_once
                 else:
                     at_once = max(1, at_once // 2)
-                    watch.say(f"{type(method).__name__}: {done} of {last} steps")
+                    watch.say(f"{name}: {done} of {last} steps")
         yield until
 
 
-def _require_representable(W: FloatArray, method: Optimizer, steps: int) -> None:
-    """Raise where a step was so large that scores might overflow."""
-    largest = np.abs(W).max()
-    if not largest <= LARGEST:  # NaN too
+def require_small_step(step: float, steps: int, what: str, largest: float, limit: float) -> None:
+    """Raise where a step was so large that what is trained might overflow.
+
+    Parameters
+    ----------
+    step : float
+    steps : int
+        How many were taken.
+    what : str
+        What is trained.
+    largest : float
+        Its largest entry in absolute value.
+    limit : float
+        What no entry may exceed.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> from ntpnb.training.descent import require_small_step
+    >>> require_small_step(2.0, 10, "W", 3e8, 1e8)
+    Traceback (most recent call last):
+    ...
+    ValueError: step is 2, too large: after 10 steps W has the entry 3e+08; ...
+    """
+    if not largest <= limit:  # NaN too
         raise ValueError(
-            f"step is {method.step:g}, too large: after {steps} steps W has the entry "
-            f"{largest:g}; none may be larger than {LARGEST:g}"
+            f"step is {step:g}, too large: after {steps} steps {what} has the entry "
+            f"{largest:g}; none may be larger than {limit:g}"
         )
+
+
+def stopped_run(
+    watch: Watch, steps: int, last: int, excess: float, point: object
+) -> ConvergenceError:
+    """Return the error that says how far a run came in time.
+
+    Parameters
+    ----------
+    watch : Watch
+    steps, last : int
+        How many steps are done, and of how many.
+    excess : float
+        Loss above the entropy in nats; of several runs the largest.
+    point : object
+        The run so far.
+
+    Returns
+    -------
+    ConvergenceError
+
+    Examples
+    --------
+    >>> from ntpnb.training.descent import stopped_run
+    >>> from ntpnb.watch import Watch
+    >>> stopped_run(Watch(seconds=1), 10, 20, 0.5, None).residual
+    0.5
+    """
+    return ConvergenceError(
+        f"stopped after {watch.seconds:g} seconds: {steps} of {last} steps are done, and "
+        f"the loss is {excess:.3g} nats above the entropy; .point is the run so far",
+        excess,
+        point,
+    )
 
 
 def log_grid(steps: int) -> IntArray:

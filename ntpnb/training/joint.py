@@ -9,8 +9,17 @@ import numpy.typing as npt
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.saving import Result
-from ntpnb.training.descent import record_grid
-from ntpnb.validation import Seed, as_array, as_integer, as_seed, require_dense, require_number
+from ntpnb.training.descent import paced, record_grid, require_small_step, stopped_run
+from ntpnb.validation import (
+    Seed,
+    as_array,
+    as_integer,
+    as_seed,
+    require_dense,
+    require_number,
+    require_type,
+)
+from ntpnb.watch import Progress, Watch
 
 LARGEST = 1e8  # entry of a factor; a step so large that it is exceeded will overflow
 
@@ -126,6 +135,9 @@ def descend_jointly(
     steps: int,
     init: JointStart,
     record: npt.ArrayLike | None = None,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> JointTrace:
     """Run gradient descent on ``CE(H Wᵀ)`` over both factors.
 
@@ -142,6 +154,10 @@ def descend_jointly(
         starts, or of n problems from one start each.
     record : increasing sequence of int in 0…steps, optional
         When to record. Default: about 200 steps on a logarithmic grid, both ends included.
+    seconds : float, optional
+        Time limit. Default: none.
+    progress : callable, optional
+        Called with a line of text now and then; what it raises ends the run.
 
     Returns
     -------
@@ -149,6 +165,11 @@ def descend_jointly(
 
     Raises
     ------
+    TypeError
+        ``data`` is no dataset, ``init`` no ``JointStart``, or a limit of the wrong type.
+    ConvergenceError
+        The time is over. ``.point`` is the trace up to the step that was reached, and ``.residual``
+        the largest loss above the entropy there.
     ValueError
         Problems of different sizes, or other than a linear decoder's, an ``init`` that does not
         fit, an unusable ``step`` or ``record``, or a step so large that an entry of a factor
@@ -166,6 +187,7 @@ def descend_jointly(
     >>> ntpnb.features.descend_jointly(data, 0.5, 100, start, record=[100]).logits.shape
     (4, 1, 3, 5)
     """
+    watch = Watch(seconds, progress)
     problems = list(data) if isinstance(data, Sequence) else [data]
     targets = np.stack([free_laws(problem) for problem in problems])
     frequencies = np.stack([problem.context_probs for problem in problems])[..., None]
@@ -176,21 +198,25 @@ def descend_jointly(
         raise ValueError("init has no axis for the runs; data is a list, so it needs one")
     recorded = np.empty((len(W), len(grid), W.shape[1] + H.shape[1], W.shape[2]))
     require_dense("the record of a run", recorded.shape, "give record= fewer steps")
-    done = 0
-    for r, until in enumerate(grid):
-        with np.errstate(all="ignore"):  # a step that is too large is refused below
-            for _ in range(done, until):
-                pull = step * frequencies * (targets - _softmax(H @ W.mT))
-                W, H = W + pull.mT @ H, H + pull @ W
+
+    def advance(done: int, until: int) -> None:
+        nonlocal W, H
+        for _ in range(done, until):
+            pull = step * frequencies * (targets - _softmax(H @ W.mT))
+            W, H = W + pull.mT @ H, H + pull @ W
         largest = max(np.abs(W).max(), np.abs(H).max())
-        if not largest <= LARGEST:  # NaN too
-            raise ValueError(
-                f"step is {step:g}, too large: after {until} steps a vector has the entry "
-                f"{largest:g}; none may be larger than {LARGEST:g}"
-            )
-        recorded[:, r] = np.concatenate([W, H], axis=1)
-        done = until
-    return _trace(grid, targets, frequencies, recorded, single)
+        require_small_step(step, until, "a vector", largest, LARGEST)
+
+    reached: list[int] = []
+    for until in paced(advance, grid, watch, "joint descent"):
+        recorded[:, len(reached)] = np.concatenate([W, H], axis=1)
+        reached.append(until)
+    recorded = recorded[:, : len(reached)]
+    trace = _trace(np.array(reached), targets, frequencies, recorded, single)
+    if reached[-1] < grid[-1]:
+        last = float(np.max(trace.excess[..., -1]))
+        raise stopped_run(watch, reached[-1], grid[-1], last, trace)
+    return trace
 
 
 def logit_excess(logits: FloatArray, data: NextTokenData) -> FloatArray:
@@ -228,11 +254,14 @@ def free_laws(data: NextTokenData) -> FloatArray:
     return np.asarray(data.target_probs)
 
 
-def start_of_runs(targets: FloatArray, init: JointStart) -> tuple[FloatArray, FloatArray, bool]:
+def start_of_runs(
+    targets: FloatArray, init: JointStart, name: str = "init"
+) -> tuple[FloatArray, FloatArray, bool]:
     """Return word vectors, context vectors, and whether there is no axis of runs."""
+    require_type(name, init, JointStart)
     single = np.ndim(init.W) == 2
-    W = np.atleast_3d(as_array("init.W", init.W, ndim=2 if single else 3))
-    H = np.atleast_3d(as_array("init.H", init.H, ndim=2 if single else 3))
+    W = np.atleast_3d(as_array(f"{name}.W", init.W, ndim=2 if single else 3))
+    H = np.atleast_3d(as_array(f"{name}.H", init.H, ndim=2 if single else 3))
     if single:
         W, H = W.reshape(1, *np.shape(init.W)), H.reshape(1, *np.shape(init.H))
     num_problems, num_contexts, vocab_size = targets.shape
@@ -240,7 +269,7 @@ def start_of_runs(targets: FloatArray, init: JointStart) -> tuple[FloatArray, Fl
     needed = [(runs, vocab_size, dim), (runs, num_contexts, dim)]
     if [W.shape, H.shape] != needed or num_problems not in (1, runs):
         raise ValueError(
-            f"init has shapes {W.shape} and {H.shape} for {num_problems} problem(s) of "
+            f"{name} has shapes {W.shape} and {H.shape} for {num_problems} problem(s) of "
             f"{num_contexts} contexts and {vocab_size} tokens; it needs {needed}, "
             "and as many runs as problems"
         )

@@ -9,11 +9,12 @@ its in-support entries are what keeps the ties, a linear system. With them
 and nothing over- or underflows at ``t = 10^1000``.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.integrate import solve_ivp
+from scipy.integrate import BDF
 from scipy.special import logsumexp
 
 from ntpnb.array_types import FloatArray
@@ -22,6 +23,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
 from ntpnb.training.joint import JointStart, free_laws, start_of_runs
 from ntpnb.validation import as_floats, require_number
+from ntpnb.watch import Progress, Watch
 
 RELATIVE_TOLERANCE = 1e-7  # of the integrator
 ABSOLUTE_TOLERANCE = 1e-8
@@ -67,7 +69,13 @@ class JointFlow(Result):
 
 
 def late_joint_flow(
-    data: NextTokenData, start: JointStart, log_start: float, log_times: npt.ArrayLike
+    data: NextTokenData,
+    start: JointStart,
+    log_start: float,
+    log_times: npt.ArrayLike,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> JointFlow:
     """Follow the gradient flow of both factors from late to very late times.
 
@@ -83,6 +91,10 @@ def late_joint_flow(
         Natural logarithm of that time.
     log_times : increasing sequence of float
         Where to record, from ``log_start`` on.
+    seconds : float, optional
+        Time limit. Default: none.
+    progress : callable, optional
+        Called with a line of text after each step; what it raises ends the computation.
 
     Returns
     -------
@@ -90,10 +102,13 @@ def late_joint_flow(
 
     Raises
     ------
+    TypeError
+        ``data`` is no dataset, ``start`` no ``JointStart``, or a limit of the wrong type.
     ValueError
         Data or vectors that do not fit, or times that do not increase from ``log_start`` on.
     ConvergenceError
-        The integrator gave up.
+        The integrator gave up, or the time is over. Then ``.point`` is the flow at the times that
+        were reached, None where there is none, and ``.residual`` its last ``tie_error``.
 
     Examples
     --------
@@ -106,8 +121,9 @@ def late_joint_flow(
     >>> (flow.logits[0] / 1e4).round(3).tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
     """
+    watch = Watch(seconds, progress)
     targets = free_laws(data)
-    W, H, single = start_of_runs(targets[None], start)
+    W, H, single = start_of_runs(targets[None], start, "start")
     if not single:
         raise ValueError("start has an axis for runs; the flow takes one run")
     require_number("log_start", log_start, lambda x: True, "be a number")
@@ -124,30 +140,58 @@ def late_joint_flow(
         A = pulls.at(s, words, contexts)
         return np.concatenate([(A.T @ contexts).ravel(), (A @ words).ravel()])
 
-    solved = solve_ivp(
-        velocity,
-        (log_start, times[-1]),
-        np.concatenate([W.ravel(), H.ravel()]),
-        method="BDF",
-        t_eval=times,
-        rtol=RELATIVE_TOLERANCE,
-        atol=ABSOLUTE_TOLERANCE,
-    )
-    if not solved.success:
-        raise ConvergenceError(f"the integrator gave up: {solved.message}", float("nan"))
-    words = solved.y.T[:, :num_word].reshape(-1, *word_shape)
-    contexts = solved.y.T[:, num_word:].reshape(-1, *context_shape)
+    start_state = np.concatenate([W.ravel(), H.ravel()])
+    states = list(_states(velocity, log_start, start_state, times, watch))
+    solved = np.array(states).reshape(len(states), len(start_state))
+    words = solved[:, :num_word].reshape(-1, *word_shape)
+    contexts = solved[:, num_word:].reshape(-1, *context_shape)
     logits = contexts @ words.mT
     logits = logits - logits.mean(axis=-1, keepdims=True)
-    at_records = zip(times, words, contexts, strict=True)
-    return JointFlow(
-        log_times=times,
-        W=words,
-        H=contexts,
-        logits=logits,
-        certificate=np.stack([pulls.at(s, w, h) for s, w, h in at_records]),
-        tie_error=np.array([np.abs(pulls.missed_ties(L)).max() for L in logits]),
+    reached = times[: len(states)]
+    at_records = zip(reached, words, contexts, strict=True)
+    flow = None
+    if len(states):
+        flow = JointFlow(
+            log_times=reached,
+            W=words,
+            H=contexts,
+            logits=logits,
+            certificate=np.stack([pulls.at(s, w, h) for s, w, h in at_records]),
+            tie_error=np.array([np.abs(pulls.missed_ties(L)).max() for L in logits]),
+        )
+    if flow is None or len(states) < len(times):
+        raise ConvergenceError(
+            f"stopped after {seconds:g} seconds: {len(states)} of {len(times)} times of the flow "
+            "were reached" + ("; .point is the flow so far" if states else ""),
+            np.inf if flow is None else float(flow.tie_error[-1]),
+            flow,
+        )
+    return flow
+
+
+def _states(
+    velocity: Callable[[float, FloatArray], FloatArray],
+    log_start: float,
+    state: FloatArray,
+    times: FloatArray,
+    watch: Watch,
+) -> Iterator[FloatArray]:
+    """The state at each time, as far as they are reached while a watch runs."""
+    solver = BDF(
+        velocity, log_start, state, times[-1], rtol=RELATIVE_TOLERANCE, atol=ABSOLUTE_TOLERANCE
     )
+    done = 0
+    while done < len(times):
+        if watch.expired:
+            return
+        message = solver.step()
+        if solver.status == "failed":
+            raise ConvergenceError(f"the integrator gave up: {message}", float("nan"))
+        watch.say(f"joint flow: log t = {solver.t:.6g} of {times[-1]:.6g}")
+        passed = int(np.searchsorted(times, solver.t, side="right"))
+        if passed > done:
+            yield from solver.dense_output()(times[done:passed]).T
+            done = passed
 
 
 class _Pulls:

@@ -24,6 +24,7 @@ from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
 from ntpnb.saving import register
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
+from ntpnb.validation import require_type
 from ntpnb.watch import OutOfTime, Progress, Watch
 
 USED = 1e-9  # a multiplier with a larger share of the sum of all is more than rounding
@@ -85,6 +86,7 @@ def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw |
     >>> round(law.constant, 6), round(law.shift, 6)
     (0.0, 3.0)
     """
+    require_type("svm", svm, MarginSolution)
     if constant_term is None:
         return None
     shift = np.vdot(constant_term, svm.W) / svm.norm**2
@@ -188,6 +190,7 @@ def late_constant(bias: ImplicitBias) -> FloatArray | None:
     >>> late_constant(bias).ravel().round(6)
     array([ 0.346574, -0.346574])
     """
+    require_type("bias", bias, ImplicitBias)
     return _solve_by_multipliers(bias, _strict_pairs(bias), SOLVED)
 
 

@@ -22,6 +22,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
 from ntpnb.training.joint import free_laws
 from ntpnb.validation import as_floats
+from ntpnb.watch import OutOfTime, Progress, Watch
 
 LARGEST = 1500  # contexts × tokens: Newton's matrix has this many rows
 LAST_WEIGHT = 1e-8  # of the barrier, relative to −log λ
@@ -61,7 +62,13 @@ class NuclearPath(Result):
     gap: FloatArray
 
 
-def nuclear_path(data: NextTokenData, log_multipliers: npt.ArrayLike) -> NuclearPath:
+def nuclear_path(
+    data: NextTokenData,
+    log_multipliers: npt.ArrayLike,
+    *,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> NuclearPath:
     """Minimise ``CE(L) + λ‖L‖_*`` over logits, for any ``λ``.
 
     Parameters
@@ -70,6 +77,10 @@ def nuclear_path(data: NextTokenData, log_multipliers: npt.ArrayLike) -> Nuclear
         Only ``target_probs`` and ``context_probs`` count.
     log_multipliers : sequence of float
         Natural logarithms of ``λ``, such as −1e6; all at most −1.
+    seconds : float, optional
+        Time limit. Default: none.
+    progress : callable, optional
+        Called with a line of text after each minimiser; what it raises ends the computation.
 
     Returns
     -------
@@ -81,7 +92,8 @@ def nuclear_path(data: NextTokenData, log_multipliers: npt.ArrayLike) -> Nuclear
         Other data than a linear decoder's, more than 1500 pairs of a context and a token, or a
         logarithm above −1.
     ConvergenceError
-        The gap stayed above 1e-5.
+        The gap stayed above 1e-5, or the time is over. ``.point`` is the path as far as it was
+        reached, None where no minimiser was, and ``.residual`` its largest gap.
 
     References
     ----------
@@ -96,6 +108,7 @@ def nuclear_path(data: NextTokenData, log_multipliers: npt.ArrayLike) -> Nuclear
     >>> bool(abs(path.logits[0] / 1e6 - best.logits).max() < 1e-4)
     True
     """
+    watch = Watch(seconds, progress)
     targets = free_laws(data)
     if targets.size > LARGEST:
         raise ValueError(
@@ -105,14 +118,21 @@ def nuclear_path(data: NextTokenData, log_multipliers: npt.ArrayLike) -> Nuclear
     logarithms = np.atleast_1d(as_floats("log_multipliers", log_multipliers))
     if logarithms.ndim != 1 or not (np.isfinite(logarithms) & (logarithms <= -1)).all():
         raise ValueError("log_multipliers must be a flat sequence of finite numbers of at most -1")
-    points = [_Point(targets, data.context_probs, -x) for x in logarithms.tolist()]
-    path = NuclearPath(
-        log_multipliers=logarithms,
-        logits=np.stack([point.logits for point in points]),
-        norm=np.array([point.norm for point in points]),
-        certificate=np.stack([point.certificate for point in points]),
-        gap=np.array([point.gap for point in points]),
-    )
+    points: list[_Point] = []
+    try:
+        for x in logarithms.tolist():
+            points.append(_Point(targets, data.context_probs, -x, watch))
+            watch.say(f"nuclear path: {len(points)} of {len(logarithms)} multipliers")
+    except OutOfTime:
+        path = _path_of(points, logarithms)
+        raise ConvergenceError(
+            f"stopped after {watch.seconds:g} seconds: {len(points)} of {len(logarithms)} points "
+            "of the path were reached" + ("; .point is the path so far" if points else ""),
+            np.inf if path is None else float(path.gap.max()),
+            path,
+        ) from None
+    path = _path_of(points, logarithms)
+    assert path is not None  # there is a multiplier
     worst = float(path.gap.max())
     if not worst <= ACCEPT:
         raise ConvergenceError(
@@ -121,6 +141,19 @@ def nuclear_path(data: NextTokenData, log_multipliers: npt.ArrayLike) -> Nuclear
             path,
         )
     return path
+
+
+def _path_of(points: "list[_Point]", logarithms: FloatArray) -> NuclearPath | None:
+    """Put the minimisers that were found together; None where there is none."""
+    if not points:
+        return None
+    return NuclearPath(
+        log_multipliers=logarithms[: len(points)],
+        logits=np.stack([point.logits for point in points]),
+        norm=np.array([point.norm for point in points]),
+        certificate=np.stack([point.certificate for point in points]),
+        gap=np.array([point.gap for point in points]),
+    )
 
 
 class _Point:
@@ -132,7 +165,10 @@ class _Point:
     norm, gap : float
     """
 
-    def __init__(self, targets: FloatArray, frequencies: FloatArray, depth: float) -> None:
+    def __init__(
+        self, targets: FloatArray, frequencies: FloatArray, depth: float, watch: Watch
+    ) -> None:
+        self._watch = watch
         self.targets = targets
         self.log_pi = np.log(frequencies)[:, None]
         self.depth = depth
@@ -186,6 +222,7 @@ class _Point:
 
     def _entries(self, A: FloatArray) -> Derivatives | None:
         """Derivatives of the dual function over ``depth``, and of the logarithmic barrier."""
+        self._watch.check()
         shrink = np.exp(-self.depth - self.log_pi)
         left = np.where(self.inside, self.targets - A * shrink, -A)
         if left.min() <= 0:

@@ -1,7 +1,6 @@
 """The comparison of a run with the theory: its definitions, and its accuracy near zero."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -26,7 +25,7 @@ def theory(seed=1):
     data = t24(seed, V=4, m=3, d=5, size=(1, 3))
     fin = ntpnb.finite_part(data)
     direction = fin.subspace.reject(start(data, 5))
-    return data, fin, SimpleNamespace(W=direction)
+    return data, fin, dataclasses.replace(ntpnb.max_margin(data), W=direction)
 
 
 def trace_of(data, matrices):
@@ -78,13 +77,15 @@ def test_comparison_at_the_ends():
     assert np.isnan(found.angle[2])
     assert abs(found.finite_error[2] - np.linalg.norm(fin.W)) <= 1e-14
     assert found.finite_error[3] <= 1e-14 * (1 + np.linalg.norm(fin.W))
-    assert np.isnan(trace_of(data, [fin.W]).compare(fin, SimpleNamespace(W=0 * svm.W)).angle[0])
+    assert np.isnan(
+        trace_of(data, [fin.W]).compare(fin, dataclasses.replace(svm, W=0 * svm.W)).angle[0]
+    )
 
 
 def test_a_batch_compares_problem_by_problem():
     problems = [t24(s, V=4, m=3, d=5, size=2) for s in range(3)]
     finite = [ntpnb.finite_part(d) for d in problems]
-    svm = [SimpleNamespace(W=start(d, s)) for s, d in enumerate(problems)]
+    svm = [dataclasses.replace(ntpnb.max_margin(d), W=start(d, s)) for s, d in enumerate(problems)]
     runs = descend(problems, GD(0.3), 30)
     found = runs.compare(finite, svm)
     for i, data in enumerate(problems):

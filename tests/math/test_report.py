@@ -81,9 +81,12 @@ def test_every_regime_is_reported(name, monkeypatch):
     assert f"entropy {data.entropy:.4g} nats" in text
     going = found.separable and len(found.order.strict) > 0
     assert ("W^mm" in text.replace("no W^mm", "")) == going
+    wins = found.twin is not None and len(found.twin.won) > 0
+    assert ("steps of gradient descent" in text) == (going or wins)
+    assert ("the direction that wins" in text) == wins
     # Without a flow the law is given where descent has settled, and not while ties still do.
-    assert (found.law is not None) == (going and followed)
-    assert (found.flow is not None) == (going and followed)
+    assert (found.law is not None) == ((going or wins) and followed)
+    assert (found.flow is not None) == ((going or wins) and followed)
     if going:
         assert found.margin == 1 / ntpnb.max_margin(data).norm
     assert "nan" not in text
@@ -134,8 +137,13 @@ def test_a_contradiction_is_named():
     ]
     np.testing.assert_allclose([p.share for p in found.pairs], [2 / 3, 1 / 3], atol=1e-9)
     assert "2 of 3 ordered pairs, in 2 contexts, contradict" in str(found)
-    assert "yes > no, after context 0" in str(found)
-    assert np.isnan(found.log10_steps(10))
+    assert "yes > no, after context row 0" in str(found)
+    # The third context is free, and is won: descent turns towards it alone.
+    assert found.twin.won.tolist() == [[2, 0, 1]]
+    run = ntpnb.descend(data, ntpnb.GD(found.step), 2000, record=np.arange(1, 2001))
+    angle = np.degrees(run.compare(found.twin.finite_part, found.twin.max_margin).angle)
+    needed = run.steps[np.flatnonzero(angle > 10)[-1] + 1]
+    assert 10 ** found.log10_steps(10) == pytest.approx(needed, rel=0.05)
 
 
 def test_undecided_is_said_and_not_hidden(monkeypatch):
@@ -338,6 +346,82 @@ def test_without_a_flow_the_steps_are_those_of_descent(name, no_flow):
         assert abs(needed - 10 ** found.log10_steps(degrees)) <= max(1, 0.02 * needed)
         met += 1
     assert met >= 3
+
+
+def contradictions_and_more():
+    """A problem that contradicts itself in some dimensions, and one in others that can be won."""
+    contradicting = ntpnb.NextTokenData([[1.0, 0.5], [2.0, 1.0]], [[0.7, 0.3, 0], [0, 1, 0]])
+    winning = t24(4, m=4, d=5, V=3)
+    H = np.zeros((6, 7))
+    H[:2, :2] = contradicting.context_embeddings
+    H[2:, 2:] = winning.context_embeddings
+    laws = np.concatenate([contradicting.target_probs, winning.target_probs])
+    return ntpnb.NextTokenData(H, laws)
+
+
+def some_with_a_direction():
+    """Problems that are not separable, and that win some of their pairs."""
+    regime = regimes()
+    return [contradictions_and_more(), regime["parallel contexts"]]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_steps_of_data_that_are_not_separable_are_those_of_descent(number, monkeypatch):
+    """Descent on the data themselves, against the direction of their twin."""
+    data = some_with_a_direction()[number]
+    flow = ntpnb.report(data)
+    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    found = ntpnb.report(data)
+    assert flow.flow is not None
+    assert found.flow is None
+    twin = found.twin
+    assert len(twin.won) > 0
+    assert len(twin.finite) > 0
+    last = 5000
+    run = ntpnb.descend(data, ntpnb.GD(found.step), last, record=np.arange(1, last + 1))
+    angle = np.degrees(run.compare(twin.finite_part, twin.max_margin).angle)
+    kept = found.descent.steps <= last
+    at = found.descent.steps[kept] - 1
+    np.testing.assert_allclose(np.degrees(found.descent.angle[kept]), angle[at], rtol=1e-6)
+    above_the_limit = ntpnb.excess_loss(run.W[at], twin.data)
+    np.testing.assert_allclose(found.descent.excess[kept], above_the_limit, rtol=1e-6)
+    assert angle[-1] < 0.8 * angle.max()
+    for degrees in np.geomspace(angle[-1] * 1.1, angle.max() * 0.99, 4):
+        needed = run.steps[np.flatnonzero(angle > degrees)[-1] + 1]
+        assert abs(needed - 10 ** found.log10_steps(degrees)) <= max(1, 0.02 * needed)
+        assert abs(needed - 10 ** flow.log10_steps(degrees)) <= max(2, 0.1 * needed)
+    assert f"came within {np.degrees(found.descent.angle[-1]):.3g}°" in str(found) or (
+        "of the direction that wins (by the late law)" in str(found)
+    )
+    assert found.summary()["descent"]["degrees"][-1] == np.degrees(found.descent.angle[-1])
+    if found.law_holds:
+        assert found.log10_steps(1) == pytest.approx(flow.log10_steps(1), rel=0.05)
+
+
+def test_a_twin_with_many_tied_dimensions_is_not_followed_by_a_flow(monkeypatch):
+    tied = np.full((3, 3), 1 / 3)
+    data = ntpnb.NextTokenData(np.eye(4)[[0, 1, 2, 0, 3]], [*tied, [1, 0, 0], [1, 0, 0]])
+    twin = ntpnb.implicit_bias(data).twin
+    num_dominated = np.count_nonzero(twin.data.target_probs == 0)
+    assert twin.won.tolist() == [[4, 0, 1], [4, 0, 2]]
+    assert num_dominated == 2
+    assert twin.equal_subspace.dim == 6
+    for most, followed in ((5, False), (6, True)):
+        monkeypatch.setattr(analysis, "FLOW_UP_TO", most)
+        found = ntpnb.report(data)
+        assert (found.flow is not None) == followed
+        assert (found.descent is None) == followed
+
+
+def test_the_way_of_data_that_are_not_separable_is_drawn():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    fig = ntpnb.report(contradictions_and_more()).plot()
+    titles = [ax.get_title() for ax in fig.axes]
+    assert "angle to what wins (degrees)" in titles
+    assert "loss above its limit (nats)" in titles
+    mpl.pyplot.close(fig)
 
 
 @pytest.mark.slow

@@ -305,3 +305,27 @@ def test_names_of_contexts_may_be_any_numbers_in_large_data(monkeypatch):
     found = ntpnb.report(data)
     winners = {pair.context: pair.winners for pair in found.pairs}
     assert winners == {7: (0,), 3: (1, 2)}
+
+
+def test_contexts_without_words_are_named_by_their_rows():
+    """Rows of the data as they were given, whatever the groups are called, and what comes next."""
+    laws = [[0.3, 0.7, 0.0], [1.0, 0.0, 0.0], [0.0, 0.2, 0.8]]
+    data = ntpnb.NextTokenData(np.eye(3), laws, context_groups=[2, 0, 1])
+    plain = ntpnb.report(data, W=-ntpnb.max_margin(data).W)
+    named = ntpnb.report(data, words=["yes", "no", "maybe"], W=plain.svm.W)
+    assert [plain.context_name(group) for group in (2, 0, 1)] == [
+        "context row 0",
+        "context row 1",
+        "context row 2",
+    ]
+    assert plain.row_name(2) == "context row 2"
+    assert [named.row_name(row) for row in range(3)] == [
+        "context row 0 (before 'no')",
+        "context row 1 (before 'yes')",
+        "context row 2 (before 'maybe')",
+    ]
+    for pair in plain.pairs:
+        row = int(np.flatnonzero(data.context_groups == pair.context)[0])
+        assert plain.spell(pair).endswith(f", after context row {row}")
+    assert "it has pairs in the wrong order in 3 of 3 contexts:" in str(plain)
+    assert "context row 0" in str(plain).splitlines()[-1]

@@ -330,6 +330,14 @@ def test_what_is_too_large_is_said_at_once():
         partition.require_affordable(wide.replace(target_probs=np.eye(2, 400)))
 
 
+def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):
+    data = won_in_part(0)
+    assert len(ntpnb.implicit_bias(data).twin.won) > 0
+    monkeypatch.setattr(partition, "MOST_TIED", 0)
+    with pytest.raises(ConvergenceError, match=r"pairs that seem to be won, \d+ are tied"):
+        _ = ntpnb.implicit_bias(data).twin
+
+
 def test_a_time_limit_ends_the_search():
     bias = ntpnb.implicit_bias(text(31, dim=20), seconds=0)
     with pytest.raises(ConvergenceError):
@@ -404,3 +412,26 @@ def test_a_query_is_named_by_its_word():
     data = NextTokenData.from_attention(E, [[0, 1, 2], [1, 2]], [0, 1])
     assert ntpnb.report(data, words=["a", "b", "c"]).context_name(2) == "query 'c'"
     assert ntpnb.report(data).context_name(2) == "query 2"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_residual_bounds_the_mean_margin_of_finite_pairs(kind):
+    """Margins with the certificate's weights, of matrices that meet the ties: see VANISHES."""
+    checked = 0
+    for seed in range(30):
+        data = random_problem(kind, seed)
+        twin = ntpnb.implicit_bias(data).twin
+        if not len(twin.finite):
+            continue
+        W = np.random.default_rng(seed).standard_normal((20, *data.shape))
+        W = ntpnb.equal_subspace(data).reject(W)
+        D = pair_matrices(data, twin.original_order.strict)
+        margins = np.tensordot(W, D.reshape(-1, *data.shape), ([1, 2], [1, 2]))
+        T = data.token_embeddings
+        longest = 1.0 if T is None else np.linalg.norm(T, axis=1).max()
+        longest *= np.linalg.norm(data.context_embeddings, axis=1).max()
+        bound = twin.residual + 1e-13  # and rounding of the margins themselves
+        sizes = np.linalg.norm(W, axis=(1, 2)) * longest
+        assert (np.abs(margins @ twin.certificate) <= bound * sizes).all()
+        checked += 1
+    assert checked >= 5

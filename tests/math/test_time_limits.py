@@ -1,0 +1,148 @@
+"""``seconds=`` and ``progress=``: a run that ends in time says so, with what it has reached."""
+
+import numpy as np
+import pytest
+
+import ntpnb
+from ntpnb import features, thresholds
+
+TOY = ntpnb.datasets.toy()
+START = features.joint_init(TOY, dim=3, scale=0.5, seed=1)
+
+
+def late_start():
+    run = features.descend_jointly(TOY, 0.5, 2000, START, record=[2000])
+    return features.JointStart(run.W[0], run.H[0])
+
+
+def flow_of_both(log_times=(7.0, 100.0, 1000.0), **limits):
+    return features.late_joint_flow(TOY, late_start(), 6.9, list(log_times), **limits)
+
+
+CALLS = {
+    "subspace": lambda **limits: ntpnb.equal_subspace(TOY, **limits),
+    "subspace of attention": lambda **limits: ntpnb.equal_subspace(
+        ntpnb.datasets.figure2(), **limits
+    ),
+    "sweep": lambda **limits: thresholds.sweep([(3, 1, 8), (3, 1, 9)], trials=2, **limits),
+    "joint descent": lambda **limits: features.descend_jointly(TOY, 0.5, 5000, START, **limits),
+    "joint flow": flow_of_both,
+    "nuclear path": lambda **limits: features.nuclear_path(TOY, [-10.0, -1000.0], **limits),
+}
+
+
+class TimeIsOver(Exception):
+    """What a caller raises that has heard enough."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_time_is_said_to_be_over(name):
+    with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds"):
+        CALLS[name](seconds=0)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_progress_is_told_and_may_end_it(name):
+    lines = []
+    CALLS[name](progress=lines.append, seconds=1000)
+    if name != "joint descent":  # it is told of slow steps only
+        assert lines
+    assert all(isinstance(line, str) for line in lines)
+
+    def enough(line):
+        raise TimeIsOver
+
+    if lines:
+        with pytest.raises(TimeIsOver):
+            CALLS[name](progress=enough)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("limits", "kind", "start"),
+    [
+        ({"seconds": "1"}, TypeError, "^seconds is of type str"),
+        ({"seconds": -1}, ValueError, "^seconds is -1"),
+        ({"progress": 3}, TypeError, "^progress is of type int"),
+    ],
+)
+def test_wrong_limits_are_named(name, limits, kind, start):
+    with pytest.raises(kind, match=start):
+        CALLS[name](**limits)
+
+
+class Clock:
+    """A clock that goes on by a second whenever it is read."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("ntpnb.watch.time.monotonic", clock)
+    return clock
+
+
+def test_joint_descent_brings_the_run_so_far(ticking):
+    whole = features.descend_jointly(TOY, 0.5, 5000, START, record=np.arange(5001))
+    with pytest.raises(ntpnb.ConvergenceError) as raised:
+        features.descend_jointly(TOY, 0.5, 5000, START, seconds=20)
+    found = raised.value.point
+    last = int(found.steps[-1])
+    assert 0 < last < 5000
+    np.testing.assert_array_equal(found.W, whole.W[found.steps])
+    np.testing.assert_array_equal(found.logits, whole.logits[found.steps])
+    assert raised.value.residual == found.excess[-1]
+
+
+def test_joint_flow_brings_the_times_so_far(ticking):
+    before = ticking.now
+    whole = flow_of_both(log_times=(7.0, 100.0), seconds=1e9)
+    needed = ticking.now - before
+    with pytest.raises(ntpnb.ConvergenceError, match=r"2 of 3 times .*point") as raised:
+        flow_of_both(log_times=(7.0, 100.0, 1e9), seconds=needed + 1)
+    found = raised.value.point
+    np.testing.assert_array_equal(found.log_times, [7.0, 100.0])
+    np.testing.assert_allclose(found.logits, whole.logits, rtol=1e-3)
+    assert raised.value.residual == found.tie_error[-1]
+
+
+def test_nuclear_path_brings_the_points_so_far(ticking):
+    whole = features.nuclear_path(TOY, [-10.0, -1000.0])
+    calls = ticking.now
+    features.nuclear_path(TOY, [-10.0], seconds=1e9)
+    needed = ticking.now - calls
+    with pytest.raises(ntpnb.ConvergenceError, match="1 of 2 points") as raised:
+        features.nuclear_path(TOY, [-10.0, -1000.0], seconds=needed + 1)
+    found = raised.value.point
+    np.testing.assert_array_equal(found.log_multipliers, [-10.0])
+    np.testing.assert_array_equal(found.logits, whole.logits[:1])
+    assert raised.value.residual == found.gap.max()
+
+
+def test_sweep_brings_the_datasets_so_far(ticking):
+    cells = [(3, 1, 8), (3, 1, 9)]
+    whole = thresholds.sweep(cells, trials=3)
+    told = []
+    with pytest.raises(ntpnb.ConvergenceError) as raised:
+        # Each dataset reads the clock for several verdicts, and once for the sweep.
+        thresholds.sweep(cells, trials=3, seconds=15, progress=told.append)
+    found = raised.value.point
+    done = sum(map(len, found))
+    assert 0 < done < 6
+    assert len(found) == 2
+    assert told[-1] == f"sweep: {done} of 6 datasets"
+    for some, full in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(some, full[: len(some)])
+
+
+def test_a_subspace_says_how_many_tokens_are_done(ticking):
+    with pytest.raises(ntpnb.ConvergenceError, match="2 of 5 tokens are decomposed") as raised:
+        ntpnb.equal_subspace(TOY, seconds=3)
+    assert raised.value.point is None
