@@ -15,8 +15,10 @@ TYPED := ntpnb $(wildcard tests/repository/user_program.py)
 # Chapters and pages of evidence: their texts, and what a run made of them.
 TEXTS := notebooks/*.md $(wildcard notebooks/evidence/*.md)
 EXECUTED := book/nb/*.ipynb $(wildcard book/nb/evidence/*.ipynb)
+# Only what executes the notebooks again needs nbval, which loads more than the tests themselves.
+PLAIN := -p no:nbval
 # The unit and property tests of the mathematics, and the examples in its docstrings.
-MATHEMATICS := tests/math ntpnb --doctest-modules -m "not slow and not stress" -n 2
+MATHEMATICS := $(PLAIN) tests/math ntpnb --doctest-modules -m "not slow and not stress" -n 2
 
 # Holds the stamp of what made the pages that are there. Where it is another one now, or where the last
 # build failed, whose warnings Sphinx would not repeat, all pages are read anew.
@@ -79,10 +81,10 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 stale: $(VENV)/.ready ## list the notebooks that must run, because what they depend on changed
 	@$(PY) -m publishing stale
 
-test: _chromium check book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
+test: _chromium lint types book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
 	$(VENV)/bin/ruff check $(EXECUTED)
-	$(PY) -m pytest tests/book tests/repository -m "not slow and not stress" -n 2 --dist loadfile
-	$(PY) -m pytest -m "(slow or hypothesis) and not stress" -n 2 --dist loadfile
+	$(PY) -m pytest $(PLAIN) ntpnb --doctest-modules -n 2
+	$(PY) -m pytest $(PLAIN) tests -n 2 --dist worksteal
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 13)])'; then \
 	  left=$$($(PY) -m publishing unrepeated) || exit 1; \
 	  if [ -n "$$left" ]; then \

@@ -10,7 +10,7 @@ is not plain Python) the code is taken to reach everything.
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from publishing.syntax import normal_form, parse, shows_docstrings
@@ -112,6 +112,12 @@ class Module:
         return frozenset(stored | {node.name for node in self.tree.body if isinstance(node, named)})
 
 
+@cache
+def _module(name: str, is_package: bool, source: str) -> Module:
+    """Make a module, or find the one of equal source: it is parsed once in a process."""
+    return Module(name, is_package, source)
+
+
 class Package:
     """The sources of `ntpnb` in a checkout, read once.
 
@@ -129,7 +135,7 @@ class Package:
                 continue  # left there by an editor; nothing can import it
             is_package = parts[-1] == "__init__"
             name = ".".join(parts[:-1] if is_package else parts)
-            self.modules[name] = Module(name, is_package, path.read_text(encoding="utf-8"))
+            self.modules[name] = _module(name, is_package, path.read_text(encoding="utf-8"))
         self._mentions: dict[str, Mentions] = {}
 
     def reach(self, cells: Iterable[str]) -> Reach:

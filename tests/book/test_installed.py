@@ -1,20 +1,17 @@
 """What a chapter imports, installed without the book and without the packages that it needs."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
-
-from ntpnb.notebook import output
+import tiny_project
 
 
 @pytest.fixture
 def installed(tmp_path):
     """The package alone in a folder, as `pip install` puts it there."""
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(output.ROOT / "ntpnb", tmp_path / "packages/ntpnb", ignore=ignore)
+    tiny_project.copy_package("ntpnb", tmp_path / "packages")
     (tmp_path / "work").mkdir()
     return tmp_path
 

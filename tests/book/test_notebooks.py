@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 import jupytext
 import nbformat
 import pytest
+import tiny_project
 
 from ntpnb.notebook import claims, ledger, output
 from publishing import collect, kernel, keys, lint, manifest, project, repeated, staleness, verify
@@ -154,9 +155,8 @@ FIRST = NAMES[:1]
 @pytest.fixture
 def copy(tmp_path):
     """The package, the lock, the claims and one executed notebook."""
-    for place in ("ntpnb", "book/claims"):
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(output.ROOT / place, tmp_path / place, ignore=ignore)
+    tiny_project.copy_package("ntpnb", tmp_path)
+    shutil.copytree(output.ROOT / "book/claims", tmp_path / "book/claims")
     for path in [*map(project.source, FIRST), *map(project.executed, FIRST)]:
         place = tmp_path / path.relative_to(output.ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -363,9 +363,7 @@ def test_a_seed_changed_after_the_run_is_noticed(book, edited):
 
 def test_a_flipped_sign_in_the_gradient_is_noticed(tmp_path):
     """By the example in its docstring; `test_notebooks` shows that a chapter notices, too."""
-    shutil.copytree(
-        output.ROOT / "ntpnb", tmp_path / "ntpnb", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    tiny_project.copy_package("ntpnb", tmp_path)
     module = "ntpnb.training.batch"
     examples = f"import doctest, {module} as m; raise SystemExit(doctest.testmod(m).failed)"
     command = [sys.executable, "-c", examples]

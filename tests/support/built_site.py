@@ -44,6 +44,12 @@ def served(folder: Path, prefix: str = "/") -> Iterator[str]:
         def log_message(self, *_):
             pass
 
+        def end_headers(self):
+            """Let browsers keep scripts, fonts and pictures, but no page: tests write some anew."""
+            is_page = urlsplit(self.path).path.endswith((".html", "/"))
+            self.send_header("Cache-Control", "no-store" if is_page else "max-age=3600")
+            super().end_headers()
+
         def translate_path(self, path):
             if not path.startswith(prefix):
                 return str(folder / "outside of the site")

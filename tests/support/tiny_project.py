@@ -119,13 +119,24 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
+def copy_package(folder: str, root: Path) -> None:
+    """Copy a folder of modules from the checkout, with what Python compiled of them.
+
+    Copies keep their time of writing, by which Python sees what was edited since it was compiled;
+    without the compiled files every process that a test starts would compile all of them.
+    """
+    half_written = shutil.ignore_patterns("*.pyc.*")  # another process is about to rename them
+    shutil.copytree(output.ROOT / folder, root / folder, ignore=half_written)
+
+
 def make(root: Path) -> Path:
     """Write the tiny project: one notebook, 01_tiny, not yet executed."""
     root = Path(root)
-    ignore = shutil.ignore_patterns("__pycache__")
     for folder in ("ntpnb/notebook", "publishing"):
-        shutil.copytree(output.ROOT / folder, root / folder, ignore=ignore)
+        copy_package(folder, root)
     write(root / "ntpnb/__init__.py", "")
+    # Without the mathematics that chapters share, for which every process would import scipy.
+    write(root / "ntpnb/notebook/__init__.py", "from ntpnb.notebook.ledger import check, glue\n")
     write(root / "notebooks/01_tiny.md", NOTEBOOK)
     write(root / "book/claims/01_tiny.yml", CLAIMS)
     write(root / "book/statements.yml", STATEMENTS)

@@ -1,5 +1,6 @@
 """One Chromium and one visitor for all browser tests."""
 
+import json
 import shutil
 
 import pytest
@@ -14,6 +15,9 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # This machine alone: a page that asks for another gets no answer.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    "--no-proxy-server",
 ]
 
 
@@ -57,15 +61,31 @@ def explorable(request):
     return request.module.EXPLORABLE
 
 
+@pytest.fixture(scope="session")
+def context_with(browser):
+    """A reader with certain settings, always the same one: scripts and fonts are read only once."""
+    contexts = {}
+
+    def find(**settings):
+        key = json.dumps(settings, sort_keys=True)
+        if key not in contexts:
+            contexts[key] = browser.new_context(**settings)
+        return contexts[key]
+
+    yield find
+    for context in contexts.values():
+        context.close()
+
+
 @pytest.fixture
-def opened(explorable, browser, errors):
+def opened(explorable, context_with, errors):
     """Open the page that can be explored anew; it must complain about nothing."""
-    contexts = []
+    tabs = []
 
     def open_page(address, fragment="", *, width=1280, **settings):
-        context = browser.new_context(viewport={"width": width, "height": 1000}, **settings)
-        contexts.append(context)
+        context = context_with(viewport={"width": width, "height": 1000}, **settings)
         tab = context.new_page()
+        tabs.append(tab)
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
         tab.goto(address + explorable.page + fragment)
@@ -74,8 +94,8 @@ def opened(explorable, browser, errors):
         return tab
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for tab in tabs:
+        tab.close()
     assert errors == []
 
 

@@ -31,6 +31,12 @@ FAULTS = {
     "raw TeX": r"<p>Here \(x\) stayed as it was.</p>",
     "dark: the page behind": "<style>:root { background: #fff; color: #000; }</style>",
     "light: axe color-contrast": '<p style="color: #aaa; background: #fff">pale words</p>',
+    # Of texts of a kind only the first is measured; these are of another kind than the text above.
+    "axe color-contrast (serious): <i": "<i>dark</i> <i style='color: #999'>pale</i>",
+    "axe color-contrast (serious): <b": "<b>dark</b> <p style='background: #888'><b>dark</b></p>"
+    "<style>b { color: #444; }</style>",
+    "axe color-contrast (serious): <td": "<table><tr><td>dark<tr><td>pale</table>"
+    "<style>tr:nth-child(2) { opacity: 0.4; }</style>",
 }
 
 

@@ -6,16 +6,15 @@ TERM = 'a.internal[href="notation.html#term-finite-part"]'
 
 
 @pytest.fixture(params=[(1280, "light"), (390, "dark")])
-def tab(request, browser, site):
+def tab(request, context_with, site):
     width, scheme = request.param
     touch = width < 600
     screen = {"width": width, "height": 900}
-    context = browser.new_context(viewport=screen, color_scheme=scheme, has_touch=touch)
-    tab = context.new_page()
+    tab = context_with(viewport=screen, color_scheme=scheme, has_touch=touch).new_page()
     tab.goto(f"{site}summary.html")
     tab.evaluate("MathJax.startup.promise")
     yield tab
-    context.close()
+    tab.close()
 
 
 @pytest.fixture
