@@ -25,3 +25,8 @@ def test_what_stands_below_a_result_is_prose(browser, address):
     below = " ".join(tab.locator("ul.search p.context").all_inner_texts())
     assert not re.search(r"import numpy|np\.|\\\(|def \w+\(", below)
     tab.close()
+
+
+@pytest.mark.parametrize("page", ["nb/02_entropy.html", "api/attention.html", "api/problem.html"])
+def test_the_words_that_were_searched_for_can_be_read_where_they_are_marked(page, visitor):
+    assert visitor.visit(f"{page}?highlight=entropy+data") == []
