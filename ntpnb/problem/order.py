@@ -96,9 +96,8 @@ class TokenPriority(Result):
     groups: IntArray
     sparse_components: csr_array
     equal: IntArray
-    _listed_strict: (
-        IntArray | None
-    )  # None: one component a group, above all tokens that are not in it
+    # None where every token is a candidate: one component a group, above all tokens not in it.
+    _listed_strict: IntArray | None
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without_caches(self)

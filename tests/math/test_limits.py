@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from problems import t24
+from slow_clock import Clock
 
 import ntpnb
 from ntpnb import (
@@ -22,17 +23,6 @@ from ntpnb import (
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
-
-
-class Clock:
-    """A clock that goes on by one second whenever somebody looks."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        self.now += 1.0
-        return self.now
 
 
 @pytest.fixture

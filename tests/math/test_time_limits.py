@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from slow_clock import Clock
 
 import ntpnb
 from ntpnb import features, thresholds
@@ -71,21 +72,10 @@ def test_wrong_limits_are_named(name, limits, kind, start):
         CALLS[name](**limits)
 
 
-class Clock:
-    """A clock that goes on by a second whenever it is read."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        self.now += 1
-        return self.now
-
-
 @pytest.fixture
 def ticking(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("ntpnb.watch.time.monotonic", clock)
+    monkeypatch.setattr("ntpnb.watch.time.monotonic", clock.monotonic)
     return clock
 
 
