@@ -27,6 +27,12 @@ def measure(name, root=project.ROOT):
     return {"seconds": seconds, "kernel_mb": peak}
 
 
+def note_machine(path):
+    """Write what matters of this machine, as the book shows it beside a table of seconds."""
+    machine = report.machine(isolated(versions, report.PACKAGES))
+    table(path, [("", "here"), *[(name, machine[name]) for name in MACHINE]])
+
+
 def main():
     """Measure all notebooks and write the two tables that the book shows."""
     rows = []
@@ -39,9 +45,7 @@ def main():
     )
     cells = [(name, f"{seconds:.1f}", f"{peak:.0f}") for name, seconds, peak in rows]
     table(TABLES / "notebooks.csv", [("notebook", "seconds", "MiB"), *cells])
-    machine = report.machine(isolated(versions, report.PACKAGES))
-    rows = [(name, machine[name]) for name in MACHINE]
-    table(TABLES / "notebooks_machine.csv", [("", "here"), *rows])
+    note_machine(TABLES / "notebooks_machine.csv")
 
 
 if __name__ == "__main__":

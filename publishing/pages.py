@@ -381,6 +381,26 @@ def _seconds(root: Path) -> dict[str, str]:
         return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
 
 
+def _build_times(root: Path) -> str:
+    """Say where the time of a build goes, where ``python -m benchmarks.build`` measured it."""
+    results = Path(root) / "benchmarks/results"
+    if not (results / "build.csv").exists():
+        return ""
+    with (results / "build.csv").open(encoding="utf-8", newline="") as file:
+        stages = [(plain(row["stage"]), row["seconds"]) for row in csv.DictReader(file)]
+    with (results / "build_machine.csv").open(encoding="utf-8", newline="") as file:
+        machine = [(plain(name), plain(value)) for name, value in csv.reader(file)]
+    text = """## Where the time goes
+
+A fresh clone with nothing installed, built and tested, on this machine:
+
+"""
+    text += table(machine[0], machine[1:], (40, 60))
+    text += "\n"
+    text += table(("Stage", "Seconds"), stages, (80, 20))
+    return text + "\n`.venv/bin/python -m benchmarks.build` measures it again.\n\n"
+
+
 def _seed(seed: int | list[int] | None) -> str:
     """Write one seed or several, consecutive ones from first to last."""
     if not isinstance(seed, list):
@@ -466,8 +486,8 @@ is what one figure costs; the characters after "CSV" begin the sha256 of its dat
     text += table(("Figure", *header), rows, (13, *widths))
     text += "\n## All other figures\n\n"
     text += table(header, [cells(row) for row in figures if row not in of_papers], widths)
-    text += f"""
-(compare-figures)=
+    text += "\n" + _build_times(root)
+    text += f"""(compare-figures)=
 ## Compare with another machine
 
 Draw the figures on both, carry one machine's `figures/` over, and compare the data:

@@ -405,6 +405,20 @@ def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
     assert "`odd`" not in others
 
 
+def test_where_the_time_goes_is_shown_once_it_was_measured(tmp_path):
+    root = tiny_project.make(tmp_path)
+    heading = "## Where the time goes"
+    assert heading not in pages._reproducibility([], {}, root)
+    stages = "stage,seconds\nthe pages,40\nall,40\n"
+    tiny_project.write(root / "benchmarks/results/build.csv", stages)
+    tiny_project.write(root / "benchmarks/results/build_machine.csv", ",here\ncores,2\n")
+    page = pages._reproducibility([], {}, root)
+    _, section = page.split(heading)
+    section, _ = section.split("(compare-figures)=")
+    assert "* - cores\n  - 2\n" in section
+    assert "* - the pages\n  - 40\n* - all\n  - 40\n" in section
+
+
 def test_hashes_are_those_of_the_files_offered_and_the_page_says_whose_they_are(tmp_path):
     root = tiny_project.make(tmp_path)
     rows = {"same": "1\n", "other": "2\n"}

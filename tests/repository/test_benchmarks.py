@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import tiny_project
 
+from benchmarks import build
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"
 CONTENDERS = {
@@ -206,11 +208,26 @@ def test_committed_tables_show_the_committed_results(tmp_path):
         kept,
         out,
     )
-    # what `python -m benchmarks.notebooks` writes comes from no race, so it is not in results.json
-    tables = sorted(p for p in RESULTS.glob("*.csv") if not p.name.startswith("notebooks"))
+    # what `benchmarks.notebooks` and `.build` write is of no race, and so not in results.json
+    of_races = [p for p in RESULTS.glob("*.csv") if not p.name.startswith(("notebooks", "build"))]
+    tables = sorted(of_races)
     assert [path.name for path in tables] == sorted(path.name for path in tmp_path.glob("*.csv"))
     for path in tables:
         assert path.read_text("utf-8") == (tmp_path / path.name).read_text("utf-8")
+
+
+def test_the_stages_of_a_build_leave_no_test_out():
+    commands = [stage.split() for stage in build.STAGES.values()]
+    named = {word for command in commands for word in command if word.startswith("tests/")}
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {Path(name) for name in named} == folders
+    assert all(command[0] == "make" or Path(command[0]).name == "python" for command in commands)
+
+
+def test_a_stage_is_timed_and_one_that_fails_is_not(tmp_path):
+    assert 0 < build.measure(f"{sys.executable} -c pass", tmp_path) < 600
+    with pytest.raises(subprocess.CalledProcessError):
+        build.measure(f"{sys.executable} -c 1/0", tmp_path)
 
 
 def test_a_notebook_is_measured_with_its_kernel(tmp_path):

@@ -1,0 +1,64 @@
+"""Where the time of building and testing the book goes: ``python -m benchmarks.build``.
+
+A fresh clone of this checkout in a temporary folder goes through the stages of `.ci/run`, one after
+another, with as many processes as the Makefile gives each.
+"""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.files import table
+from benchmarks.notebooks import TABLES, note_machine
+from publishing.kernel import THREADS
+
+ROOT = Path(__file__).resolve().parents[1]
+_PYTEST = ".venv/bin/python -m pytest -p no:nbval -q -n 2 --dist worksteal"
+
+STAGES = {
+    "the environment, from the lock": "make .venv/.ready",
+    "notebooks that draw figures": ".venv/bin/python -m publishing run",
+    "the pages": "make book",
+    "the other notebooks, for comparison": ".venv/bin/python -m publishing run --repeat",
+    "lint and types": "make lint types",
+    "examples in docstrings": f"{_PYTEST} ntpnb --doctest-modules",
+    "tests of the mathematics": f"{_PYTEST} tests/math",
+    "tests of the repository": f"{_PYTEST} tests/repository",
+    "tests of the book": f"{_PYTEST} tests/book --ignore tests/book/browser",
+    "tests of the pages in a browser": f"{_PYTEST} tests/book/browser",
+}
+"""What is done, and by which command; `make test` runs the last four kinds of tests together."""
+
+
+def measure(command: str, folder: Path) -> float:
+    """Run one stage in a folder: seconds on the clock.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        It failed; what it printed is on the terminal.
+    """
+    start = time.perf_counter()
+    subprocess.run(command.split(), cwd=folder, env=os.environ | THREADS, check=True)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measure every stage and write the tables that the book shows."""
+    seconds = {}
+    with TemporaryDirectory() as folder:
+        clone = Path(folder) / "clone"
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+        for stage, command in STAGES.items():
+            seconds[stage] = measure(command, clone)
+            print(f"{stage}: {seconds[stage]:.0f} s", flush=True)
+    seconds["all"] = sum(seconds.values())
+    rows = [(stage, f"{spent:.0f}") for stage, spent in seconds.items()]
+    table(TABLES / "build.csv", [("stage", "seconds"), *rows])
+    note_machine(TABLES / "build_machine.csv")
+
+
+if __name__ == "__main__":
+    main()
