@@ -152,10 +152,7 @@ class Stacked:
         H = data.context_embeddings
         m, d = H.shape
         V = data.vocab_size
-        support = data.support
-        if sp.issparse(support):
-            support = support.toarray()
-        ties = support.T.ravel()  # token by token, as the rows below
+        ties = (data.sparse_target_probs.toarray() > 0).T.ravel()  # token by token, as below
         scores = sp.kron(sp.eye_array(V), sp.csr_array(H), format="csr")
         common = sp.kron(np.ones((V, 1)), sp.eye_array(m), format="csr")
         every = sp.hstack([scores, -common], format="csr")
@@ -268,9 +265,8 @@ def violation(data, W):
     norm, worst = np.linalg.norm(W), 0.0
     for first in range(0, data.num_contexts, 256):
         rows = slice(first, first + 256)
-        H, support = data.context_embeddings[rows], data.support[rows]
-        if sp.issparse(support):
-            support = support.toarray()
+        H = data.context_embeddings[rows]
+        support = data.sparse_target_probs[rows].toarray() > 0
         scores = H @ W.T
         scale = np.maximum(1, norm * np.linalg.norm(H, axis=1))
         lowest = np.where(support, scores, np.inf).min(1)
