@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.array_types import IntArray
+from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import PairWeights
 from ntpnb.margin.augmented_lagrangian import contradiction
 from ntpnb.margin.collapse import strict_weights
+from ntpnb.margin.interior_point import interior_point
+from ntpnb.margin.normal_form import MarginProgram
 from ntpnb.margin.program import margin_program
-from ntpnb.margin.separation import refine_certificate
+from ntpnb.margin.separation import refine_certificate, separates
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority
 from ntpnb.watch import Watch
@@ -33,6 +35,16 @@ CONTEXTS_PER_DIMENSION = (8, 32)
 
 GIVE_UP = 0.5
 """Share of a part's first residual below which it is taken for separable."""
+
+FIRST_CENTRES = 2
+"""Centres of the search for a contradiction after which a small part goes to the interior point.
+
+Two are enough where tokens contradict each other clearly. At the edge of separability there are ten
+and more, each of which takes longer than the last, and the interior point is faster.
+"""
+
+SMALL = 2**33
+"""``V m³`` of a part up to which it is small: a step of the interior point takes half a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +126,8 @@ def contradiction_in(
     if watch is not None:
         program.between_steps = watch.check
     try:
-        for iterate in contradiction(program, feasible=GIVE_UP):
-            assert iterate.direction is not None
-            certificate = refine_certificate(program, iterate.direction)
+        for direction in _growing_duals(program):
+            certificate = refine_certificate(program, direction)
             if certificate is not None:
                 multipliers = program.pair_multipliers(certificate.dual)
                 weights = np.maximum(multipliers[len(order.equal) :], 0.0)
@@ -127,3 +138,21 @@ def contradiction_in(
     except np.linalg.LinAlgError:
         return None
     return None
+
+
+def _growing_duals(program: MarginProgram) -> Iterator[FloatArray]:
+    """Directions in which a part's dual grows, until the part is taken for separable, or is."""
+    num_tokens, num_contexts = program.domain.shape
+    is_small = num_tokens * num_contexts**3 <= SMALL
+    for centre, iterate in enumerate(contradiction(program, feasible=GIVE_UP), 1):
+        assert iterate.direction is not None
+        yield iterate.direction
+        if is_small and centre == FIRST_CENTRES:
+            break
+    else:
+        return
+    for iterate in interior_point(program):
+        if separates(program, iterate):
+            return
+        if iterate.direction is not None:
+            yield iterate.direction
