@@ -16,6 +16,7 @@ from publishing.execute import NotebookError, Timing
 from publishing.parents import end_with_parent
 
 LONG = (
+    "evidence/thresholds_separability",
     "17_real_text",
     "20_heads",
     "19_geometries",
@@ -25,6 +26,7 @@ LONG = (
     "21_language_model",
     "06_optimizers",
     "10_attention_descent",
+    "evidence/features_checks",
     "14_thresholds",
     "evidence/rates_next_order",
     "evidence/optimizers_figure",
