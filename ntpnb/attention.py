@@ -335,10 +335,9 @@ class _HeadBatch(ProblemBatch):
         R *= self._pi
         # As in the log-loss, for the token that attention favours: its entry from the others, which
         # keep their digits when its mass rounds to one.
-        favoured = Q.argmax(1)[:, None]
-        np.put_along_axis(R, favoured, 0.0, axis=1)
-        np.put_along_axis(R, favoured, -(self._ones[:1] @ R), axis=1)
-        return R
+        is_favoured = np.arange(Q.shape[1])[:, None] == Q.argmax(1)[:, None]
+        others = np.where(is_favoured, 0.0, R)
+        return np.where(is_favoured, -(self._ones[:1] @ others), others)
 
 
 # -- what attention selects -----------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What the book's search finds: words of the text, not of code, and the page that teaches first."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from docutils import nodes
@@ -10,12 +12,20 @@ SCORER = Path(__file__).with_name("search_scorer.js")
 _CODE = (nodes.literal_block, nodes.doctest_block, nodes.raw)
 
 
-def without_code(document: nodes.document) -> nodes.document:
-    """Copy a page without its cells of code and what they print; figures' captions stay."""
-    copy = document.deepcopy()
-    for block in list(copy.findall(lambda node: isinstance(node, _CODE))):
-        block.parent.remove(block)
-    return copy
+@contextmanager
+def without_code(document: nodes.document) -> Iterator[None]:
+    """Take the cells of code and what they print out of a page for a while; captions stay."""
+    taken = []
+    for block in list(document.findall(lambda node: isinstance(node, _CODE))):
+        parent = block.parent
+        place = parent.index(block)
+        del parent[place]
+        taken.append((parent, place, block))
+    try:
+        yield
+    finally:
+        for parent, place, block in reversed(taken):
+            parent.insert(place, block)
 
 
 def _index_words_only(app: Sphinx) -> None:
@@ -26,7 +36,8 @@ def _index_words_only(app: Sphinx) -> None:
     index_page = builder.index_page
 
     def index_words(page: str, document: nodes.document, title: str) -> None:
-        index_page(page, without_code(document), title)
+        with without_code(document):
+            index_page(page, document, title)
 
     builder.index_page = index_words
 

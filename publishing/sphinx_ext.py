@@ -25,6 +25,9 @@ from ntpnb.notebook.claims import statements
 from publishing import archives, figure_views, project, versions
 from publishing.address import find_repository, pages_url
 
+PROCESSES = 2
+"""How many processes write pages, which do not depend on it."""
+
 
 def _use_address(config: Config, repository: str) -> None:
     """Fill in what a public address makes possible: buttons, sitemap, social card, 404 links."""
@@ -228,6 +231,15 @@ def foot(repository: str | None, context: dict[str, Any]) -> None:
     context["theme_extra_footer"] += text
 
 
+def _write_in_parallel(app: Sphinx, _: object) -> None:
+    """Share out the writing, for which jupyter-book has no option.
+
+    The pages are read already: ``sphinx_multitoc_numbering`` does not say whether reading can be
+    shared out.
+    """
+    app.parallel = PROCESSES
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension; Sphinx calls this."""
     repository = find_repository(Path(app.srcdir).parent, os.environ)
@@ -264,4 +276,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_transform(FigureLinks)
     app.add_transform(StatementLinks)
     app.connect("html-page-context", complete)
+    app.connect("env-updated", _write_in_parallel)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

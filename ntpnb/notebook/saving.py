@@ -143,6 +143,11 @@ def unnamed(fig: Figure) -> list[str]:
     >>> figures.plt.close(fig)
     """
     fig.draw_without_rendering()
+    return _unnamed(fig)
+
+
+def _unnamed(fig: Figure) -> list[str]:
+    """Do what `unnamed` does, of a figure that was drawn as it is."""
     found = []
     for number, ax in enumerate(fig.axes, start=1):
         if is_sketch(ax):
@@ -170,7 +175,8 @@ def render(fig: Figure, suffix: str) -> bytes:
 def settle_layout(fig: Figure) -> None:
     """Let a figure's layout engine place its panels once and for all, at rounded places.
 
-    The engine's last digits differ from run to run; names in an SVG file are hashes of them.
+    The engine's last digits differ from run to run; names in an SVG file are hashes of them. The
+    figure is not drawn: the engine itself measures all that it places.
 
     Parameters
     ----------
@@ -178,8 +184,12 @@ def settle_layout(fig: Figure) -> None:
         It has no layout engine afterwards.
     """
     fig.set_dpi(DPI)  # words are measured as large as the PNG will have them
-    fig.draw_without_rendering()
-    fig.set_layout_engine("none")
+    engine = fig.get_layout_engine()
+    if engine is not None and fig.axes:
+        engine.execute(fig)
+    # The engine "none" is one that does nothing, and with any engine each file is drawn twice.
+    with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+        fig.set_layout_engine(None)
     for part in fig.findobj(SubFigure):
         part.bbox_relative.set_points(part.bbox_relative.get_points().round(PLACES))
         part.transSubfigure.invalidate()
@@ -260,7 +270,7 @@ def save(
     settle_layout(fig)
     for suffix in _METADATA:
         files[suffix] = render(fig, suffix)
-    nameless = unnamed(fig)
+    nameless = _unnamed(fig)
     stacked = bool(columns and not frames) and stack(fig, columns)
     if stacked:
         settle_layout(fig)

@@ -85,7 +85,9 @@ def _name_shared(ax: Axes) -> None:
 
 def _overflows(fig: Figure) -> bool:
     """Say whether something that is drawn would be cut off at the figure's sides."""
-    fig.draw_without_rendering()
+    engine = fig.get_layout_engine()
+    if engine is not None:
+        engine.execute(fig)
     box = fig.get_tightbbox()
     return bool(box.x0 < -0.04 or box.x1 > WIDTH + 0.04)
 

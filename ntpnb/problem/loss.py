@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from ntpnb.array_types import FloatArray
 from ntpnb.problem import table
 from ntpnb.problem.blocks import RowBlock, excess_of_each, gradient_of, mean_log_probs
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.exponential import exp_minus_linear
+from ntpnb.problem.exponential import exp_minus_linear, log_sum_exp
 from ntpnb.validation import as_floats, require_dense
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
@@ -325,7 +324,7 @@ def _for_each_context(
 
 def _mean_log_probs(L: FloatArray, data: NextTokenData) -> FloatArray:
     """Mean log-probability of the next token of each context, shape (..., m)."""
-    log_q = L - logsumexp(L, axis=-1, keepdims=True)
+    log_q = L - log_sum_exp(L)[..., None]
     log_q = np.where(data.support, log_q, 0.0)
     means: FloatArray = (data.target_probs * log_q).sum(-1)
     return means
@@ -334,7 +333,7 @@ def _mean_log_probs(L: FloatArray, data: NextTokenData) -> FloatArray:
 def _gradient(W: FloatArray, data: NextTokenData) -> FloatArray:
     """:func:`gradient` of weights that are known to fit, from the logits of all contexts."""
     L = candidate_logits(W, data)
-    Q = np.exp(L - logsumexp(L, axis=-1, keepdims=True))
+    Q = np.exp(L - log_sum_exp(L)[..., None])
     residuals = data.context_probs[:, None] * (Q - data.target_probs)
     # Rows of the residuals sum to zero. Taken from the others' sum, the likeliest token's entry
     # keeps its digits as its probability nears one.
@@ -359,15 +358,15 @@ def _divergence_on_support(L: FloatArray, data: NextTokenData) -> FloatArray:
         divergence: FloatArray = np.log1p((P * exp_minus_linear(delta)).sum(-1))
         overflowed = np.isinf(divergence)
         if overflowed.any():
-            divergence[overflowed] = logsumexp(delta + np.log(P), axis=-1)[overflowed]
+            divergence[overflowed] = log_sum_exp(delta + np.log(P))[overflowed]
     return divergence
 
 
 def _cost_of_mass_outside(L: FloatArray, data: NextTokenData) -> FloatArray:
     """``−log`` of the model's probability of each row's support, shape (..., m)."""
     with np.errstate(over="ignore", divide="ignore"):
-        inside = logsumexp(np.where(data.support, L, -np.inf), axis=-1)
-        outside = logsumexp(np.where(data.support, -np.inf, L), axis=-1)
+        inside = log_sum_exp(np.where(data.support, L, -np.inf))
+        outside = log_sum_exp(np.where(data.support, -np.inf, L))
         # log1p(exp(·)) that neither overflows nor rounds
         cost: FloatArray = np.logaddexp(0.0, outside - inside)
     return cost

@@ -436,16 +436,16 @@ class Coordinates:
         dx[self.dominated] = -self.gram
         return dx
 
-    def excess(self, x: FloatArray) -> float:
+    def excess(self, x: FloatArray) -> float | FloatArray:
         """Cross-entropy minus entropy, in nats, from the logits of all candidates.
 
         Parameters
         ----------
-        x : ndarray, shape (n,)
+        x : ndarray, shape (..., n)
 
         Returns
         -------
-        float
+        float or ndarray, shape (...)
 
         Examples
         --------
@@ -456,6 +456,6 @@ class Coordinates:
         >>> round(coords.excess(np.array([0.0, 0.0])), 4)
         0.6931
         """
-        table = np.full((self.data.num_contexts, self.data.vocab_size), -np.inf)
-        table[self.row, self.token] = x
-        return float(excess_of_logits(table, self.data))
+        table = np.full((*x.shape[:-1], self.data.num_contexts, self.data.vocab_size), -np.inf)
+        table[..., self.row, self.token] = x
+        return excess_of_logits(table, self.data)

@@ -16,6 +16,7 @@ from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
+from ntpnb.problem.table import BLOCK
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
@@ -152,11 +153,15 @@ def _trace(
     scale: float,
 ) -> FlowTrace:
     """Translate coordinates at unit scale into matrices of the given data."""
-    logits = (
+    logits = [
         coords.logits(None if settled else u, a)
         for settled, u, a in zip(path.settled, path.u, path.a, strict=True)
-    )
-    excess = np.array([coords.excess(x) for x in logits])
+    ]
+    at_one_time = max(1, BLOCK // (bias.data.num_contexts * bias.data.vocab_size))
+    excess = np.empty(len(logits))
+    for first in range(0, len(logits), at_one_time):
+        part = slice(first, first + at_one_time)
+        excess[part] = coords.excess(np.stack(logits[part]))
     W = coords.weights(path.u, path.a) / scale
     return FlowTrace(
         log_times=log_times[: len(path.u)],

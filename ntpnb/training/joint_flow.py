@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.integrate import BDF
-from scipy.special import logsumexp
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.exponential import log_sum_exp
 from ntpnb.saving import Result
 from ntpnb.training.joint import JointStart, free_laws, start_of_runs
 from ntpnb.validation import as_floats, require_number
@@ -222,7 +222,7 @@ class _Pulls:
         """
         logits = H @ W.T
         support_logits = np.where(self.inside, logits, -np.inf)
-        log_sum = logsumexp(support_logits, axis=1, keepdims=True)
+        log_sum = log_sum_exp(support_logits)[:, None]
         exponent = np.minimum(s + self.log_pi + logits - log_sum, LARGEST_EXPONENT)
         A = np.where(self.inside, 0.0, -np.exp(exponent))
         of_contexts, of_words = H @ H.T, W @ W.T

@@ -370,7 +370,8 @@ class SteepestDescent:
             length = _step_size(self, k)
             if self.normalized:
                 return length * direction
-            return (length * norm.dual(mean))[:, None, None] * direction
+            dual_norm: FloatArray = np.einsum("npq,npq->n", mean, direction)
+            return (length * dual_norm[:, None, None]) * direction
 
         return _step_by_step(W, move)
 

@@ -319,7 +319,7 @@ class _Path:
         coords = self.coords
         if self._ball_is_not_active(target):
             no_strict = np.zeros(0)
-            excess = coords.excess(coords.logits(None, no_strict))
+            excess = float(coords.excess(coords.logits(None, no_strict)))
             return _Point(coords.u_limit, no_strict, np.inf, 0.0, excess)
         while self.position != target or self.residual == np.inf:
             self.watch.check()
@@ -344,7 +344,7 @@ class _Path:
         now = self._split(self.z)
         a = np.exp(now.y)
         logits = coords.logits(None if now.R > SETTLED else now.u, a)
-        return _Point(now.u, a, now.R, self.residual, coords.excess(logits))
+        return _Point(now.u, a, now.R, self.residual, float(coords.excess(logits)))
 
     def _ball_is_not_active(self, log_radius: float) -> bool:
         """Whether nothing is ordered and the finite part lies in the ball."""
