@@ -113,8 +113,6 @@ def compute(
     figures: Path,
     parameters: Mapping[str, Any] | None = None,
     root: Path = output.ROOT,
-    *,
-    forks: bool = False,
 ) -> Executed:
     """Execute one notebook, without writing it.
 
@@ -126,8 +124,6 @@ def compute(
         Where it saves its figures.
     parameters : mapping, optional
         Values for names assigned in the cell tagged ``parameters``.
-    forks : bool
-        As `publishing.kernel.manager` reads it.
 
     Raises
     ------
@@ -161,7 +157,7 @@ def compute(
                 dict(parameters),
                 progress_bar=False,
                 cwd=folder,
-                kernel_manager_class=kernel.manager(variables, forks=forks),
+                kernel_manager_class=kernel.manager(variables),
                 coalesce_streams=True,  # how prints are split into messages is a matter of timing
                 execution_timeout=_limit(),
                 on_cell_execute=lambda cell, cell_index: started_cells.append(cell_index),
@@ -179,8 +175,6 @@ def execute(
     target: Path,
     parameters: Mapping[str, Any] | None = None,
     root: Path = output.ROOT,
-    *,
-    forks: bool = False,
 ) -> Timing:
     """Execute one notebook into `target`, written only when every cell succeeded.
 
@@ -194,6 +188,6 @@ def execute(
     """
     root = Path(root).resolve()
     figures = Path(target).resolve().parent / "figures" if parameters else root / "figures"
-    executed = compute(name, figures, parameters, root, forks=forks)
+    executed = compute(name, figures, parameters, root)
     output.write(target, executed.text)
     return executed.timing

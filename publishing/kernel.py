@@ -32,21 +32,16 @@ def environment(folder: Path) -> dict[str, str]:
     return THREADS | {"IPYTHONDIR": str(folder), "PYTHONSTARTUP": ""}
 
 
-def manager(variables: dict[str, str], *, forks: bool = False) -> type[Any]:
+def manager(variables: dict[str, str]) -> type[Any]:
     """Make a kernel manager that starts this very interpreter, whatever kernels are installed.
 
     Parameters
     ----------
     variables : dict
         What the kernel finds in its environment beside what this process has.
-    forks : bool
-        Whether this process starts several kernels, so that a server which has loaded their
-        libraries pays (`publishing.forked`).
     """
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
-
-    from publishing import forked
 
     # -P keeps the working directory off the path of the modules that Python itself loads.
     argv = [sys.executable, "-P", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -55,11 +50,6 @@ def manager(variables: dict[str, str], *, forks: bool = False) -> type[Any]:
     spec = KernelSpec(argv=argv, language="python", display_name="Python 3", env=variables)
 
     class ThisPython(AsyncKernelManager):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            if forks and forked.is_possible():
-                self.provisioner = forked.ForkedProvisioner(kernel_spec=spec, parent=self)
-
         @property
         def kernel_spec(self) -> KernelSpec:
             return spec

@@ -14,7 +14,7 @@ from ntpnb.notebook.ledger import shown
 from ntpnb.notebook.output import ROOT
 from publishing import manifest, statement_map
 from publishing.compare import TOLERANCE
-from publishing.project import GENERATED, names, source, title
+from publishing.project import GENERATED, names, seconds, source, title
 from publishing.statements import STATUSES, Statements, executing, is_equation, status
 from publishing.symbols import flat, numbers, symbols
 
@@ -372,15 +372,6 @@ def _versions(root: Path) -> list[tuple[str, str]]:
     return [("python", project["requires-python"]), *packages]
 
 
-def _seconds(root: Path) -> dict[str, str]:
-    """Read how long each notebook took, where ``python -m benchmarks.notebooks`` measured it."""
-    path = Path(root) / "benchmarks/results/notebooks.csv"
-    if not path.exists():
-        return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
-
-
 def _build_times(root: Path) -> str:
     """Say where the time of a build goes, where ``python -m benchmarks.build`` measured it."""
     results = Path(root) / "benchmarks/results"
@@ -459,7 +450,7 @@ is what one figure costs; the characters after "CSV" begin the sha256 of its dat
 
 """
     text += f"{_whose(figures, root)}\n"
-    seconds = _seconds(root)
+    taken = seconds(root)
 
     def cells(row: Figure) -> tuple[str, ...]:
         offered = _offered(row, root)
@@ -468,7 +459,7 @@ is what one figure costs; the characters after "CSV" begin the sha256 of its dat
             f"`{row['figure']}`",
             _notebook(row["notebook"]),
             _seed(row["seed"]),
-            seconds.get(row["notebook"], "—"),
+            taken.get(row["notebook"], "—"),
             f"{{download}}`CSV <../figures/{row['figure']}.csv>` `{offered[:16]}`{mark}",
         )
 

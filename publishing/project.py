@@ -4,6 +4,7 @@ A notebook's name is its path below ``notebooks/`` without the suffix: ``05_grad
 chapter, ``evidence/gd_theorem`` a page of evidence that a chapter leads to.
 """
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -130,6 +131,15 @@ def read_json(path: Path, missing: Any) -> Any:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
     except ValueError as error:
         raise ValueError(f"{path}: damaged ({error}); delete it and run again") from None
+
+
+def seconds(root: Path = ROOT) -> dict[str, str]:
+    """Read how long each notebook took, where ``python -m benchmarks.notebooks`` measured it."""
+    path = Path(root) / "benchmarks/results/notebooks.csv"
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
 
 
 def sweep(root: Path = ROOT) -> None:

@@ -1,48 +1,42 @@
 """Running the notebooks that must run, several at a time."""
 
 import json
-import math
+import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 from ntpnb.notebook import output
 from publishing import execute, keys, manifest, project, repeated, selection, staleness
 from publishing.execute import NotebookError, Timing
-from publishing.parents import end_with_parent
-
-LONG = (
-    "evidence/thresholds_separability",
-    "17_real_text",
-    "20_heads",
-    "19_geometries",
-    "evidence/one_problem",
-    "11_local_convergence",
-    "evidence/thresholds_one_side",
-    "21_language_model",
-    "06_optimizers",
-    "10_attention_descent",
-    "evidence/features_checks",
-    "14_thresholds",
-    "evidence/rates_next_order",
-    "evidence/optimizers_figure",
-    "evidence/automaton_trials",
-)
-"""The notebooks that take longest. It only saves time: results do not depend on their order."""
 
 
 def _note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _execute_for_the_book(name: str, root: Path, forks: bool) -> Timing:
+def _end_with_parent() -> None:
+    """Let a worker end when its parent does, however that ended; the kernel then ends by itself."""
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def _execute_for_the_book(name: str, root: Path) -> Timing:
     """Execute a notebook, replace its executed file, and record that this is what sources give."""
     before = staleness.key(name, root)
-    executed = execute.compute(name, root / "figures", root=root, forks=forks)
+    executed = execute.compute(name, root / "figures", root=root)
     if staleness.key(name, root) != before:
         raise NotebookError(f"{name}: its sources changed while it ran; run it again")
     keys.forget(name, root)  # until the new file is there, nothing vouches for either
@@ -51,7 +45,7 @@ def _execute_for_the_book(name: str, root: Path, forks: bool) -> Timing:
     return executed.timing
 
 
-def _execute_for_figures(name: str, root: Path, forks: bool) -> Timing:
+def _execute_for_figures(name: str, root: Path) -> Timing:
     """Execute a notebook for its figures alone.
 
     Its executed file, which the tests compare with this machine, is kept; the new one goes to
@@ -59,7 +53,7 @@ def _execute_for_figures(name: str, root: Path, forks: bool) -> Timing:
     """
     key = staleness.key(name, root)
     repeated.forget(name, root)  # until the new one is there
-    timing = execute.execute(name, repeated.executed_here(name, root), root=root, forks=forks)
+    timing = execute.execute(name, repeated.executed_here(name, root), root=root)
     if staleness.key(name, root) == key:
         repeated.note(name, key, root)
     same = "same bytes as" if repeated.has_same_bytes(name, root) else "other bytes than"
@@ -67,38 +61,23 @@ def _execute_for_figures(name: str, root: Path, forks: bool) -> Timing:
     return timing
 
 
-def _work(name: str, reason: str, replace: bool, root: Path, forks: bool) -> Timing:
+def _work(name: str, reason: str, replace: bool, root: Path) -> Timing:
     """Execute one notebook in a process of its own, saying so as it starts."""
     _note(f"{name}: {reason}; running")
-    run_one = _execute_for_the_book if replace else _execute_for_figures
-    return run_one(name, root, forks)
-
-
-def _timings(root: Path) -> Path:
-    """Path of the run times, the one file that is different on every run."""
-    return root / "_build" / "timings.json"
-
-
-def _longest_first(names: Iterable[str], root: Path) -> list[str]:
-    """Sort notebooks by their last run times, so that no worker is left with a long one.
-
-    In a fresh clone, which knows none, those that are `LONG` come first.
-    """
-    known = project.read_json(_timings(root), {})
-
-    def expected(name: str) -> float:
-        if name in known:
-            return float(known[name]["seconds"])
-        return math.inf if name in LONG else 0.0
-
-    return sorted(names, key=expected, reverse=True)
+    return _execute_for_the_book(name, root) if replace else _execute_for_figures(name, root)
 
 
 def _keep(name: str, timing: Timing, root: Path) -> None:
-    """Add a run time to those that are known."""
-    path = _timings(root)
+    """Add a run time to `_build/timings.json`, the one file that is different on every run."""
+    path = root / "_build" / "timings.json"
     timings = project.read_json(path, {}) | {name: asdict(timing)}
     output.write(path, json.dumps(timings, indent=1, sort_keys=True) + "\n")
+
+
+def _longest_first(reasons: Mapping[str, str], root: Path) -> list[tuple[str, str]]:
+    """Sort notebooks, so that in the end no worker waits for the other's long one."""
+    seconds = project.seconds(root)
+    return sorted(reasons.items(), key=lambda pair: -float(seconds.get(pair[0], "inf")))
 
 
 def run(
@@ -143,12 +122,11 @@ def run(
         replaced = set(staleness.outdated(reasons, root))
     failed = []
     workers = max(1, min(jobs, len(reasons)))
-    forks = len(reasons) > workers  # else each worker starts one kernel, which loads for itself
     started = time.monotonic()
-    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
         futures = {
-            pool.submit(_work, name, reasons[name], name in replaced, root, forks): name
-            for name in _longest_first(reasons, root)
+            pool.submit(_work, name, reason, name in replaced, root): name
+            for name, reason in _longest_first(reasons, root)
         }
         try:
             for done, future in enumerate(as_completed(futures), 1):

@@ -95,13 +95,10 @@ def descendants(pid):
     return direct + [below for child in direct for below in descendants(child)]
 
 
-@pytest.mark.parametrize("notebooks", [1, 2])  # a worker forks kernels when it runs several
-def test_workers_and_kernels_end_when_the_main_process_is_killed(tmp_path, notebooks):
+def test_workers_and_kernels_end_when_the_main_process_is_killed(tmp_path):
     root = tiny_project.make(tmp_path)
     tiny_project.only(root, "import time\nopen('started', 'w').close()\ntime.sleep(600)")
-    if notebooks == 2:
-        shutil.copy(root / "notebooks/01_tiny.md", root / "notebooks/02_tiny.md")
-    process = tiny_project.command(root, "run", "--jobs", "1")
+    process = tiny_project.command(root, "run")
     started = root / "book/nb/started"
     deadline = time.monotonic() + 300
     while not started.exists():

@@ -69,13 +69,11 @@ def test_the_manifest_names_each_figure_and_seconds_lie_elsewhere(template):
     assert timings["01_tiny"]["figures"].keys() == {"tiny"}
 
 
-def test_the_longest_notebook_starts_first(tmp_path):
-    tiny_project.write(
-        tmp_path / "_build/timings.json", '{"b": {"seconds": 2}, "c": {"seconds": 9}}'
-    )
-    names = ["a", "b", "c", runner.LONG[0]]
-    assert runner._longest_first(names, tmp_path) == [runner.LONG[0], "c", "b", "a"]
-    assert set(runner.LONG) <= set(project.names())
+def test_the_longest_notebook_starts_first_and_one_never_measured_before_it(tmp_path):
+    taken = "notebook,seconds,MiB\nb,2.0,80\nc,9.0,80\n"
+    tiny_project.write(tmp_path / "benchmarks/results/notebooks.csv", taken)
+    reasons = {"b": "stale", "c": "stale", "new": "never executed"}
+    assert [name for name, _ in runner._longest_first(reasons, tmp_path)] == ["new", "c", "b"]
 
 
 def test_a_second_run_executes_nothing(book, capsys):
@@ -90,25 +88,6 @@ def test_executing_again_gives_the_same_bytes(book, capfd):
     assert runner.run(force=True, root=book) == []
     assert "1 executed" in capfd.readouterr().err
     assert contents(book, "book", "figures") == before
-
-
-def test_kernels_that_are_forked_give_the_same_bytes(tmp_path):
-    outputs = {}
-    for jobs in (1, 2):  # one worker for both notebooks forks their kernels, two do not
-        root = tiny_project.make_two(tmp_path / str(jobs))
-        assert runner.run(root=root, jobs=jobs) == []
-        outputs[jobs] = contents(root, "book", "figures")
-    assert outputs[1] == outputs[2]
-
-
-def test_a_forked_kernel_has_loaded_libraries_and_nothing_of_the_book(tmp_path):
-    root = tiny_project.make_two(tmp_path)
-    code = "import os, sys\nprint([name in sys.modules for name in ('scipy.linalg', 'ntpnb')])\n"
-    for name in ("01_tiny", "02_other"):
-        edit(root / f"notebooks/{name}.md", "import os\n", code)
-    assert runner.run(root=root, jobs=1) == []
-    for name in ("01_tiny", "02_other"):
-        assert "[True, False]" in project.executed(name, root).read_text()
 
 
 def test_nbval_leaves_out_what_this_clone_gave_again(book, capfd):
