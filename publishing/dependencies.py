@@ -86,6 +86,11 @@ class Module:
         return ast.Module(kept, type_ignores=[])
 
     @cached_property
+    def running(self) -> list[ast.AST]:
+        """The nodes of the code that counts, those that can run."""
+        return list(_running(self.code))
+
+    @cached_property
     def form(self) -> str:
         """The code that counts, as `publishing.syntax.normal_form` writes it."""
         return normal_form(self.code)
@@ -148,7 +153,8 @@ class Package:
         """
         trees = [parse(cell) for cell in cells]
         statements = [statement for tree in trees if tree for statement in tree.body]
-        found = self.mentioned_by(ast.Module(statements, type_ignores=[]))
+        tree = ast.Module(statements, type_ignores=[])
+        found = self.mentioned_by(list(_running(tree)))
         if None in trees:
             found = Mentions(found.names, unknown=True)
         return self._closure(found)
@@ -214,7 +220,7 @@ class Package:
         """Return what a module mentions; of a package, what its own code does."""
         if name not in self._mentions:
             module = self.modules[name]
-            found = self.mentioned_by(module.code, module)
+            found = self.mentioned_by(module.running, module)
             used = {node.id for node in ast.walk(module.code) if isinstance(node, ast.Name)}
             from_table = {
                 target
@@ -224,17 +230,16 @@ class Package:
             self._mentions[name] = Mentions(found.names | from_table, found.unknown)
         return self._mentions[name]
 
-    def mentioned_by(self, tree: ast.AST, module: Module | None = None) -> Mentions:
+    def mentioned_by(self, nodes: list[ast.AST], module: Module | None = None) -> Mentions:
         """Return what code mentions of the package.
 
         Parameters
         ----------
-        tree : ast.AST
-            The code.
+        nodes : list of ast.AST
+            Those of the code that can run.
         module : Module, optional
             Where it stands, for imports that are relative to it.
         """
-        nodes = list(_running(tree))
         names: set[str] = set()
         packages: dict[str, str] = {}  # local names of packages: what is used of them counts
         for local, dotted in _imports(nodes, module):

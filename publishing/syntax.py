@@ -6,12 +6,17 @@ to 3.13, so that keys taken on one version hold on the others.
 """
 
 import ast
+from functools import cache
 
 _SHOWS_DOCSTRINGS = ("__doc__", "help", "inspect", "pydoc")
 
 
+@cache
 def parse(source: str) -> ast.Module | None:
-    """Parse Python; None where the text is something else, such as a cell with a magic."""
+    """Parse Python; None where the text is something else, such as a cell with a magic.
+
+    Equal texts give the same tree, parsed once in a process: nobody may change it.
+    """
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError):  # ValueError: a null character

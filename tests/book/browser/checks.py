@@ -236,6 +236,7 @@ class Visitor:
     def open(self, path, mode, width):
         """Load a page with these colours on a screen of this width; return the tab."""
         tab = self.tabs[mode]
+        tab.goto("about:blank")  # the page before would be laid out once more, for nobody
         tab.set_viewport_size({"width": width, "height": 900})
         tab.goto(self.address + path)
         return tab
@@ -250,7 +251,8 @@ class Visitor:
             behind = tab.evaluate(BEHIND)
             if (light(np.array(behind[:3])) > 0.5) != (mode == "light"):
                 found.append(f"the page behind its text is {behind}")
-            for _, screen in VIEWS:
+            others = [screen for _, screen in VIEWS if screen != width]
+            for screen in (width, *others):
                 tab.set_viewport_size({"width": screen, "height": 900})
                 found += tab.evaluate(OVERFLOW)
             complaints += [f"{mode}: {complaint}" for complaint in found]

@@ -1,12 +1,13 @@
 """One Chromium and one visitor for all browser tests."""
 
-import json
+import contextlib
 import shutil
 
 import pytest
 from built_site import SITE, path_prefix, served
 from checks import RENDERED, Visitor
 from playwright.sync_api import sync_playwright
+from tabs import Tabs
 
 FLAGS = [
     "--no-sandbox",
@@ -55,6 +56,20 @@ def site(request):
     return request.getfixturevalue("address") if request.param == "server" else f"{SITE.as_uri()}/"
 
 
+@contextlib.contextmanager
+def noted(tab, errors):
+    """Note the exceptions and errors of a tab's pages."""
+    complain = {
+        "pageerror": lambda error: errors.append(str(error)),
+        "console": lambda said: errors.append(said.text) if said.type == "error" else None,
+    }
+    for event, note in complain.items():
+        tab.on(event, note)
+    yield
+    for event, note in complain.items():
+        tab.remove_listener(event, note)
+
+
 @pytest.fixture
 def explorable(request):
     """The page that a module is about; a module about several has parameters instead."""
@@ -62,40 +77,31 @@ def explorable(request):
 
 
 @pytest.fixture(scope="session")
-def context_with(browser):
-    """A reader with certain settings, always the same one: scripts and fonts are read only once."""
-    contexts = {}
-
-    def find(**settings):
-        key = json.dumps(settings, sort_keys=True)
-        if key not in contexts:
-            contexts[key] = browser.new_context(**settings)
-        return contexts[key]
-
-    yield find
-    for context in contexts.values():
-        context.close()
+def tabs(browser):
+    return Tabs(browser)
 
 
 @pytest.fixture
-def opened(explorable, context_with, errors):
+def lend(tabs):
+    """Lend a tab, or several, until the test has ended."""
+    with contextlib.ExitStack() as lent:
+        yield lambda address, **settings: lent.enter_context(tabs.lend(address, **settings))
+
+
+@pytest.fixture
+def opened(explorable, lend, errors):
     """Open the page that can be explored anew; it must complain about nothing."""
-    tabs = []
+    with contextlib.ExitStack() as listening:
 
-    def open_page(address, fragment="", *, width=1280, **settings):
-        context = context_with(viewport={"width": width, "height": 1000}, **settings)
-        tab = context.new_page()
-        tabs.append(tab)
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        tab.goto(address + explorable.page + fragment)
-        tab.evaluate(RENDERED)
-        tab.locator(".explore svg.main").scroll_into_view_if_needed()
-        return tab
+        def open_page(address, fragment="", *, width=1280, **settings):
+            tab = lend(address, viewport={"width": width, "height": 1000}, **settings)
+            listening.enter_context(noted(tab, errors))
+            tab.goto(address + explorable.page + fragment)
+            tab.evaluate(RENDERED)
+            tab.locator(".explore svg.main").scroll_into_view_if_needed()
+            return tab
 
-    yield open_page
-    for tab in tabs:
-        tab.close()
+        yield open_page
     assert errors == []
 
 

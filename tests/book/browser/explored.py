@@ -8,7 +8,6 @@ import pytest
 
 import ntpnb
 
-SETTLED = 900  # milliseconds after which the state is in the address, on a busy machine too
 LATE = 12 * np.log(10)  # natural logarithm of t = 1e12
 
 
@@ -184,6 +183,24 @@ def assert_late_angles(cases, found):
 # -- the page -------------------------------------------------------------------------------------
 
 
+SETTLE = """async () => {
+  const timer = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+  await new Promise(requestAnimationFrame);
+  await timer(250);
+  await timer(250);
+}"""
+
+
+def settle(tab):
+    """Wait until the page has written its state into the address.
+
+    It draws what was dragged in the next frame, again after 120 ms, and writes 200 ms after that.
+    Timers of one page end in the order of their times, however busy the machine: the first of these
+    two ends after the drawing, and the second after the writing.
+    """
+    tab.evaluate(SETTLE)
+
+
 def middle(tab, name):
     box = tab.locator(f"[data-handle={name}] .touch").bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -196,7 +213,7 @@ def unit(tab):
 
 def field(tab, name):
     """A field of the address, once it is there."""
-    tab.wait_for_timeout(SETTLED)
+    settle(tab)
     return re.search(rf"[#&]{name}=([^&]*)", tab.url)[1]
 
 

@@ -71,17 +71,16 @@ LETTERS = {
 
 
 @pytest.mark.parametrize("complaint", [None, *LETTERS])
-def test_pale_letters_are_found(complaint, browser, tmp_path):
+def test_pale_letters_are_found(complaint, lend, tmp_path):
     figures.use_style()
     fig = figures.plt.figure(facecolor="none" if LETTERS.get(complaint) == {} else None)
     _ = fig.text(0.2, 0.5, "Word $x_2$", size=20, **LETTERS.get(complaint, {}))
     path = tmp_path / "figure.svg"
     path.write_bytes(saving.render(fig, "svg"))
     figures.plt.close(fig)
-    tab = browser.new_page(viewport={"width": 720, "height": 510})
+    tab = lend(path.as_uri(), viewport={"width": 720, "height": 510})
     tab.goto(path.as_uri())
     found = pale_letters(tab)
-    tab.close()
     assert (complaint is None) == (not found)
     assert complaint is None or any(complaint in one for one in found), found
 
@@ -97,9 +96,8 @@ CONTROLS = {
 
 
 @pytest.mark.parametrize("controls", CONTROLS)
-def test_what_needs_a_mouse_is_found(controls, browser):
-    tab = browser.new_page()
+def test_what_needs_a_mouse_is_found(controls, lend):
+    tab = lend("about:blank")
     tab.set_content(PAGE % controls)
     found = mouse_only(tab)
-    tab.close()
     assert len(found) == CONTROLS[controls], found

@@ -7,7 +7,6 @@ import pytest
 from checks import mouse_only
 from explored import (
     LATE,
-    SETTLED,
     WORDS,
     assert_late_angles,
     assert_proved,
@@ -15,6 +14,7 @@ from explored import (
     field,
     middle,
     places,
+    settle,
     unit,
 )
 
@@ -183,7 +183,7 @@ def test_the_mouse_drags_a_context_and_everything_follows(opened, site):
     assert tab.locator(".verdicts b").first.inner_text() == "yes"
     tab.mouse.move(x, y + 2 * size, steps=8)
     tab.mouse.up()
-    tab.wait_for_timeout(SETTLED)
+    settle(tab)
     assert tab.locator(".verdicts b").first.inner_text() == "no"
     assert tab.locator(".drawn").inner_html() != before
     assert places(tab, "h")[0] == pytest.approx((0, -100), abs=1)
@@ -199,7 +199,7 @@ def test_a_click_starts_training_there(opened, site):
     tab.get_by_role("button", name="Choose token 3").click()
     (x, y), size = middle(tab, "w"), unit(tab)
     tab.mouse.click(x + 0.5 * size, y - 0.3 * size)
-    tab.wait_for_timeout(SETTLED)
+    settle(tab)
     assert "t=12" in tab.url  # who wants no motion sees the end at once
     start = field(tab, "w").split(";")
     assert [start[0], start[1], start[3], start[4]] == ["0,0"] * 4
@@ -214,7 +214,7 @@ def test_the_keyboard_reaches_and_moves_everything(opened, site):
     tab.keyboard.press("ArrowDown")
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("Shift+ArrowRight")
-    tab.wait_for_timeout(SETTLED)
+    settle(tab)
     assert handle.get_attribute("aria-valuetext") == "0.06 to the right, 0.95 up"
     assert places(tab, "h")[0] == (6, 95)
 
@@ -261,8 +261,8 @@ def test_contexts_and_tokens_come_and_go(tab):
 # -- the first page of the book -------------------------------------------------------------------
 
 
-def test_the_landing_page_opens_with_the_toy_to_play_with(browser, errors, site):
-    tab = browser.new_page(viewport={"width": 1280, "height": 1000})
+def test_the_landing_page_opens_with_the_toy_to_play_with(lend, errors, site):
+    tab = lend(site, viewport={"width": 1280, "height": 1000})
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.goto(site + "index.html")
     assert tab.locator(".preset").input_value() == "toy"
@@ -271,5 +271,4 @@ def test_the_landing_page_opens_with_the_toy_to_play_with(browser, errors, site)
     tab.locator("[data-handle=h0]").focus()
     tab.keyboard.press("ArrowDown")
     assert places(tab, "h")[0] == (0, 95)
-    tab.close()
     assert errors == []

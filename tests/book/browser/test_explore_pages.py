@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from built_site import SITE
 from checks import VIEWS, pale_letters
-from explored import ATTENTION, SETTLED, WORDS, frames, middle, places, unit
+from explored import ATTENTION, WORDS, frames, middle, places, settle, unit
 
 PAGES = (WORDS, ATTENTION)
 
@@ -59,7 +59,8 @@ def test_an_address_shows_the_same_again(explorable, opened, site):
     tabs = [opened(site, explorable.own) for _ in range(2)]
     shown = [tab.locator(".panes").inner_html() for tab in tabs]
     assert shown[0] == shown[1]
-    tabs[0].wait_for_timeout(SETTLED)
+    tabs[0].bring_to_front()
+    settle(tabs[0])
     assert tabs[0].url.endswith(explorable.own)
     assert "step = 3.2·10⁷" in tabs[0].locator(".reading").inner_text()
 
@@ -82,7 +83,7 @@ def test_a_link_on_the_page_changes_the_example(explorable, opened, site):
     tab.evaluate("scrollTo(0, document.body.scrollHeight)")
     tab.evaluate(f"location.hash = 'preset-{other}'")
     tab.wait_for_function(f"document.querySelector('.preset').value === '{other}'")
-    tab.wait_for_timeout(SETTLED)
+    settle(tab)
     assert tab.url.endswith(f"#preset-{other}")  # the state is named, until something is moved
     top, bottom = tab.evaluate(
         "() => { const box = document.querySelector('svg.main').getBoundingClientRect();"
@@ -144,14 +145,12 @@ def test_letters_stand_out_and_nothing_leaves_the_screen(mode, width, explorable
         tab.evaluate("document.querySelectorAll('svg *').forEach(one => one.style.visibility = '')")
 
 
-def test_without_a_script_and_on_paper_there_is_a_still_picture(explorable, browser, opened, site):
+def test_without_a_script_and_on_paper_there_is_a_still_picture(explorable, lend, opened, site):
     picture = f".explore-{explorable.script} img:visible"  # one of two, light or dark
-    context = browser.new_context(java_script_enabled=False)
-    still = context.new_page()
+    still = lend(site, java_script_enabled=False)
     still.goto(site + explorable.page)
     assert still.locator(picture).bounding_box()["height"] > 100
     assert not still.locator(".explore").count()
-    context.close()
     tab = opened(site)
     assert not tab.locator(picture).is_visible()
     tab.emulate_media(media="print")

@@ -6,15 +6,14 @@ TERM = 'a.internal[href="notation.html#term-finite-part"]'
 
 
 @pytest.fixture(params=[(1280, "light"), (390, "dark")])
-def tab(request, context_with, site):
+def tab(request, lend, site):
     width, scheme = request.param
     touch = width < 600
     screen = {"width": width, "height": 900}
-    tab = context_with(viewport=screen, color_scheme=scheme, has_touch=touch).new_page()
+    tab = lend(site, viewport=screen, color_scheme=scheme, has_touch=touch)
     tab.goto(f"{site}summary.html")
     tab.evaluate("MathJax.startup.promise")
-    yield tab
-    tab.close()
+    return tab
 
 
 @pytest.fixture

@@ -28,15 +28,13 @@ FIGURES = [*sorted((ROOT / "figures").glob("*.svg")), ROOT / "book/images/scalin
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_letters_in_a_figure_stand_out(path, browser):
-    tab = browser.new_page()
+def test_letters_in_a_figure_stand_out(path, lend):
+    tab = lend(path.as_uri())
     tab.goto(path.as_uri())
     side = "document.documentElement.getBoundingClientRect()"
     size = {name: int(tab.evaluate(f"{side}.{name}")) for name in ("width", "height")}
     tab.set_viewport_size(size)
-    complaints = pale_letters(tab)
-    tab.close()
-    assert complaints == []
+    assert pale_letters(tab) == []
 
 
 @pytest.mark.parametrize(("mode", "width"), VIEWS)

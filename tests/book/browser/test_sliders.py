@@ -20,8 +20,8 @@ def site(request):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_arrow_keys_move_the_picture(page, browser, site):
-    tab = browser.new_page()
+def test_arrow_keys_move_the_picture(page, lend, site):
+    tab = lend(site)
     tab.goto(site + page)
     figures = tab.locator("figure:has(.frames)").all()
     assert figures
@@ -60,13 +60,11 @@ def test_arrow_keys_move_the_picture(page, browser, site):
         assert moved["height"] == pytest.approx(still["height"], abs=1)
     tab.emulate_media(media="print")
     assert not any(figure.locator(".frames").is_visible() for figure in figures)
-    tab.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_without_a_script_the_figure_is_there_and_no_dead_slider(page, browser, site):
-    context = browser.new_context(java_script_enabled=False)
-    tab = context.new_page()
+def test_without_a_script_the_figure_is_there_and_no_dead_slider(page, lend, site):
+    tab = lend(site, java_script_enabled=False)
     tab.goto(site + page)
     figures = tab.locator("figure:has(.frames)").all()
     assert figures
@@ -74,4 +72,3 @@ def test_without_a_script_the_figure_is_there_and_no_dead_slider(page, browser, 
         assert not figure.locator(".frames").is_visible()
         assert figure.locator("img:visible").bounding_box()["height"] > 100
         assert figure.locator('a[href$="_frames.svg"]').is_visible()
-    context.close()
