@@ -1,4 +1,4 @@
-"""The max-margin problem of linear decoders too large to solve as a whole: by working sets.
+"""The max-margin problem of large linear decoders by working sets, for bounds of any closeness.
 
 The augmented Lagrangian of :mod:`ntpnb.margin.augmented_lagrangian`, on the pairs that matter
 (:mod:`ntpnb.margin.working_set`). Each of its steps gives multipliers of all pairs, most of them
@@ -7,6 +7,7 @@ zero, and with them a solution whose residuals and bounds are computed from all 
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -123,10 +124,14 @@ class LargeProblem:
         missed = scores - common[self.ties.context]
         if np.abs(missed).max() <= TIES_LEFT * np.linalg.norm(weights):
             return np.zeros(len(missed))
-        system = BatchedSystem(self.ties, TIES_WEIGHT)
         accuracy = 1e-10 * float(np.linalg.norm(missed)) / TIES_WEIGHT
-        move = system.solve(missed, np.zeros(len(common)), accuracy)
-        return system.multipliers(missed - move[self.ties.context])
+        move = self._system_of_ties.solve(missed, np.zeros(len(common)), accuracy)
+        return self._system_of_ties.multipliers(missed - move[self.ties.context])
+
+    @cached_property
+    def _system_of_ties(self) -> BatchedSystem:
+        """The system that meets the ties, which are the same for all solutions."""
+        return BatchedSystem(self.ties, TIES_WEIGHT)
 
     def _solution_of(
         self,
@@ -204,19 +209,47 @@ def working_set_solutions(
     problem: LargeProblem,
     say: Callable[[str], object] = lambda text: None,
     between_steps: Callable[[], object] = lambda: None,
+    *,
+    most_steps: int = MOST_STEPS,
+    low_growth: float = 0.0,
 ) -> Iterator[MarginSolution]:
-    """Solutions of growing accuracy, one for each step of the augmented Lagrangian."""
+    """Solutions of growing accuracy, one for each step of the augmented Lagrangian.
+
+    Parameters
+    ----------
+    problem : LargeProblem
+    say : callable
+        Told a line of text after every Newton step.
+    between_steps : callable
+        Called before every Newton step; what it raises ends the search.
+    most_steps : int
+    low_growth : float
+        The steps end where the margin is not positive yet and the multipliers grow so nearly along
+        a certificate: ``κ = ‖G U‖ / ‖G‖`` of their growth ``G`` is below this.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        A Newton system has no factor in floating point.
+    """
     point = _start(problem, say, between_steps)
     tau = FIRST_WEIGHT
     missed_before = np.inf
-    for _ in range(MOST_STEPS):
+    for _ in range(most_steps):
         minimum = minimise_on_sets(
             point, tau, relative_accuracy=ACCURACY, say=say, between_steps=between_steps
         )
         multipliers = minimum.residual / tau
-        yield problem.solution(minimum.point.part, multipliers)
+        solution = problem.solution(minimum.point.part, multipliers)
+        yield solution
 
-        missed = tau * float(np.linalg.norm(multipliers - minimum.point.multipliers))
+        growth = multipliers - minimum.point.multipliers
+        size_of_growth = float(np.linalg.norm(growth))
+        growth_of_weights = float(np.linalg.norm(minimum.point.part.weights(growth)))
+        is_positive = solution.margin_bounds[0] > 0
+        if growth_of_weights < low_growth * size_of_growth and not is_positive:
+            return
+        missed = tau * size_of_growth
         if missed > ENOUGH * missed_before:
             tau = max(tau / FALL, LAST_WEIGHT)
         missed_before = missed
