@@ -65,25 +65,15 @@ WHOLE = 2**24
 """Entries of that table up to which the whole problem is solved where working sets do not do."""
 
 SETS = 2**16
-"""Entries of that table from which bounds are sought by working sets first.
+"""Entries of that table from which working sets are tried before the whole problem.
 
-Both ways take less than a second below. From here to :data:`WHOLE` working sets took a sixth to
-nine tenths of the time of the whole problem, and a seventh of the memory for the largest.
+Both ways take about a second at most below. From here to :data:`WHOLE` bounds by working sets took
+a sixth to nine tenths of the time, and of the memory a seventh for the largest. Where they do not
+answer, and the whole problem is solved after all, that took a quarter more, at most.
 """
 
 CLOSEST = 1e-6
 """Gap down to which bounds are sought by working sets first: rounding may keep them from less."""
-
-MOST_STEPS_BY_SETS = 25
-"""Steps of working sets where the whole problem can be solved instead; six to eleven are the rule."""
-
-HOPELESS_GROWTH = 1e-2
-"""``κ`` of :mod:`ntpnb.margin.augmented_lagrangian` below which working sets are left.
-
-Near the edge of separability the whole problem is faster, and it alone comes to certificates. Of
-data whose bounds working sets closed faster than the whole problem, κ was 0.012 at least; where
-nothing separates, it is below this after three to five steps.
-"""
 
 FACTORED = 2**18
 """Number of pairs up to which the interior point, whose factors are ``m × m``, is a last resort."""
@@ -163,7 +153,9 @@ def max_margin(
         per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
         interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
-        Lagrangian works on the pairs that matter, where a ``gap`` is given.
+        Lagrangian works on the pairs that matter, where a ``gap`` is given; from 2¹⁶ on it does so
+        first for a gap of at least 1e-6, and turns to the whole problem where that does not close,
+        or where the data look as if they contradict themselves.
     norm : str
         ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
         sum of the entries' absolute values, both by linear programming, ``"spectral"``, the largest
@@ -463,7 +455,7 @@ class MarginSearch:
                 if gap == 0:
                     raise self._too_large()
                 return self._from_working_sets(lambda svm, _: svm.margin_gap <= gap)
-            if gap >= CLOSEST and self._may_profit_from_working_sets():
+            if gap >= CLOSEST:
                 enclosed = self._from_a_few_working_sets(lambda svm, _: svm.margin_gap <= gap)
                 if enclosed is not None:
                     return enclosed
@@ -496,6 +488,8 @@ class MarginSearch:
             return False
         if self._is_too_large():
             self._from_working_sets(_is_clear)
+            return True
+        if self._from_a_few_working_sets(_is_clear) is not None:
             return True
         programs = self._programs()
         if len(programs.order.strict) == 0:
@@ -533,10 +527,6 @@ class MarginSearch:
     def _is_too_large(self) -> bool:
         """Whether the table of contexts and tokens of a linear decoder is not to be formed."""
         return self._has_strict_pairs_of_few_dimensions() and self._size_of_table > WHOLE
-
-    def _may_profit_from_working_sets(self) -> bool:
-        """Whether working sets are tried where the whole problem can be solved instead."""
-        return self._has_strict_pairs_of_few_dimensions() and self._size_of_table >= SETS
 
     def _has_strict_pairs_of_few_dimensions(self) -> bool:
         if not has_few_dimensions(self.data):
@@ -577,14 +567,12 @@ class MarginSearch:
     def _from_a_few_working_sets(
         self, is_enough: Callable[[MarginSolution, LargeProblem], bool]
     ) -> MarginSolution | None:
-        """The first solution that is enough; None where the whole problem should be solved."""
+        """The first solution that is enough; None where the whole problem is to be solved."""
+        if not self._has_strict_pairs_of_few_dimensions() or self._size_of_table < SETS:
+            return None
         problem = LargeProblem(self.collapse)
         solutions = working_set_solutions(
-            problem,
-            self.watch.say,
-            self.watch.check,
-            most_steps=MOST_STEPS_BY_SETS,
-            low_growth=HOPELESS_GROWTH,
+            problem, self.watch.say, self.watch.check, leave_early=True
         )
         try:
             return self._first_enough(solutions, problem, is_enough)
