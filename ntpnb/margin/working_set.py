@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.margin.factorization import inverses_of_products
 from ntpnb.margin.penalty import Line
 
 GATHERED = 2**20
@@ -222,14 +222,14 @@ class BatchedSystem:
         if num_entries <= dim:
             matrices = rows @ rows.transpose(0, 2, 1)
             matrices[:, every_entry, every_entry] += self._tau
-            inverses = _inverses(matrices)
+            inverses = inverses_of_products(np.linalg.cholesky(matrices))
             return _Batch(positions, contexts, inverses, True), inverses[
                 :, every_entry, every_entry
             ]
         matrices = rows.transpose(0, 2, 1) @ rows
         every_dim = np.arange(dim)
         matrices[:, every_dim, every_dim] += self._tau
-        inverses = _inverses(matrices)
+        inverses = inverses_of_products(np.linalg.cholesky(matrices))
         diagonal = (1 - np.einsum("bsd,bsd->bs", rows @ inverses, rows)) / self._tau
         return _Batch(positions, contexts, inverses, False), diagonal
 
@@ -264,17 +264,6 @@ class BatchedSystem:
                 y = (x - rows @ (batch.inverses @ (rows.transpose(0, 2, 1) @ x))) / self._tau
             products[batch.positions] = y[:, :, 0]
         return products[:-1]
-
-
-def _inverses(matrices: FloatArray) -> FloatArray:
-    """Inverses of symmetric definite matrices, shape (n, k, k)."""
-    factors = np.linalg.cholesky(matrices)
-    for factor in factors:
-        factor[:] = lapack.dpotri(factor.T, overwrite_c=1)[0].T  # the lower triangle
-    inverses: FloatArray = factors + factors.transpose(0, 2, 1)
-    diagonal = np.arange(factors.shape[1])
-    inverses[:, diagonal, diagonal] /= 2
-    return inverses
 
 
 def _padded_positions(part: WorkingSet) -> Iterator[tuple[IntArray, IntArray]]:
