@@ -245,8 +245,8 @@ def working_set_solutions(
 
     Raises
     ------
-    numpy.linalg.LinAlgError
-        A Newton system has no factor in floating point.
+    NoFactor
+        See :mod:`ntpnb.margin.working_set`.
     """
     point = _start(problem, say, between_steps)
     tau = FIRST_WEIGHT

@@ -25,6 +25,7 @@ from ntpnb.margin.program import has_two_levels, margin_program
 from ntpnb.margin.reference import cvxpy, nnls
 from ntpnb.margin.separation import CLEAR_MARGIN, meet_ties, refine_certificate, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored
+from ntpnb.margin.working_set import NoFactor
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
 from ntpnb.validation import require_number
@@ -576,7 +577,7 @@ class MarginSearch:
         )
         try:
             return self._first_enough(solutions, problem, is_enough)
-        except np.linalg.LinAlgError:
+        except NoFactor:
             return None
 
     def _first_enough(

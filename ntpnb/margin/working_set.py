@@ -49,6 +49,10 @@ ROUNDING = 1e-13
 """Gradient, relative to the norm of the weights, that is rounding of the shortfalls."""
 
 
+class NoFactor(np.linalg.LinAlgError):
+    """A Newton system has no factor in floating point; never what a caller's function raised."""
+
+
 @dataclass(frozen=True, eq=False)
 class Decoder:
     """A linear decoder in the program's units.
@@ -222,14 +226,14 @@ class BatchedSystem:
         if num_entries <= dim:
             matrices = rows @ rows.transpose(0, 2, 1)
             matrices[:, every_entry, every_entry] += self._tau
-            inverses = inverses_of_products(np.linalg.cholesky(matrices))
+            inverses = _inverses(matrices)
             return _Batch(positions, contexts, inverses, True), inverses[
                 :, every_entry, every_entry
             ]
         matrices = rows.transpose(0, 2, 1) @ rows
         every_dim = np.arange(dim)
         matrices[:, every_dim, every_dim] += self._tau
-        inverses = inverses_of_products(np.linalg.cholesky(matrices))
+        inverses = _inverses(matrices)
         diagonal = (1 - np.einsum("bsd,bsd->bs", rows @ inverses, rows)) / self._tau
         return _Batch(positions, contexts, inverses, False), diagonal
 
@@ -264,6 +268,15 @@ class BatchedSystem:
                 y = (x - rows @ (batch.inverses @ (rows.transpose(0, 2, 1) @ x))) / self._tau
             products[batch.positions] = y[:, :, 0]
         return products[:-1]
+
+
+def _inverses(matrices: FloatArray) -> FloatArray:
+    """Inverses of symmetric definite matrices, shape (n, k, k)."""
+    try:
+        factors = np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError as error:
+        raise NoFactor(str(error)) from None
+    return inverses_of_products(np.asarray(factors, dtype=np.float64))
 
 
 def _padded_positions(part: WorkingSet) -> Iterator[tuple[IntArray, IntArray]]:
@@ -354,8 +367,7 @@ def minimise_on_sets(
 
     Raises
     ------
-    numpy.linalg.LinAlgError
-        A Newton system has no factor in floating point.
+    NoFactor
     """
     part, multipliers = start.part, start.multipliers
     weights, common = start.weights, start.common

@@ -21,6 +21,7 @@ from ntpnb.margin.program import margin_program
 from ntpnb.margin.solution import certify
 from ntpnb.margin.working_set import (
     BatchedSystem,
+    NoFactor,
     SetPoint,
     WorkingSet,
     highest_outside,
@@ -203,12 +204,26 @@ def test_the_whole_problem_is_solved_where_a_few_working_sets_do_not_do(sets_fir
 def test_working_sets_that_run_out_of_digits_leave_the_rest_to_the_whole_problem(
     sets_first, monkeypatch
 ):
-    def without_a_factor(*args, **options):
-        raise np.linalg.LinAlgError
+    with pytest.raises(NoFactor):
+        working_set._inverses(-np.ones((1, 1, 1)))
 
-    monkeypatch.setattr(working_set, "BatchedSystem", without_a_factor)
+    def without_a_factor(matrices):
+        raise NoFactor
+
+    monkeypatch.setattr(working_set, "_inverses", without_a_factor)
     assert max_margin(planted(1), gap=1e-3).margin_gap <= 1e-3
     assert is_separable(planted(1))
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError, RuntimeError, KeyboardInterrupt])
+def test_what_progress_raises_is_no_lack_of_digits(sets_first, error):
+    def progress(line):
+        raise error
+
+    with pytest.raises(error):
+        max_margin(planted(1), gap=1e-3, progress=progress)
+    with pytest.raises(error):
+        is_separable(planted(1), progress=progress)
 
 
 @pytest.mark.parametrize("seed", range(4))
