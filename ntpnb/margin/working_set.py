@@ -1,4 +1,4 @@
-"""Max-margin problems of linear decoders whose table of contexts and tokens is too large to form.
+"""Max-margin problems of linear decoders, without forming their table of contexts and tokens.
 
 Of all pairs of a context and a token only few decide the solution. This module keeps a working set
 of them, the supports and the pairs that have a multiplier or are missed, and solves the penalised
