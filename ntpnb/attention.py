@@ -263,7 +263,7 @@ def descend_head(
         trace = HeadTrace(trace.steps, W[0], losses[0], trace.norm[0])
     if reached[-1] < grid[-1]:
         raise ConvergenceError(
-            f"stopped after {seconds:g} seconds: {reached[-1]} of {grid[-1]} steps are done, and "
+            f"{watch.stopped}: {reached[-1]} of {grid[-1]} steps are done, and "
             f"the loss is {losses[:, -1].max():.3g}; .point is the run so far",
             float(losses[:, -1].max()),
             trace,

@@ -567,7 +567,7 @@ def sweep(
     if len(found) < total:
         results.close()
         raise ConvergenceError(
-            f"stopped after {seconds:g} seconds: {len(found)} of {total} datasets are done; "
+            f"{watch.stopped}: {len(found)} of {total} datasets are done; "
             ".point has their brackets",
             np.inf,
             brackets,

@@ -39,6 +39,8 @@ class Watch:
     step 1
     >>> watch.expired, watch.left
     (True, 0.0)
+    >>> watch.stopped
+    'stopped after 0 seconds'
     """
 
     def __init__(self, seconds: float | None = None, progress: Progress | None = None) -> None:
@@ -71,6 +73,11 @@ class Watch:
             return None
         return max(0.0, self.seconds - (time.monotonic() - self._started))
 
+    @property
+    def stopped(self) -> str:
+        """How an error begins that says how far a computation came in time."""
+        return f"stopped after {self.seconds:g} seconds"
+
     def check(self) -> None:
         """End what runs where the time is over; who asked for it then says what is known.
 
@@ -98,4 +105,4 @@ class Watch:
         """
         self.say(text)
         if self.expired:
-            raise ConvergenceError(f"stopped after {self.seconds:g} seconds: {text}", math.inf)
+            raise ConvergenceError(f"{self.stopped}: {text}", math.inf)

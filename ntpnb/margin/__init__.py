@@ -8,7 +8,7 @@ on four layers, to be read in this order:
 - ``active_set``, ``interior_point``, ``fista`` and ``reference`` are methods. Each is a generator
   of :class:`~ntpnb.margin.iterate.Iterate`, claims nothing that is believed unchecked, and may
   raise ``LinAlgError`` or ``RuntimeError`` where it runs out of digits or steps.
-- ``large`` solves what is too large for the programs, on the pairs in a ``working_set``.
+- ``large`` encloses the margin on the pairs in a ``working_set``; for that no program is too large.
 - ``solution`` turns multipliers into a solution and measures its residuals from the data alone;
   ``separation`` seeks proofs that the data are separable, or that they are not.
 

@@ -1,6 +1,7 @@
-"""Cholesky factors in the form that LAPACK's triangular routines take."""
+"""Cholesky factors in the form that LAPACK's triangular routines take, and inverses by them."""
 
 import numpy as np
+from scipy.linalg import lapack
 
 from ntpnb.array_types import FloatArray
 
@@ -19,3 +20,14 @@ def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> Floa
     matrix.flat[:: len(matrix) + 1] += diagonal
     lower = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
     return lower.T
+
+
+def inverses_of_products(lower: FloatArray) -> FloatArray:
+    """Inverses of ``L Lᵀ`` for lower triangular ``L``, shape (n, k, k), which are overwritten."""
+    for factor in lower:
+        # Transposed, a row-major lower triangle is LAPACK's column-major upper one.
+        factor[:] = lapack.dpotri(factor.T, overwrite_c=1)[0].T
+    inverses: FloatArray = lower + lower.transpose(0, 2, 1)
+    diagonal = np.arange(lower.shape[1])
+    inverses[:, diagonal, diagonal] /= 2
+    return inverses

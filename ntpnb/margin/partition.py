@@ -22,6 +22,7 @@ from scipy.special import log_softmax
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.margin.factorization import inverses_of_products
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
@@ -589,8 +590,7 @@ def _inverse_of_block(block: FloatArray) -> FloatArray:
     factor, failed = lapack.dpotrf(block.T, lower=0)
     pivots = np.square(np.diagonal(factor))
     if failed == 0 and pivots.min() > SAFE_PIVOTS * pivots.max():
-        half = np.triu(lapack.dpotri(factor, lower=0)[0])
-        inverse: FloatArray = half + np.triu(half, 1).T
+        inverse: FloatArray = inverses_of_products(factor.T[None])[0]
         return inverse
     values, vectors = np.linalg.eigh(block)
     counts = values > SMALLEST_EIGENVALUE * values[-1]

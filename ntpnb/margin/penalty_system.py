@@ -29,7 +29,7 @@ from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.margin.factorization import upper_factor
+from ntpnb.margin.factorization import inverses_of_products, upper_factor
 
 MOST_CONTEXTS = 8192
 """Number of contexts up to which the matrix of the common scores may be formed (512 MiB)."""
@@ -203,10 +203,8 @@ def _token_row(directions: FloatArray, mask: BoolArray, tau: float) -> ShortRow 
         return LongRow(entries, rows, upper_factor(rows.T @ rows, tau), tau)
     if len(entries) == 0:
         return ShortRow(entries, rows, np.zeros((0, 0)))
-    half = upper_factor(rows @ rows.T, tau)
-    upper_half: FloatArray = lapack.dpotri(half)[0]
-    inverse = upper_half + np.triu(upper_half, 1).T
-    return ShortRow(entries, rows, inverse)
+    lower = upper_factor(rows @ rows.T, tau).T
+    return ShortRow(entries, rows, inverses_of_products(lower[None])[0])
 
 
 class IterativeSystem:

@@ -25,6 +25,7 @@ from ntpnb.margin.program import has_two_levels, margin_program
 from ntpnb.margin.reference import cvxpy, nnls
 from ntpnb.margin.separation import CLEAR_MARGIN, meet_ties, refine_certificate, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored
+from ntpnb.margin.working_set import NoFactor
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
 from ntpnb.validation import require_number
@@ -62,7 +63,18 @@ LARGE = 2**14
 """Entries of the table of contexts and tokens from which few dimensions decide the method."""
 
 WHOLE = 2**24
-"""Entries of that table up to which the whole problem is solved; above it, by working sets."""
+"""Entries of that table up to which the whole problem is solved where working sets do not do."""
+
+SETS = 2**16
+"""Entries of that table from which working sets are tried before the whole problem.
+
+Both ways take about a second at most below. From here to :data:`WHOLE` bounds by working sets took
+a sixth to nine tenths of the time, and of the memory a seventh for the largest. Where they do not
+answer, and the whole problem is solved after all, that took a quarter more, at most.
+"""
+
+CLOSEST = 1e-6
+"""Gap down to which bounds are sought by working sets first: rounding may keep them from less."""
 
 FACTORED = 2**18
 """Number of pairs up to which the interior point, whose factors are ``m × m``, is a last resort."""
@@ -142,7 +154,9 @@ def max_margin(
         per entry of ``W``. Large one-hot data with more contexts than dimensions: a search for
         contradictions among few frequent tokens, then the augmented Lagrangian, up to 2¹⁸ pairs the
         interior point, and NNLS where it fits. Above 2²⁴ contexts times tokens the augmented
-        Lagrangian works on the pairs that matter, where a ``gap`` is given.
+        Lagrangian works on the pairs that matter, where a ``gap`` is given; from 2¹⁶ on it does so
+        first for a gap of at least 1e-6, and turns to the whole problem where that does not close,
+        or where the data look as if they contradict themselves.
     norm : str
         ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
         sum of the entries' absolute values, both by linear programming, ``"spectral"``, the largest
@@ -442,6 +456,10 @@ class MarginSearch:
                 if gap == 0:
                     raise self._too_large()
                 return self._from_working_sets(lambda svm, _: svm.margin_gap <= gap)
+            if gap >= CLOSEST:
+                enclosed = self._from_a_few_working_sets(lambda svm, _: svm.margin_gap <= gap)
+                if enclosed is not None:
+                    return enclosed
         programs = self._programs()
         if len(programs.order.strict) == 0:
             no_multipliers = np.zeros(len(programs.order.equal))
@@ -471,6 +489,8 @@ class MarginSearch:
             return False
         if self._is_too_large():
             self._from_working_sets(_is_clear)
+            return True
+        if self._from_a_few_working_sets(_is_clear) is not None:
             return True
         programs = self._programs()
         if len(programs.order.strict) == 0:
@@ -507,9 +527,16 @@ class MarginSearch:
 
     def _is_too_large(self) -> bool:
         """Whether the table of contexts and tokens of a linear decoder is not to be formed."""
-        size = self.data.num_contexts * self.data.vocab_size
-        has_strict = self.data.sparse_target_probs.nnz < size
-        return has_few_dimensions(self.data) and has_strict and size > WHOLE
+        return self._has_strict_pairs_of_few_dimensions() and self._size_of_table > WHOLE
+
+    def _has_strict_pairs_of_few_dimensions(self) -> bool:
+        if not has_few_dimensions(self.data):
+            return False
+        return bool(self.data.sparse_target_probs.nnz < self._size_of_table)
+
+    @property
+    def _size_of_table(self) -> int:
+        return self.data.num_contexts * self.data.vocab_size
 
     def _programs(self) -> Programs:
         """The programs of the whole problem."""
@@ -526,9 +553,40 @@ class MarginSearch:
         ConvergenceError
             There is none, nor is there a certificate: those are sought among few tokens only.
         """
-        self.tried.append("working sets")
         problem = LargeProblem(self.collapse)
         solutions = working_set_solutions(problem, self.watch.say, self.watch.check)
+        found = self._first_enough(solutions, problem, is_enough)
+        if found is not None:
+            return found
+        assert self.enclosed is not None
+        below, above = self.enclosed.margin_bounds
+        raise self._undecided(
+            f"no few frequent tokens contradict each other, and working sets ended with a largest "
+            f"margin of {below:.6g} to {above:.6g}"
+        )
+
+    def _from_a_few_working_sets(
+        self, is_enough: Callable[[MarginSolution, LargeProblem], bool]
+    ) -> MarginSolution | None:
+        """The first solution that is enough; None where the whole problem is to be solved."""
+        if not self._has_strict_pairs_of_few_dimensions() or self._size_of_table < SETS:
+            return None
+        problem = LargeProblem(self.collapse)
+        solutions = working_set_solutions(
+            problem, self.watch.say, self.watch.check, leave_early=True
+        )
+        try:
+            return self._first_enough(solutions, problem, is_enough)
+        except NoFactor:
+            return None
+
+    def _first_enough(
+        self,
+        solutions: Iterator[MarginSolution],
+        problem: LargeProblem,
+        is_enough: Callable[[MarginSolution, LargeProblem], bool],
+    ) -> MarginSolution | None:
+        """The first of some solutions that is enough, or that is the optimum, if there is one."""
         for step, solution in enumerate(solutions, 1):
             self.watch.check()
             if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
@@ -537,12 +595,7 @@ class MarginSearch:
                 return solution
             below, above = solution.margin_bounds
             self.watch.say(f"working sets, step {step}: a margin of {below:.6g} to {above:.6g}")
-        assert self.enclosed is not None
-        below, above = self.enclosed.margin_bounds
-        raise self._undecided(
-            f"no few frequent tokens contradict each other, and working sets ended with a largest "
-            f"margin of {below:.6g} to {above:.6g}"
-        )
+        return None
 
     def _separable_by_linear_program(self, programs: Programs) -> bool:
         """Whether the last resort proves that a ``W`` separates; raise if it proves that none does.

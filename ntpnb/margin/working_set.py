@@ -1,4 +1,4 @@
-"""Max-margin problems of linear decoders whose table of contexts and tokens is too large to form.
+"""Max-margin problems of linear decoders, without forming their table of contexts and tokens.
 
 Of all pairs of a context and a token only few decide the solution. This module keeps a working set
 of them, the supports and the pairs that have a multiplier or are missed, and solves the penalised
@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.margin.factorization import inverses_of_products
 from ntpnb.margin.penalty import Line
 
 GATHERED = 2**20
@@ -47,6 +47,10 @@ SYSTEM_ACCURACY = 0.03
 
 ROUNDING = 1e-13
 """Gradient, relative to the norm of the weights, that is rounding of the shortfalls."""
+
+
+class NoFactor(np.linalg.LinAlgError):
+    """A Newton system has no factor in floating point; never what a caller's function raised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,13 +272,11 @@ class BatchedSystem:
 
 def _inverses(matrices: FloatArray) -> FloatArray:
     """Inverses of symmetric definite matrices, shape (n, k, k)."""
-    factors = np.linalg.cholesky(matrices)
-    for factor in factors:
-        factor[:] = lapack.dpotri(factor.T, overwrite_c=1)[0].T  # the lower triangle
-    inverses: FloatArray = factors + factors.transpose(0, 2, 1)
-    diagonal = np.arange(factors.shape[1])
-    inverses[:, diagonal, diagonal] /= 2
-    return inverses
+    try:
+        factors = np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError as error:
+        raise NoFactor(str(error)) from None
+    return inverses_of_products(np.asarray(factors, dtype=np.float64))
 
 
 def _padded_positions(part: WorkingSet) -> Iterator[tuple[IntArray, IntArray]]:
@@ -365,8 +367,7 @@ def minimise_on_sets(
 
     Raises
     ------
-    numpy.linalg.LinAlgError
-        A Newton system has no factor in floating point.
+    NoFactor
     """
     part, multipliers = start.part, start.multipliers
     weights, common = start.weights, start.common

@@ -135,7 +135,7 @@ class TokenPriority(Result):
             components = np.arange(math.prod(self.shape)).reshape(self.shape)
         else:
             components = np.full(self.shape, -1)
-        position, token, label = self._listed()
+        position, token, label = listed_tokens(self)
         components[position, token] = label
         return components
 
@@ -163,17 +163,11 @@ class TokenPriority(Result):
         )
         return self._strict_over_all_others()
 
-    def _listed(self) -> TokenLabels:
-        """The stored entries of ``sparse_components``."""
-        table = self.sparse_components
-        position = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
-        return TokenLabels(position, table.indices.astype(np.int64), table.data)
-
     def _strict_over_all_others(self) -> IntArray:
         """The first listed token of each group over all tokens that are not listed."""
         table = self.sparse_components
         winners = table.indices[table.indptr[:-1]]
-        position, token, _ = self._listed()
+        position, token, _ = listed_tokens(self)
         pairs = np.empty((math.prod(self.shape) - table.nnz, 3), dtype=np.int64)
         end = 0
         for block in row_slices(self.shape):
@@ -223,6 +217,22 @@ class TokenPriority(Result):
         """
         pairs = np.concatenate([self.equal, self.strict])
         return TokenPairs(self.positions(pairs), pairs[:, 1].copy(), pairs[:, 2].copy())
+
+
+def listed_tokens(order: TokenPriority) -> TokenLabels:
+    """The stored entries of an order's ``sparse_components``.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.problem.order import listed_tokens
+    >>> order = ntpnb.token_priority(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5, 0.0]]))
+    >>> listed_tokens(order).token.tolist()
+    [0, 1]
+    """
+    table = order.sparse_components
+    position = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+    return TokenLabels(position, table.indices.astype(np.int64), table.data)
 
 
 def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:

@@ -7,6 +7,7 @@ import numpy as np
 from ntpnb.array_types import FloatArray
 from ntpnb.extras import needs_extra
 from ntpnb.reporting.findings import Findings, two_digits
+from ntpnb.reporting.wording import name_direction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +110,7 @@ def _draw_descent(found: Findings, ax: "Axes") -> None:
 
 def _draw_angle(found: Findings, steps: FloatArray, degrees: FloatArray, ax: "Axes") -> None:
     ax.plot(steps, degrees, color="C1", linestyle="-")
-    ax.set(title=f"angle to {_direction(found)} (degrees)", ylim=(0, None))
+    ax.set(title=f"angle to {name_direction(found, in_title=True)} (degrees)", ylim=(0, None))
     _name_steps(ax)
 
 
@@ -160,14 +161,12 @@ def _draw_checkpoints(found: Findings, ax: "Axes") -> None:
         ax.set(yscale="log", title="loss of $W$ above the entropy (nats)")
     else:
         ax.plot(numbers, angles, color="C1", marker="o")
-        ax.set(title=f"angle of $W$ to {_direction(found)} (degrees)", ylim=(0, None))
+        ax.set(
+            title=f"angle of $W$ to {name_direction(found, in_title=True)} (degrees)",
+            ylim=(0, None),
+        )
     ax.set(xlabel="matrices, in order")
     ax.locator_params(axis="x", integer=True)
-
-
-def _direction(found: Findings) -> str:
-    """Name the direction in which the weights grow, as a title may."""
-    return "$W^{\\mathrm{mm}}$" if found.twin is None else "what wins"
 
 
 def _name_steps(ax: "Axes") -> None:

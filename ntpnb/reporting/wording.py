@@ -263,9 +263,19 @@ def _grows(found: Findings) -> bool:
     return bool(found.separable and found.num_ordered_pairs)
 
 
-def _direction(found: Findings) -> str:
-    """Name the direction in which the weights grow."""
-    return "W^mm" if found.twin is None else "the direction that wins"
+def name_direction(found: Findings, *, in_title: bool = False) -> str:
+    """Name the direction in which the weights grow, in a text or, shorter, in a figure's title.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.reporting.wording import name_direction
+    >>> name_direction(ntpnb.report(ntpnb.datasets.toy()))
+    'W^mm'
+    """
+    if found.twin is None:
+        return "$W^{\\mathrm{mm}}$" if in_title else "W^mm"
+    return "what wins" if in_title else "the direction that wins"
 
 
 def _steps(found: Findings) -> list[str]:
@@ -279,7 +289,7 @@ def _steps(found: Findings) -> list[str]:
         if not math.isnan(decades):
             number = _number_of_steps(decades)
             lines.append(
-                f"    about {number} to come within {degrees}° of {_direction(found)}"
+                f"    about {number} to come within {degrees}° of {name_direction(found)}"
                 f"{_source(found, degrees)}"
             )
     run = found.descent
@@ -307,7 +317,7 @@ def _weights(found: Findings) -> list[str]:
     seen = found.weights
     if seen is None:
         return []
-    direction = _direction(found)
+    direction = name_direction(found)
     subspace = "F" if found.twin is None else "F with the contradictions"
     shown = {
         "loss above the entropy, in nats": seen.excess,

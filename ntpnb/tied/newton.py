@@ -145,7 +145,7 @@ def not_settled(slope: float, W: FloatArray, watch: Watch) -> ConvergenceError:
         f"{SLOPE:.0e} is needed"
     )
     if watch.expired:
-        return ConvergenceError(f"stopped after {watch.seconds:g} seconds: {known}", slope, W)
+        return ConvergenceError(f"{watch.stopped}: {known}", slope, W)
     return ConvergenceError(
         f"{known}. Nearly parallel context embeddings are the usual cause", slope, W
     )

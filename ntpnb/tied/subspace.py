@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
-from ntpnb.problem.order import TokenPriority, order_of
+from ntpnb.problem.order import TokenPriority, listed_tokens, order_of
 from ntpnb.saving import Result, register
 from ntpnb.validation import require_dense
 from ntpnb.watch import Progress, Watch
@@ -337,7 +337,7 @@ def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
 
     A difference of two short embeddings would lose its digits if it were taken through a long one.
     """
-    group, token, component = order._listed()
+    group, token, component = listed_tokens(order)
     ranked = np.lexsort(
         (_nonzero_norms(T)[token], component)
     )  # by component, and by length in each
@@ -556,7 +556,7 @@ def _first_alike(holders: list[IntArray]) -> list[int]:
 
 def _tied_components(order: TokenPriority) -> _TiedComponents:
     """Number the components that hold two or more tokens."""
-    group, token, label = order._listed()
+    group, token, label = listed_tokens(order)
     _, index, sizes = np.unique(label, return_inverse=True, return_counts=True)
     is_tied = sizes > 1
     number = np.cumsum(is_tied) - 1  # of each label, read for those that are tied

@@ -446,7 +446,7 @@ def stopped_run(
     0.5
     """
     return ConvergenceError(
-        f"stopped after {watch.seconds:g} seconds: {steps} of {last} steps are done, and "
+        f"{watch.stopped}: {steps} of {last} steps are done, and "
         f"the loss is {excess:.3g} nats above the entropy; .point is the run so far",
         excess,
         point,

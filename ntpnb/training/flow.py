@@ -128,9 +128,7 @@ def gradient_flow(
     try:
         coords = Coordinates(unit, None if start is None else scale * start, watch)
     except OutOfTime:
-        raise ConvergenceError(
-            f"stopped after {seconds:g} seconds, before the flow began", np.inf
-        ) from None
+        raise ConvergenceError(f"{watch.stopped}, before the flow began", np.inf) from None
     path = _follow(coords, given_times + 2 * np.log(scale), watch)
     trace = _trace(path, coords, bias, given_times, scale)
     num_reached = len(path.u)
@@ -138,7 +136,7 @@ def gradient_flow(
         return trace
     residual = float(trace.excess[-1]) if num_reached else np.inf
     raise ConvergenceError(
-        f"stopped after {seconds:g} seconds: {num_reached} of {len(given_times)} times of the flow "
+        f"{watch.stopped}: {num_reached} of {len(given_times)} times of the flow "
         "were reached" + ("; .point is the flow so far" if num_reached else ""),
         residual,
         trace if num_reached else None,

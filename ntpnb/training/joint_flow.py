@@ -161,7 +161,7 @@ def late_joint_flow(
         )
     if flow is None or len(states) < len(times):
         raise ConvergenceError(
-            f"stopped after {seconds:g} seconds: {len(states)} of {len(times)} times of the flow "
+            f"{watch.stopped}: {len(states)} of {len(times)} times of the flow "
             "were reached" + ("; .point is the flow so far" if states else ""),
             np.inf if flow is None else float(flow.tie_error[-1]),
             flow,

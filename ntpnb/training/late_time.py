@@ -150,7 +150,7 @@ def next_order_term(
         W = _term_at_unit_scale(unit, watch)
     except OutOfTime:
         raise ConvergenceError(
-            f"stopped after {seconds:g} seconds, before the next-order term was found", np.inf
+            f"{watch.stopped}, before the next-order term was found", np.inf
         ) from None
     # At unit scale the path is κ W_B, and its R is larger by 2 log κ: that much of W^mm, which the
     # term at unit scale lacks, belongs to the constant here.

@@ -126,7 +126,7 @@ def nuclear_path(
     except OutOfTime:
         path = _path_of(points, logarithms)
         raise ConvergenceError(
-            f"stopped after {watch.seconds:g} seconds: {len(points)} of {len(logarithms)} points "
+            f"{watch.stopped}: {len(points)} of {len(logarithms)} points "
             "of the path were reached" + ("; .point is the path so far" if points else ""),
             np.inf if path is None else float(path.gap.max()),
             path,

@@ -181,15 +181,13 @@ def _follow(
     try:
         path = _Path(bias, by, watch)
     except OutOfTime:
-        raise ConvergenceError(
-            f"stopped after {watch.seconds:g} seconds, before the path began", np.inf
-        ) from None
+        raise ConvergenceError(f"{watch.stopped}, before the path began", np.inf) from None
     points = path.visit(positions)
     trace = path.trace(points, radii) if points else None
     if trace is not None and len(points) == len(positions):
         return trace
     raise ConvergenceError(
-        f"stopped after {watch.seconds:g} seconds: {len(points)} of {len(positions)} points of the "
+        f"{watch.stopped}: {len(points)} of {len(positions)} points of the "
         "path were reached" + ("; .point is the path so far" if points else ""),
         np.inf if trace is None else float(trace.residual[-1]),
         trace,

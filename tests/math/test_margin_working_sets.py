@@ -7,11 +7,11 @@ data, and against the methods that solve the whole problem.
 import numpy as np
 import problems
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from ntpnb import ConvergenceError, NextTokenData, is_separable, max_margin
+from ntpnb import ConvergenceError, NextTokenData, NotSeparableError, is_separable, max_margin
 from ntpnb import token_priority as priority
 from ntpnb.margin import large, solve, working_set
 from ntpnb.margin.collapse import collapsed, not_collapsed
@@ -21,6 +21,7 @@ from ntpnb.margin.program import margin_program
 from ntpnb.margin.solution import certify
 from ntpnb.margin.working_set import (
     BatchedSystem,
+    NoFactor,
     SetPoint,
     WorkingSet,
     highest_outside,
@@ -146,6 +147,116 @@ def test_the_largest_margin_of_contradictory_data_tends_to_zero(as_if_large, mon
 def test_time_ends_a_search_by_working_sets(as_if_large):
     with pytest.raises(ConvergenceError, match=r"^undecided: 0 seconds are over$"):
         max_margin(planted(0), gap=0.1, seconds=0)
+
+
+# -- where the whole problem can be solved instead ------------------------------------------------
+
+
+@pytest.fixture
+def sets_first(monkeypatch):
+    """Let small data try working sets before the whole problem."""
+    monkeypatch.setattr(solve, "LARGE", 1)
+    monkeypatch.setattr(solve, "SETS", 1)
+    monkeypatch.setattr(solve, "parts", lambda data: ())
+
+
+def methods_of(told):
+    """The methods that a search told of, in turn."""
+    return list(dict.fromkeys(line.split(" ")[0].rstrip(",") for line in told))
+
+
+@pytest.mark.parametrize("others", [0, 20])
+def test_working_sets_answer_first(sets_first, others):
+    data = planted(2, others=others)
+    told = []
+    svm = max_margin(data, gap=1e-3, progress=told.append)
+    assert methods_of(told) == ["working"]
+    assert svm.margin_gap <= 1e-3
+    prove_enclosed(data, svm, max_margin(data, order=priority(data), solver="interior-point"))
+    told.clear()
+    assert is_separable(data, progress=told.append)
+    assert methods_of(told) == ["working"]
+
+
+def test_the_whole_problem_is_solved_where_a_few_working_sets_do_not_do(sets_first, monkeypatch):
+    data = planted(1)
+    exact = max_margin(data)
+    for name, value in (
+        ("FEW_STEPS", 1),
+        ("LOW_GROWTH", np.inf),
+        ("SLOWEST", 0.0),
+        ("TIES_MET", 0),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(large, name, value)
+            told = []
+            svm = max_margin(data, gap=1e-3, progress=told.append)
+            assert methods_of(told) == ["working", "augmented-lagrangian"]
+            assert svm.margin_gap <= 1e-3
+            prove_enclosed(data, svm, exact)
+            told.clear()
+    told = []
+    svm = max_margin(data, gap=1e-7, progress=told.append)  # closer than rounding may allow them
+    assert methods_of(told) == ["augmented-lagrangian"]
+    assert svm.margin_gap <= 1e-7
+
+
+def test_working_sets_that_run_out_of_digits_leave_the_rest_to_the_whole_problem(
+    sets_first, monkeypatch
+):
+    with pytest.raises(NoFactor):
+        working_set._inverses(-np.ones((1, 1, 1)))
+
+    def without_a_factor(matrices):
+        raise NoFactor
+
+    monkeypatch.setattr(working_set, "_inverses", without_a_factor)
+    assert max_margin(planted(1), gap=1e-3).margin_gap <= 1e-3
+    assert is_separable(planted(1))
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError, RuntimeError, KeyboardInterrupt])
+def test_what_progress_raises_is_no_lack_of_digits(sets_first, error):
+    def progress(line):
+        raise error
+
+    with pytest.raises(error):
+        max_margin(planted(1), gap=1e-3, progress=progress)
+    with pytest.raises(error):
+        is_separable(planted(1), progress=progress)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_contradictory_data_are_left_to_the_whole_problem_early(sets_first, seed):
+    data = problems.t24(seed, V=6, m=60, d=4, size=(1, 2))
+    told = []
+    with pytest.raises(NotSeparableError) as caught:
+        max_margin(data, gap=1e-3, progress=told.append)
+    assert methods_of(told)[0] == "working"
+    assert sum(line.startswith("working sets, step") for line in told) <= 6
+    weights = caught.value.pair_weights
+    order = priority(data)
+    np.testing.assert_array_equal(order.strict[weights.positions], weights.pairs)
+    assert not is_separable(data)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), m=st.sampled_from([12, 24, 36]))
+def test_both_ways_give_one_verdict(sets_first, seed, m):
+    """Around the edge of separability, with ties and without."""
+    data = problems.t24(seed, V=8, m=m, d=6, size=(1, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solve, "SETS", 2**62)
+        separable = is_separable(data)
+    assert is_separable(data) == separable
+    if not separable:
+        with pytest.raises(NotSeparableError):
+            max_margin(data, gap=1e-4)
+        return
+    exact = max_margin(data)
+    below, above = max_margin(data, gap=1e-4).margin_bounds
+    assert below * (1 - 1e-7) <= 1 / exact.norm <= above * (1 + 1e-9)
+    assert below >= above * (1 - 1e-4)
 
 
 # -- the parts ------------------------------------------------------------------------------------
