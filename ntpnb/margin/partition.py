@@ -374,7 +374,7 @@ class _Newton:
             )
             stalled = stalled + 1 if self.correction <= STALLED_CORRECTION else 0
             if self.correction <= MOST_CORRECTION or stalled == STALLED_STEPS:
-                self._W = self._W + step.W
+                self._take_last(step)
                 if not self._drop_tiny():
                     return
                 stalled = 0
@@ -436,9 +436,20 @@ class _Newton:
         log_probs = np.where(in_support, self._log_probs(W), 0.0)
         return -float(self._data.context_probs @ (self._targets * log_probs).sum(1))
 
+    def _take_last(self, step: "_NewtonStep") -> None:
+        """Take a step that hardly changes anything, unless it is rounding: then the slope grows."""
+        moved = self._W + step.W
+        before, after = (np.exp(self._log_probs(W)) for W in (self._W, moved))
+        if np.linalg.norm(self._slope(after)) < np.linalg.norm(self._slope(before)):
+            self._W = moved
+
+    def _slope(self, probs: FloatArray) -> FloatArray:
+        slope: FloatArray = pull_back(self._frequencies * (probs - self._targets), self._data)
+        return slope
+
     def _direction(self, log_probs: FloatArray) -> "_NewtonStep":
         probs = np.exp(log_probs)
-        slope = pull_back(self._frequencies * (probs - self._targets), self._data)
+        slope = self._slope(probs)
         W = self._system(self._frequencies * probs, probs, self._targets, slope)
         return _NewtonStep(W, bilinear_scores(W, self._data), float(np.vdot(slope, W)))
 

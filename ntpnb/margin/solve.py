@@ -70,7 +70,7 @@ SETS = 2**16
 
 Both ways take about a second at most below. From here to :data:`WHOLE` bounds by working sets took
 a sixth to nine tenths of the time, and of the memory a seventh for the largest. Where they do not
-answer, and the whole problem is solved after all, that took a quarter more, at most.
+answer, and the whole problem is solved after all, that took three tenths more, at most.
 """
 
 CLOSEST = 1e-6

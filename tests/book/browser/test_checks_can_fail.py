@@ -24,6 +24,9 @@ FAULTS = {
     "console: unhappy": "<script>console.error('unhappy')</script>",
     "exception": "<script>throw new Error('unhappy')</script>",
     "light: scrolls sideways": '<div style="width: 700px">wide</div>',
+    # Of formulas of a kind axe looks at the first; this is the second.
+    "dark: scrolls sideways": "<p><mjx-container>x</mjx-container><p><mjx-container>"
+    "<span style='display: inline-block; width: 700px'>x</span></mjx-container>",
     "request to another host": '<script src="https://example.org/script.js"></script>',
     "MathJax did not start": r'<span class="math">\(x\)</span>',
     "not typeset": "<script>MathJax = {startup: {promise: 1}}</script><span class='math'>x</span>",
