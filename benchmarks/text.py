@@ -33,6 +33,9 @@ GIBIBYTES = 6
 PROGRAMS_OF_VERDICTS = ("ours", "HiGHS", "Clarabel", "SCS")
 
 GENESIS = [["bigrams", "Genesis", 106, dim] for dim in (30, 60, 120, 200, 300, 400)]
+EDGE = [["bigrams", "Genesis", 106, dim] for dim in (190, 210)]
+"""Near the dimension from which on the text is separable; so is its fourth."""
+
 STATES = [["hidden states", 500, 300, 64], ["hidden states", 400, 500, 256]]
 LONG_TEXT = ["random text", 100_000, 8000, 256]
 ONE_HOT = ["random", 500, 1600, 60, 1]
@@ -46,7 +49,7 @@ RACES = [
     *[(ONE_HOT, "solution", name, SECONDS) for name in ("Clarabel", "SCS", "LinearSVC")],
     *[(problem, "verdict", "SCS", SECONDS) for problem in STATES],
     *[(problem, "solution", "ours", 60) for problem in GENESIS[4:]],
-    (GENESIS[3], "verdict", "ours", 60),
+    *[(problem, "verdict", "ours", 60) for problem in (EDGE[0], GENESIS[3], EDGE[1])],
     *[(problem, "verdict", name, SECONDS) for problem in STATES for name in ("HiGHS", "Clarabel")],
     *[(GENESIS[5], "solution", name, SECONDS) for name in ("Clarabel", "SCS")],
     (LONG_TEXT, "verdict", "HiGHS", SECONDS),
