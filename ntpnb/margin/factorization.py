@@ -9,8 +9,8 @@ from ntpnb.array_types import FloatArray
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:
     """Upper triangular ``R`` with ``Rᵀ R = matrix + diagonal``, from the lower triangle alone.
 
-    ``diagonal`` is added to ``matrix`` itself, which is to be a temporary one of the caller's.
-    Transposed, numpy's row-major lower factor is LAPACK's column-major upper one, without a copy.
+    ``matrix``, a temporary one of the caller's, is overwritten. Transposed, its row-major lower
+    triangle is LAPACK's column-major upper one, without a copy.
 
     Raises
     ------
@@ -18,8 +18,13 @@ def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> Floa
         The sum is not positive definite in floating point.
     """
     matrix.flat[:: len(matrix) + 1] += diagonal
-    lower = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
-    return lower.T
+    if len(matrix) == 0:  # LAPACK's may not be empty
+        return matrix
+    factor: FloatArray
+    factor, failed = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError("the matrix is not positive definite in floating point")
+    return factor
 
 
 def inverses_of_products(lower: FloatArray) -> FloatArray:
