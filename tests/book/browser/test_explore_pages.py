@@ -85,12 +85,10 @@ def test_a_link_on_the_page_changes_the_example(explorable, opened, site):
     tab.wait_for_function(f"document.querySelector('.preset').value === '{other}'")
     settle(tab)
     assert tab.url.endswith(f"#preset-{other}")  # the state is named, until something is moved
-    top, bottom = tab.evaluate(
+    tab.wait_for_function(  # the page glides there
         "() => { const box = document.querySelector('svg.main').getBoundingClientRect();"
-        " return [box.top, box.bottom]; }"
+        " return box.top >= 0 && box.bottom <= 1000; }"
     )
-    assert top >= 0
-    assert bottom <= 1000
     tab.locator(f"[data-handle={explorable.places}0]").press("ArrowDown")
     assert len(places(tab, explorable.places)) > 1
     tab.locator(".reset").click()
@@ -154,7 +152,7 @@ def test_without_a_script_and_on_paper_there_is_a_still_picture(explorable, lend
     tab = opened(site)
     assert not tab.locator(picture).is_visible()
     tab.emulate_media(media="print")
-    assert tab.locator(picture).is_visible()
+    tab.locator(picture).wait_for(state="visible")  # it is loaded once it is needed
     assert not tab.locator(".explore").is_visible()
 
 
