@@ -9,6 +9,8 @@ AIMS = ["data", "m × V × d", "CPU s, at most", "measured", "MiB, at most", "me
 GROWTH = ["by", "contexts", "tokens", "answer", "CPU s", "MiB"]
 ASKED = {"verdict": "verdict", "solution": "optimum", "gap": "gap of 1e-3"}
 NO_ANSWER = {"time": "none in time", "memory": "none in memory"}
+BEYOND = "over "
+"""Before what is only a lower bound; a ``>`` there would begin a quotation in the book."""
 
 
 def show(results, tables, images):
@@ -42,8 +44,8 @@ def _seconds(record):
 def _measured(record):
     """Cells of seconds and memory; where a limit ended the process, both are lower bounds."""
     if record["outcome"] == "memory":
-        return "–", f"> {record['gibibytes'] * 1024}"
-    beyond = "> " if record["outcome"] == "time" else ""
+        return "–", f"{BEYOND}{record['gibibytes'] * 1024}"
+    beyond = BEYOND if record["outcome"] == "time" else ""
     return beyond + cell(_seconds(record), "cpu"), beyond + cell(record["peak_mb"], "peak")
 
 
@@ -67,7 +69,7 @@ def _races(records):
         ratio = "–"
         timed = "memory" not in (record["outcome"], ours["outcome"]) and ours["outcome"] != "time"
         if record is not ours and timed and _seconds(ours) > 0:
-            beyond = "> " if record["outcome"] == "time" else ""
+            beyond = BEYOND if record["outcome"] == "time" else ""
             ratio = beyond + cell(_seconds(record) / _seconds(ours), "ratio")
         asked = ASKED[record["question"]]
         yield *_data(record), asked, record["program"], _answer(record), seconds, ratio, memory

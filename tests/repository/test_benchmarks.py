@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,8 +174,8 @@ def test_tables_of_limits_say_so(tmp_path):
     rows = list(csv.reader((tmp_path / "text.csv").read_text("utf-8").splitlines()))
     assert [row[3:] for row in rows[1:]] == [
         ["ours", "separable", "2", "–", "200"],
-        ["HiGHS", "none in time", "> 30", "> 15", "> 200"],
-        ["SCS", "none in memory", "–", "–", "> 6144"],
+        ["HiGHS", "none in time", "over 30", "over 15", "over 200"],
+        ["SCS", "none in memory", "–", "–", "over 6144"],
         ["Clarabel", "separable", "5", "2.5", "200"],
     ]
 
@@ -214,6 +215,13 @@ def test_committed_tables_show_the_committed_results(tmp_path):
     assert [path.name for path in tables] == sorted(path.name for path in tmp_path.glob("*.csv"))
     for path in tables:
         assert path.read_text("utf-8") == (tmp_path / path.name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)
+def test_no_cell_begins_as_a_quotation_or_a_list_does(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert [cell for cell in cells if re.match(r"[>#*+-] ", cell)] == []
 
 
 def test_the_stages_of_a_build_leave_no_test_out():
