@@ -5,6 +5,8 @@ PY := $(VENV)/bin/python
 # The committed notebook outputs were made on Python 3.11, so that one is taken where it exists.
 PYTHON ?= python3.11 python3.12 python3.13 python3
 PORT ?= 8000
+# Notebooks or tests at a time: as many as there are processors, from two to four. Each takes half a GiB.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ "$$n" -ge 2 ] || n=2; [ "$$n" -le 4 ] || n=4; echo "$$n")
 TOOLS := _build/tools
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
@@ -18,7 +20,7 @@ EXECUTED := book/nb/*.ipynb $(wildcard book/nb/evidence/*.ipynb)
 # Only what executes the notebooks again needs nbval, which loads more than the tests themselves.
 PLAIN := -p no:nbval
 # The unit and property tests of the mathematics, and the examples in its docstrings.
-MATHEMATICS := $(PLAIN) tests/math ntpnb --doctest-modules -m "not slow and not stress" -n 2
+MATHEMATICS := $(PLAIN) tests/math ntpnb --doctest-modules -m "not slow and not stress" -n $(JOBS)
 
 # Holds the stamp of what made the pages that are there. Where it is another one now, or where the last
 # build failed, whose warnings Sphinx would not repeat, all pages are read anew.
@@ -46,6 +48,7 @@ help: ## list the targets (what a bare `make` does)
 	@sed -n 's/.*"figure": "\([a-z0-9_]*\)".*/\1/p' $(EXECUTED) | tr _ - | sort -u | fmt -w 96 | sed 's/^/  /'
 	@echo
 	@echo "The first run creates $(VENV) from requirements.lock; PYTHON=... chooses the Python for it."
+	@echo "$(JOBS) notebooks or tests run at a time; JOBS=... sets another number."
 
 $(VENV)/.locked: requirements.lock
 	@for name in $(PYTHON); do \
@@ -69,7 +72,7 @@ check: lint types ## the short loop: lint, types, docstring examples, tests of t
 	HYPOTHESIS_PROFILE=quick $(PY) -m pytest $(MATHEMATICS)
 
 book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
-	$(PY) -m publishing run
+	$(PY) -m publishing run --jobs $(JOBS)
 	$(PY) -m publishing collect
 	@stamp=$$($(PY) -m publishing stamp) || exit 1; \
 	all=--all; \
@@ -83,12 +86,12 @@ stale: $(VENV)/.ready ## list the notebooks that must run, because what they dep
 
 test: _chromium lint types book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
 	$(VENV)/bin/ruff check $(EXECUTED)
-	$(PY) -m pytest $(PLAIN) ntpnb --doctest-modules -n 2
-	$(PY) -m pytest $(PLAIN) tests -n 2 --dist worksteal
+	$(PY) -m pytest $(PLAIN) ntpnb --doctest-modules -n $(JOBS)
+	$(PY) -m pytest $(PLAIN) tests -n $(JOBS) --dist worksteal
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 13)])'; then \
 	  left=$$($(PY) -m publishing unrepeated) || exit 1; \
 	  if [ -n "$$left" ]; then \
-	    $(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile $$left; \
+	    $(PY) -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadfile $$left; \
 	  fi; \
 	else \
 	  echo "notebook outputs are compared on Python 3.11 and 3.13; this is $$($(PY) --version)"; \
@@ -104,10 +107,10 @@ types: $(VENV)/.ready ## mypy --strict: the package, and a program that uses it
 
 figures: $(VENV)/.ready ## draw every figure anew (FIG=t24-fig4: only that one), executing the notebooks
 ifdef FIG
-	$(PY) -m publishing run --figure $(FIG)
+	$(PY) -m publishing run --jobs $(JOBS) --figure $(FIG)
 else
 	rm -rf figures
-	$(PY) -m publishing run
+	$(PY) -m publishing run --jobs $(JOBS)
 endif
 
 serve: book ## show the book at http://localhost:8000 (PORT=... for another)
@@ -125,9 +128,9 @@ bench: $(VENV)/.ready ## timings against what one would otherwise write (PARTS="
 	$(PY) -m benchmarks $(PARTS)
 
 stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs, every output
-	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n 2 --dist load \
+	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n $(JOBS) --dist load \
 	  -o faulthandler_timeout=7200
-	$(PY) -m pytest --nbval --nbval-current-env -n 2 --dist loadfile book/nb
+	$(PY) -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadfile book/nb
 
 coverage: $(VENV)/.ready ## which lines of the mathematics its tests never reach
 	$(PY) -m pytest $(MATHEMATICS) --cov --cov-report=term-missing:skip-covered

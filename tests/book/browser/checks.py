@@ -64,10 +64,11 @@ BEHIND = """() => {
   return colours.find(([, , , alpha = 1]) => alpha > 0) ?? [255, 255, 255];
 }"""
 
-# After a change of width the theme's side bars slide for a moment.
+# After a change of width the theme's side bars slide for a moment, to where they are put at once.
 OVERFLOW = """async () => {
   await new Promise(requestAnimationFrame);
-  await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
+  for (const animation of document.getAnimations())
+    if (animation.effect.getComputedTiming().endTime < Infinity) animation.finish();
   const { scrollWidth, clientWidth } = document.documentElement;
   return scrollWidth > clientWidth ? [`scrolls sideways: ${scrollWidth} px in ${clientWidth}`] : [];
 }"""
@@ -132,12 +133,17 @@ LETTERS = """() => {
 }"""
 
 
-def accessibility(tab):
-    """Run axe-core; return its serious and critical findings."""
+def accessibility(tab, *, everything=False):
+    """Run axe-core; return its serious and critical findings.
+
+    It looks at one text of each kind, or at every text and formula of the page.
+    """
     axe = Axe()
-    tab.evaluate(THIN_OUT)
+    if not everything:
+        tab.evaluate(THIN_OUT)
     tab.evaluate(axe.axe_script)
-    tab.evaluate(MARK_KINDS_OF_TEXT)
+    if not everything:
+        tab.evaluate(MARK_KINDS_OF_TEXT)
     found = tab.evaluate("(options) => axe.run(options)", AXE)["violations"]
     return [
         f"axe {rule['id']} ({rule['impact']}): {node['html'][:120]}"

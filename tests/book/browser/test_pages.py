@@ -4,17 +4,28 @@ import re
 
 import pytest
 from built_site import SITE
-from checks import RENDERED, VIEWS, pale_letters
+from checks import RENDERED, VIEWS, accessibility, pale_letters
 
 from ntpnb.notebook.output import ROOT
 
 # Where nothing is built there is still one test, whose fixture says what to do.
-PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")) or ["index.html"]
+FOUND = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")) or ["index.html"]
+PAGES = [page for page in FOUND if not page.startswith("_static/")]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("_static/")])
+@pytest.mark.parametrize("page", PAGES)
 def test_page(page, visitor):
     assert visitor.visit(page) == []
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(("mode", "width"), VIEWS)
+def test_what_is_not_looked_at_is_sound_as_well(page, mode, width, visitor):
+    """`test_page` looks at one text of each kind, for speed; this test looks at all of them."""
+    tab = visitor.open(page, mode, width)
+    assert tab.evaluate(RENDERED) == []
+    assert accessibility(tab, everything=True) == []
 
 
 @pytest.mark.parametrize("word", ["entropy", "NTP-SVM"])
