@@ -23,7 +23,8 @@ PLAIN := -p no:nbval
 MATHEMATICS := $(PLAIN) tests/math ntpnb --doctest-modules -m "not slow and not stress" -n $(JOBS)
 
 # Holds the stamp of what made the pages that are there. Where it is another one now, or where the last
-# build failed, whose warnings Sphinx would not repeat, all pages are read anew.
+# build failed, whose warnings Sphinx would not repeat, all pages are read anew, and written to an empty
+# folder: beside what lies there from before, Sphinx stamps style sheets that it does not stamp otherwise.
 BUILT := _build/.complete
 
 # One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.
@@ -76,7 +77,7 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 	$(PY) -m publishing collect
 	@stamp=$$($(PY) -m publishing stamp) || exit 1; \
 	all=--all; \
-	if [ "$$(cat $(BUILT) 2>/dev/null)" = "$$stamp" ]; then all=; fi; \
+	if [ "$$(cat $(BUILT) 2>/dev/null)" = "$$stamp" ]; then all=; else rm -rf _build/html; fi; \
 	rm -f $(BUILT); \
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all && echo "$$stamp" > $(BUILT)
 	@$(PY) -m publishing downloads

@@ -75,6 +75,7 @@ def draw_contexts(
     data : NextTokenData
         In two dimensions, with at most five words.
     names : sequence of str, length m
+        Default: A, B and C.
     triangle : bool
         Whether to shade the polygon of the contexts, which separability is about.
 

@@ -74,7 +74,8 @@ def linear_trials(
     ----------
     seeds : iterable of int
     shapes : iterable of (V, m, d, S)
-        Numbers of tokens, contexts and dimensions, and size of the supports.
+        Numbers of tokens, contexts and dimensions, and size of the supports. Default:
+        (5, 4, 6, 2), (8, 10, 12, 3) and (4, 8, 10, 1).
 
     Returns
     -------

@@ -43,6 +43,19 @@ def test_no_link_is_broken(site):
     assert broken_links(site, path_prefix(site)) == []
 
 
+def test_no_page_names_a_folder_or_an_object_of_this_machine(site):
+    """A signature showed the default of an argument that is a folder."""
+    local = re.compile(
+        rf"{re.escape(str(ROOT))}/|(Posix|Windows)Path\(|&lt;function| at 0x[0-9a-f]{{6}}"
+    )
+    found = {
+        str(page.relative_to(site)): match[0]
+        for page in site.rglob("*.html")
+        if (match := local.search(page.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
 def test_beside_each_figure_stand_its_data_its_files_and_its_code(site):
     for name in names():
         page = soup(site / f"nb/{name}.html")
