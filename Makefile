@@ -26,6 +26,7 @@ MATHEMATICS := $(PLAIN) tests/math ntpnb --doctest-modules -m "not slow and not 
 # build failed, whose warnings Sphinx would not repeat, all pages are read anew, and written to an empty
 # folder: beside what lies there from before, Sphinx stamps style sheets that it does not stamp otherwise.
 BUILT := _build/.complete
+SITE := _build/html
 
 # One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.
 export OMP_NUM_THREADS := 1
@@ -77,7 +78,7 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 	$(PY) -m publishing collect
 	@stamp=$$($(PY) -m publishing stamp) || exit 1; \
 	all=--all; \
-	if [ "$$(cat $(BUILT) 2>/dev/null)" = "$$stamp" ]; then all=; else rm -rf _build/html; fi; \
+	if [ "$$(cat $(BUILT) 2>/dev/null)" = "$$stamp" ]; then all=; else rm -rf $(SITE); fi; \
 	rm -f $(BUILT); \
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all && echo "$$stamp" > $(BUILT)
 	@$(PY) -m publishing downloads
@@ -115,7 +116,7 @@ else
 endif
 
 serve: book ## show the book at http://localhost:8000 (PORT=... for another)
-	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+	$(PY) -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)
 
 pdf: _chromium book ## the book as one PDF, _build/ntpnb.pdf
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going --all \

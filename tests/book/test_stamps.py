@@ -82,15 +82,20 @@ def test_make_builds_every_page_where_the_stamp_or_the_last_build_says_so(tmp_pa
     for name in (".locked", ".ready"):
         (tmp_path / "venv" / name).touch()
     shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    command = [shutil.which("make"), "book", f"VENV={tmp_path}/venv", f"BUILT={tmp_path}/built"]
+    made = {"VENV": "venv", "BUILT": "built", "SITE": "site"}
+    settings = [f"{name}={tmp_path}/{place}" for name, place in made.items()]
+    command = [shutil.which("make"), "book", *settings]
+    dropped = tmp_path / "site/dropped.html"
 
     def builds(stamp, status=0):
+        write(dropped, "A page of another build.")
         write(tmp_path / "stamp", stamp)
         write(tmp_path / "status", str(status))
         log.unlink(missing_ok=True)
         done = subprocess.run(command, cwd=ROOT, env=shell, capture_output=True, text=True)
         assert (done.returncode == 0) == (status == 0), done.stderr
         [line] = [line for line in log.read_text().splitlines() if line.startswith("jupyter")]
+        assert dropped.exists() != line.endswith(" --all")
         return "everything" if line.endswith(" --all") else "what changed"
 
     assert builds("1") == "everything"
