@@ -196,5 +196,8 @@ def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
     output.write(Path(root) / "_build/claims.json", text + "\n")
     generated = pages.generate(entries, statements(root), manifest.figures(root), root)
     for name, page in generated.items():
-        output.write(Path(root) / "book" / name, page)
+        path = Path(root) / "book" / name
+        # Sphinx goes by times, and would write the pages of a file anew that is only written again.
+        if not path.exists() or path.read_bytes() != page.encode():
+            output.write(path, page)
     return entries
