@@ -12,8 +12,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure, SubFigure
 
+from ntpnb.notebook.layout import DPI, settle_layout
 from ntpnb.notebook.output import write
-from ntpnb.notebook.saving import DPI, folder, render, save, settle_layout
+from ntpnb.notebook.saving import folder, render, save
 
 LIMIT = 400_000
 """Bytes of a strip: it should load on a telephone."""

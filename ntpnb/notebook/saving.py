@@ -14,14 +14,15 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure, SubFigure
-from matplotlib.transforms import Bbox
+from matplotlib.figure import Figure
 
 from ntpnb.notebook import output
+from ntpnb.notebook.layout import DPI, NO_ENGINE, settle_layout
 from ntpnb.notebook.stacking import is_sketch, stack
 
-# Nothing in the files may depend on the time or on a random number.
-_OUTPUT: dict[Any, Any] = {
+# Nothing in the files may depend on the time or on a random number. Matplotlib takes the layout
+# engine away as it saves; what it puts back is the style's, with which later files are drawn twice.
+_OUTPUT: dict[Any, Any] = NO_ENGINE | {
     "savefig.facecolor": "auto",
     "savefig.bbox": None,
     "svg.fonttype": "path",
@@ -34,10 +35,6 @@ _METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-DPI = 140
-"""Dots per inch of the PNG files."""
-PLACES = 6
-"""Decimal places of a panel's position, in parts of the figure: a thousandth of a pixel."""
 
 
 def _columns(data: Any, prefix: str = "") -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -172,31 +169,6 @@ def render(fig: Figure, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def settle_layout(fig: Figure) -> None:
-    """Let a figure's layout engine place its panels once and for all, at rounded places.
-
-    The engine's last digits differ from run to run; names in an SVG file are hashes of them. The
-    figure is not drawn: the engine itself measures all that it places.
-
-    Parameters
-    ----------
-    fig : matplotlib Figure
-        It has no layout engine afterwards.
-    """
-    fig.set_dpi(DPI)  # words are measured as large as the PNG will have them
-    engine = fig.get_layout_engine()
-    if engine is not None and fig.axes:
-        engine.execute(fig)
-    # The engine "none" is one that does nothing, and with any engine each file is drawn twice.
-    with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
-        fig.set_layout_engine(None)
-    for part in fig.findobj(SubFigure):
-        part.bbox_relative.set_points(part.bbox_relative.get_points().round(PLACES))
-        part.transSubfigure.invalidate()
-    for ax in fig.axes:
-        ax.set_position(Bbox(ax.get_position(original=True).get_points().round(PLACES)))
-
-
 def folder() -> Path:
     """Where figures are saved: in a checkout its `figures`, elsewhere one in the working directory.
 
@@ -272,8 +244,6 @@ def save(
         files[suffix] = render(fig, suffix)
     nameless = _unnamed(fig)
     stacked = bool(columns and not frames) and stack(fig, columns)
-    if stacked:
-        settle_layout(fig)
     narrow = render(fig, "svg") if stacked else b""
     plt.close(fig)
     for suffix, content in files.items():

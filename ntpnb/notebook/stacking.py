@@ -1,11 +1,14 @@
 """A figure for a telephone: the same panels one below the other, letters as large as ever."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
+
+from ntpnb.notebook.layout import lay_out, settle_layout
 
 WIDTH = 3.75
 """Inches: what a screen of 390 pixels shows of a page, so that points stay points."""
@@ -84,12 +87,22 @@ def _name_shared(ax: Axes) -> None:
 
 
 def _overflows(fig: Figure) -> bool:
-    """Say whether something that is drawn would be cut off at the figure's sides."""
-    engine = fig.get_layout_engine()
-    if engine is not None:
-        engine.execute(fig)
-    box = fig.get_tightbbox()
-    return bool(box.x0 < -0.04 or box.x1 > WIDTH + 0.04)
+    """Say whether something that is drawn would be cut off at the figure's edges."""
+    drawn = fig.get_tightbbox()
+    room = np.array([drawn.min, fig.get_size_inches() - drawn.max])
+    return bool((room < -0.04).any())
+
+
+def _collides(fig: Figure) -> bool:
+    """Say whether words beside an axis would stand upon each other."""
+    for ax in fig.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            labels = axis.get_ticklabels() if ax.axison else []
+            words = [one for one in labels if one.get_visible() and one.get_text()]
+            places = [one.get_window_extent() for one in words]
+            if any(one.overlaps(other) for one, other in pairwise(places)):
+                return True
+    return False
 
 
 def stack(fig: Figure, columns: int = 1) -> bool:
@@ -98,7 +111,7 @@ def stack(fig: Figure, columns: int = 1) -> bool:
     Parameters
     ----------
     fig : Figure
-        With its panels on one grid; it is changed.
+        With its panels on one grid; it is changed, and its layout is settled.
     columns : int
         How many panels stand side by side.
 
@@ -106,7 +119,8 @@ def stack(fig: Figure, columns: int = 1) -> bool:
     -------
     bool
         False where this cannot be done: panels without a grid, or in parts of a figure; a sketch
-        that would become too small; words that a narrow screen would cut off.
+        that would become too small; words that a narrow screen would cut off, or that would stand
+        upon each other.
 
     Examples
     --------
@@ -140,4 +154,7 @@ def stack(fig: Figure, columns: int = 1) -> bool:
                 _name_shared(ax)
     fig.set_size_inches(WIDTH, sum(rows))
     fig.set_layout_engine("constrained")
-    return not _overflows(fig)
+    # Once more is done as it is settled: the first time words were measured where they had been.
+    lay_out(fig)
+    settle_layout(fig)
+    return not _overflows(fig) and not _collides(fig)

@@ -136,6 +136,14 @@ def test_a_wide_sketch_and_long_words_are_not_squeezed(root):
     wordy, ax = figures.plt.subplots(figsize=(7.6, 3))
     ax.set_title("a title that is far longer than the screen of any telephone is wide in portrait")
     assert not stack(wordy)
+    high, ax = figures.plt.subplots(figsize=(7.6, 6))
+    ax.set_ylabel("what stands beside this axis is longer than the panel would be high there")
+    assert not stack(high)
+    crowded, ax = figures.plt.subplots(figsize=(7.6, 3))
+    ax.set_xticks(range(4), ["the very first kind"] * 4)
+    assert not stack(crowded)
+    ax.set_xticks(range(4), ["first"] * 4)
+    assert stack(crowded)
     figures.plt.close("all")
 
 

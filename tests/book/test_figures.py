@@ -52,6 +52,17 @@ def read(path):
     return arrays
 
 
+def test_a_figure_is_drawn_once_for_each_of_its_drawings(folder, monkeypatch):
+    fig, axes = figures.plt.subplots(2, 2)
+    axes[0, 0].plot([1, 2, 3])
+    drawn = []
+    monkeypatch.setattr(fig, "draw", lambda renderer: drawn.append(type(fig).draw(fig, renderer)))
+    figures.save(fig, "one", {"x": [1, 2, 3]}, None)
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"one.csv", "one.pdf", "one.png", "one.svg", "one_narrow.svg"}
+    assert len(drawn) == 4
+
+
 def test_two_processes_write_the_same_bytes(tmp_path):
     written = []
     for seed, style in (("1", ""), ("2", "savefig.dpi: 33\nsvg.hashsalt: other\nfont.size: 30\n")):
