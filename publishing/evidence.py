@@ -10,6 +10,7 @@ which names a chapter and the labels of its sections, and becomes links to them.
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -101,22 +102,37 @@ class EvidenceFor(SphinxDirective):
         return [line]
 
 
+def hand_back(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Let Sphinx compare what it counts with what it counted last time, before `number_figures`."""
+    env.numbered_figures = env.toc_fignumbers
+    env.toc_fignumbers = getattr(env, "counted_figures", {})
+    return []
+
+
 def number_figures(app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Number figures, tables and equations of the k-th page of evidence Ek.1, Ek.2 and so on.
 
     Chapters have numbers of their own, which a counted page could be mistaken for.
+
+    Returns
+    -------
+    list of str
+        The pages whose numbers are not what they were last time, which Sphinx writes anew.
     """
+    env.counted_figures = deepcopy(env.toc_fignumbers)
     pages = [f"nb/{name}" for name in project.evidence_pages(Path(app.srcdir).parent)]
     for number, page in enumerate(pages, 1):
         for kinds in env.toc_fignumbers.get(page, {}).values():
             for place, id in enumerate(kinds, 1):
                 found: Any = (f"E{number}", place)  # Sphinx joins the parts with dots
                 kinds[id] = found
-    return [page for page in pages if page in env.all_docs]
+    before = env.numbered_figures
+    return [page for page in pages if env.toc_fignumbers.get(page) != before.get(page)]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive and the numbers; Sphinx calls this."""
     app.add_directive("evidence-for", EvidenceFor)
+    app.connect("env-get-updated", hand_back, priority=100)  # before Sphinx counts
     app.connect("env-get-updated", number_figures, priority=900)  # after Sphinx has counted
     return {"parallel_read_safe": True, "parallel_write_safe": True}

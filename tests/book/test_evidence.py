@@ -5,7 +5,8 @@ import re
 
 import pytest
 import tiny_project
-from tiny_project import contents, edit
+from small_site import build, parsed
+from tiny_project import contents, edit, write
 
 from ntpnb.notebook import claims
 from publishing import (
@@ -146,3 +147,39 @@ def test_a_committed_key_is_one_line(executed):
     text = (executed / "book/nb/keys.txt").read_text(encoding="utf-8")
     assert re.findall(r"^\S+", text, re.MULTILINE) == ["01_tiny", PAGE]
     assert json.loads((executed / "figures/manifest.json").read_text())["sums"]["notebook"] == PAGE
+
+
+START = f"""# Book
+
+{{numref}}`dot` shows it.
+
+:::{{toctree}}
+nb/{PAGE}
+other
+:::
+"""
+PICTURE = """# Sums
+
+:::{figure} dot.png
+:name: dot
+
+A dot.
+:::
+"""
+
+
+def test_its_figures_count_apart_and_it_is_written_anew_only_where_they_changed(tmp_path):
+    write(tmp_path / f"notebooks/{PAGE}.md", PICTURE)
+    write(tmp_path / "book/nb/evidence/dot.png", "not drawn")
+    texts = {
+        "index": START,
+        f"nb/{PAGE}": PICTURE,
+        "other": "# One",
+    }
+    site, warnings = build(tmp_path, texts, "publishing.evidence")
+    assert "Fig. E1.1 shows it" in parsed(site / "index.html").text, warnings
+    page = site / f"nb/{PAGE}.html"
+    page.write_text("as it was", encoding="utf-8")
+    build(tmp_path, {"other": "# Two"}, "publishing.evidence", everything=False)
+    assert parsed(site / "other.html").h1.text.startswith("Two")
+    assert page.read_text(encoding="utf-8") == "as it was"
