@@ -24,6 +24,7 @@ from ntpnb.notebook import output
 from ntpnb.notebook.claims import statements
 from publishing import archives, figure_views, project, versions
 from publishing.address import find_repository, pages_url
+from publishing.symbols import unicode_of
 
 PROCESSES = 2
 """How many processes write pages, which do not depend on it."""
@@ -231,6 +232,24 @@ def foot(repository: str | None, context: dict[str, Any]) -> None:
     context["theme_extra_footer"] += text
 
 
+def describe(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Prepare a page that is written for its card, which begins as the text does, in letters alone.
+
+    What a reader needs, and what a page of evidence belongs to, stand above the text.
+    """
+    if doctree is None:
+        return
+    for line in list(doctree.findall(nodes.paragraph)):
+        if {"needs", "evidence-for"} & set(line["classes"]):
+            line.parent.remove(line)
+    for formula in doctree.findall(nodes.math):
+        words = unicode_of(formula.astext())
+        formula.clear()
+        formula += nodes.Text(words)
+
+
 def _write_in_parallel(app: Sphinx, _: object) -> None:
     """Share out the writing, for which jupyter-book has no option.
 
@@ -270,6 +289,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     if repository is not None:
         app.setup_extension("sphinx_sitemap")
         app.setup_extension("sphinxext.opengraph")
+        app.connect("html-page-context", describe, priority=400)  # before it makes the card
         app.connect("config-inited", lambda app, config: _use_address(config, repository))
     else:  # the page for missing addresses then has to find its way by itself
         app.connect("config-inited", _lost)

@@ -5,6 +5,7 @@ stand as the formulas do; what is mathematics or code already stays as it is.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 
 from ntpnb.notebook.vocabulary import SUPERSCRIPTS
@@ -25,6 +26,30 @@ _NAMES = {
     "CE_F": r"\mathrm{CE}_{\mathcal{F}}",
     "CE_⊥": r"\mathrm{CE}_\perp",
     "H_t": r"\mathcal{H}_t",
+}
+_ACCENTS = {"widehat": "\N{COMBINING CIRCUMFLEX ACCENT}", "widetilde": "\N{COMBINING TILDE}"}
+_ACCENTS["bar"] = "\N{COMBINING MACRON}"
+_SIGNS = {
+    "alpha": "α",
+    "beta": "β",
+    "dots": "…",
+    "ell": "ℓ",
+    "eta": "η",
+    "gamma": "γ",
+    "ge": "≥",
+    "in": "∈",
+    "lambda": "λ",
+    "le": "≤",
+    "nabla": "∇",
+    "ne": "≠",
+    "parallel": "∥",
+    "perp": "⊥",
+    "propto": "∝",
+    "rho": "ρ",
+    "sqrt": "√",
+    "star": "*",
+    "to": "→",
+    "top": "⊤",
 }
 _LETTERS = str.maketrans(
     {
@@ -108,8 +133,31 @@ def flat(text: str) -> str:
     >>> flat("to $t = 10^{30}$")
     'to t = 10³⁰'
     """
+    return re.sub(r"\$([^$]+)\$", lambda of: unicode_of(of[1]), text)
+
+
+def unicode_of(formula: str) -> str:
+    r"""Write a formula where only letters can stand, as in the card of a page that is shared.
+
+    Parameters
+    ----------
+    formula : str
+        TeX, without dollar signs.
+
+    Examples
+    --------
+    >>> from publishing.symbols import unicode_of
+    >>> print(unicode_of(r"\widehat W_B \ne W^{\mathrm{mm}} \log 10^{-3}"))
+    Ŵ_B ≠ W^mm log 10⁻³
+    """
 
     def raised(found: re.Match[str]) -> str:
         return (found[1] or found[2]).translate(SUPERSCRIPTS)
 
-    return re.sub(r"\$([^$]+)\$", lambda of: re.sub(r"\^(?:\{(\d+)\}|(\d))", raised, of[1]), text)
+    text = re.sub(r"\\(?:mathrm|mathcal|mathbf|boldsymbol|text|operatorname) *", "", formula)
+    text = re.sub(
+        r"\\(widehat|widetilde|bar) *\{?(\w)\}?", lambda of: of[2] + _ACCENTS[of[1]], text
+    )
+    text = re.sub(r"\^(?:\{(-?\d+)\}|(\d))", raised, text)
+    text = re.sub(r"\\([A-Za-z]+)", lambda of: _SIGNS.get(of[1], of[1]), text)
+    return " ".join(unicodedata.normalize("NFC", re.sub(r"[\\{}]", "", text)).split())
