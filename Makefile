@@ -22,9 +22,10 @@ PLAIN := -p no:nbval
 # The unit and property tests of the mathematics, and the examples in its docstrings.
 MATHEMATICS := $(PLAIN) tests/math ntpnb --doctest-modules -m "not slow and not stress" -n $(JOBS)
 
-# Holds the stamp of what made the pages that are there. Where it is another one now, or where the last
-# build failed, whose warnings Sphinx would not repeat, all pages are read anew, and written to an empty
-# folder: beside what lies there from before, Sphinx stamps style sheets that it does not stamp otherwise.
+# Holds two stamps: of what made the pages that are there, and of their texts. Where both are the same,
+# the pages stay as they are. Where the first is another one now, or where the last build failed, whose
+# warnings Sphinx would not repeat, all pages are read anew, and written to an empty folder: beside
+# what lies there from before, Sphinx stamps style sheets that it does not stamp otherwise.
 BUILT := _build/.complete
 SITE := _build/html
 
@@ -77,8 +78,10 @@ book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, bu
 	$(PY) -m publishing run --jobs $(JOBS)
 	$(PY) -m publishing collect
 	@stamp=$$($(PY) -m publishing stamp) || exit 1; \
-	all=--all; \
-	if [ "$$(cat $(BUILT) 2>/dev/null)" = "$$stamp" ]; then all=; else rm -rf $(SITE); fi; \
+	built=; all=; \
+	if [ -f $(SITE)/index.html ]; then built=$$(cat $(BUILT) 2>/dev/null); fi; \
+	if [ "$$built" = "$$stamp" ]; then echo "the pages are those of these sources"; exit 0; fi; \
+	if [ "$${built% *}" != "$${stamp% *}" ]; then all=--all; rm -rf $(SITE); fi; \
 	rm -f $(BUILT); \
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all && echo "$$stamp" > $(BUILT)
 	@$(PY) -m publishing downloads

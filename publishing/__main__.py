@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     several.add_argument("folder", metavar="FOLDER", help="with TAG.zip, its built pages, for each")
     ready = commands.add_parser("release", help="say what is in the way of a release")
     ready.add_argument("tag", metavar="TAG", help="such as v1.0.0")
-    commands.add_parser("stamp", help="hash what makes the pages of the book")
+    commands.add_parser("stamp", help="hash what makes the pages of the book, and their texts")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
     accept = commands.add_parser("accept", help="note what claims and figures promise now")
     accept.add_argument("--papers", metavar="FOLDER", help="look quotations up in these texts")
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "release":
             return _release(options.tag)
         if options.command == "stamp":
-            print(stamps.stamp())
+            print(*stamps.stamp())
             return 0
         if options.command == "collect":
             return _collect()

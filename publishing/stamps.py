@@ -1,17 +1,20 @@
 """What the built pages came from, told by content: the times of files lie.
 
 A file that is restored, or taken from an archive, may be older than the page that was built from
-what lay there before. `make book` builds every page anew where what makes them has another `stamp`;
-of the pages themselves this Sphinx extension has those read that changed.
+what lay there before. `make book` builds all pages anew where what makes them has another `stamp`,
+and none where that and the stamp of their texts are the same. Otherwise this Sphinx extension has
+those pages read that changed.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntpnb.notebook import output
+from publishing.address import find_repository
 
 if TYPE_CHECKING:  # the command line does without Sphinx, which is slow to load
     from sphinx.application import Sphinx
@@ -30,31 +33,54 @@ MACHINERY = (
     "README.md",
     "pyproject.toml",
     "requirements.lock",
+    "tests/math/test_thresholds.py",  # one page shows a part of it
 )
-"""What pages show or are made by; of ``book``, all but its pages."""
+"""What pages show or are made by, and in ``book`` their texts."""
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _counts(path: Path) -> bool:
-    """Say whether a file of the machinery, named from the root, can change a page."""
-    hidden = any(part.startswith((".", "__pycache__")) for part in path.parts)
-    is_page = path.parts[0] == "book" and path.suffix == ".md"
-    return not hidden and not is_page
+def _is_page(path: Path) -> bool:
+    """Say whether a file, named from the root, is the text of a page that no notebook makes."""
+    return path.parts[0] == "book" and path.suffix == ".md"
 
 
-def stamp(root: Path = output.ROOT) -> str:
-    """Hash the contents and names of what makes the pages; 64 hexadecimal digits."""
+def stamp(root: Path = output.ROOT, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """Hash the contents and names of what makes the pages, and those of their texts.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    environ : mapping of str to str
+        The environment: beside git it tells the address, to which pages lead.
+
+    Returns
+    -------
+    machinery, pages : str
+        64 hexadecimal digits each.
+    """
     root = Path(root)
     found: list[Path] = []
     for place in MACHINERY:
         path = root / place
         found += [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    files = {path.relative_to(root): path for path in found}
-    lines = [f"{name} {_digest(path)}\n" for name, path in sorted(files.items()) if _counts(name)]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    names = [path.relative_to(root) for path in sorted(found)]
+    known = [
+        name
+        for name in names
+        if not any(part.startswith((".", "__pycache__")) for part in name.parts)
+    ]
+    address = f"{find_repository(root, environ)} {environ.get('GITHUB_REF_NAME')}\n"
+    lines = {name: f"{name} {_digest(root / name)}\n" for name in known}
+    machinery = address + "".join(line for name, line in lines.items() if not _is_page(name))
+    pages = "".join(line for name, line in lines.items() if _is_page(name))
+    return (
+        hashlib.sha256(machinery.encode()).hexdigest(),
+        hashlib.sha256(pages.encode()).hexdigest(),
+    )
 
 
 def _file(app: "Sphinx") -> Path:

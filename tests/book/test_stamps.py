@@ -1,8 +1,10 @@
 """Pages are built anew because of what is in a file, not because of when it was written."""
 
 import os
+import pickle
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from small_site import build, parsed
@@ -24,20 +26,37 @@ def project(tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_stamp_knows_what_is_in_a_file_and_not_its_time(name, project):
-    before = stamps.stamp(project)
+    before, pages = stamps.stamp(project)
     os.utime(project / name)
-    assert stamps.stamp(project) == before
+    assert stamps.stamp(project) == (before, pages)
     with edits(project) as edit:
         edit(name, lambda text: "two")
         os.utime(project / name, OLD)
-        assert stamps.stamp(project) != before
-    assert stamps.stamp(project) == before
+        changed, same = stamps.stamp(project)
+        assert changed != before
+        assert same == pages
+    assert stamps.stamp(project) == (before, pages)
     (project / name).rename((project / name).with_name("b"))
-    assert stamps.stamp(project) != before
+    assert stamps.stamp(project)[0] != before
 
 
-@pytest.mark.parametrize("name", ["book/index.md", "ntpnb/__pycache__/a.pyc", "book/.a.swp"])
-def test_pages_and_what_programs_leave_behind_do_not_count(name, project):
+def test_the_text_of_a_page_has_a_stamp_of_its_own(project):
+    before, pages = stamps.stamp(project)
+    write(project / "book/index.md", "two")
+    assert stamps.stamp(project)[0] == before
+    assert stamps.stamp(project)[1] != pages
+
+
+def test_the_stamp_knows_the_address_of_the_book(project):
+    address = {"GITHUB_REPOSITORY": "someone/ntpnb"}
+    branch = address | {"GITHUB_REF_NAME": "v1.0.0"}
+    found = [stamps.stamp(project, environ) for environ in ({}, address, branch)]
+    assert len({machinery for machinery, _ in found}) == 3
+    assert len({pages for _, pages in found}) == 1
+
+
+@pytest.mark.parametrize("name", ["ntpnb/__pycache__/a.pyc", "book/.a.swp"])
+def test_what_programs_leave_behind_does_not_count(name, project):
     before = stamps.stamp(project)
     write(project / name, "two")
     assert stamps.stamp(project) == before
@@ -46,6 +65,20 @@ def test_pages_and_what_programs_leave_behind_do_not_count(name, project):
 def test_everything_that_a_real_page_includes_is_stamped():
     for place in stamps.MACHINERY:
         assert (ROOT / place).exists() or place == "figures", place
+
+
+def test_no_page_is_made_of_a_file_that_is_not_stamped():
+    with (ROOT / "_build/.doctrees/environment.pickle").open("rb") as file:
+        env = pickle.load(file)
+    files = {name for names in env.dependencies.values() for name in names}
+    files |= {*env.images, *env.dlfiles}
+    paths = {(Path(env.srcdir) / name).resolve() for name in files}
+    own = {path.relative_to(ROOT) for path in paths if path.is_relative_to(ROOT)}
+    assert own
+    taken_from_notebooks = ("_build/jupyter_execute", ".venv")
+    for path in own:
+        known = (*stamps.MACHINERY, *taken_from_notebooks)
+        assert any(path.is_relative_to(place) for place in known), path
 
 
 def shown(folder, text, written, *extensions):
@@ -87,19 +120,27 @@ def test_make_builds_every_page_where_the_stamp_or_the_last_build_says_so(tmp_pa
     command = [shutil.which("make"), "book", *settings]
     dropped = tmp_path / "site/dropped.html"
 
-    def builds(stamp, status=0):
+    def builds(stamp, status=0, site=True):
         write(dropped, "A page of another build.")
+        if site:
+            write(tmp_path / "site/index.html", "The first page.")
+        else:
+            (tmp_path / "site/index.html").unlink()
         write(tmp_path / "stamp", stamp)
         write(tmp_path / "status", str(status))
         log.unlink(missing_ok=True)
         done = subprocess.run(command, cwd=ROOT, env=shell, capture_output=True, text=True)
         assert (done.returncode == 0) == (status == 0), done.stderr
-        [line] = [line for line in log.read_text().splitlines() if line.startswith("jupyter")]
-        assert dropped.exists() != line.endswith(" --all")
-        return "everything" if line.endswith(" --all") else "what changed"
+        lines = [line for line in log.read_text().splitlines() if line.startswith("jupyter")]
+        everything = any(line.endswith(" --all") for line in lines)
+        assert dropped.exists() != everything
+        return "everything" if everything else "what changed" if lines else "nothing"
 
-    assert builds("1") == "everything"
-    assert builds("1") == "what changed"
-    assert builds("2") == "everything"
-    assert builds("2", status=1) == "what changed"
-    assert builds("2") == "everything"  # the last build failed
+    assert builds("1 a") == "everything"
+    assert builds("1 a") == "nothing"
+    assert builds("1 b") == "what changed"
+    assert builds("2 b") == "everything"
+    assert builds("2 c", status=1) == "what changed"
+    assert builds("2 c") == "everything"  # the last build failed
+    assert builds("2 c") == "nothing"
+    assert builds("2 c", site=False) == "everything"
