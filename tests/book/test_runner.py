@@ -217,7 +217,10 @@ def test_an_interrupted_run_resumes(book):
     edit(book / "notebooks/01_tiny.md", "Four numbers", "Several numbers")
     command = [sys.executable, "-m", "publishing", "run", "--jobs", "1"]
     environment = os.environ | {"PYTHONPATH": str(book)}
+    # What a shell starts in the background ignores interrupts, and so would what it starts in turn.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, env=environment, cwd=book, start_new_session=True)
+    signal.signal(signal.SIGINT, before)
     while not (book / "book/nb/started").exists():
         assert process.poll() is None
         time.sleep(0.1)
