@@ -38,8 +38,8 @@ MACHINERY = (
 """What pages show or are made by, and in ``book`` their texts."""
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _is_page(path: Path) -> bool:
@@ -67,20 +67,15 @@ def stamp(root: Path = output.ROOT, environ: Mapping[str, str] = os.environ) -> 
     for place in MACHINERY:
         path = root / place
         found += [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    names = [path.relative_to(root) for path in sorted(found)]
-    known = [
-        name
-        for name in names
-        if not any(part.startswith((".", "__pycache__")) for part in name.parts)
-    ]
-    address = f"{find_repository(root, environ)} {environ.get('GITHUB_REF_NAME')}\n"
-    lines = {name: f"{name} {_digest(root / name)}\n" for name in known}
-    machinery = address + "".join(line for name, line in lines.items() if not _is_page(name))
-    pages = "".join(line for name, line in lines.items() if _is_page(name))
-    return (
-        hashlib.sha256(machinery.encode()).hexdigest(),
-        hashlib.sha256(pages.encode()).hexdigest(),
-    )
+    machinery = [f"{find_repository(root, environ)} {environ.get('GITHUB_REF_NAME')}\n"]
+    pages = []
+    for path in sorted(found):
+        name = path.relative_to(root)
+        if any(part.startswith((".", "__pycache__")) for part in name.parts):
+            continue  # programs leave it behind
+        lines = pages if _is_page(name) else machinery
+        lines.append(f"{name} {_digest(path.read_bytes())}\n")
+    return _digest("".join(machinery).encode()), _digest("".join(pages).encode())
 
 
 def _file(app: "Sphinx") -> Path:
@@ -90,7 +85,7 @@ def _file(app: "Sphinx") -> Path:
 
 def _contents(env: "BuildEnvironment") -> dict[str, str]:
     """Hash every page by its name."""
-    return {name: _digest(Path(env.doc2path(name))) for name in sorted(env.found_docs)}
+    return {name: _digest(Path(env.doc2path(name)).read_bytes()) for name in sorted(env.found_docs)}
 
 
 def changed(

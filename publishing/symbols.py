@@ -27,42 +27,34 @@ _NAMES = {
     "CE_⊥": r"\mathrm{CE}_\perp",
     "H_t": r"\mathcal{H}_t",
 }
-_ACCENTS = {"widehat": "\N{COMBINING CIRCUMFLEX ACCENT}", "widetilde": "\N{COMBINING TILDE}"}
-_ACCENTS["bar"] = "\N{COMBINING MACRON}"
-_SIGNS = {
+_GREEK = {"γ": "gamma", "ε": "varepsilon", "κ": "kappa", "λ": "lambda", "ρ": "rho"}
+_LETTERS = str.maketrans(
+    {letter: rf"\{name} " for letter, name in _GREEK.items()} | {"₁": "_1", "₂": "_2", "−": "-"}
+)
+_ACCENTS = {
+    "bar": "\N{COMBINING MACRON}",
+    "widehat": "\N{COMBINING CIRCUMFLEX ACCENT}",
+    "widetilde": "\N{COMBINING TILDE}",
+}
+_SIGNS = {name: letter for letter, name in _GREEK.items()} | {
     "alpha": "α",
     "beta": "β",
     "dots": "…",
     "ell": "ℓ",
     "eta": "η",
-    "gamma": "γ",
     "ge": "≥",
     "in": "∈",
-    "lambda": "λ",
     "le": "≤",
     "nabla": "∇",
     "ne": "≠",
     "parallel": "∥",
     "perp": "⊥",
     "propto": "∝",
-    "rho": "ρ",
     "sqrt": "√",
     "star": "*",
     "to": "→",
     "top": "⊤",
 }
-_LETTERS = str.maketrans(
-    {
-        "γ": r"\gamma ",
-        "ε": r"\varepsilon ",
-        "κ": r"\kappa ",
-        "λ": r"\lambda ",
-        "ρ": r"\rho ",
-        "₁": "_1",
-        "₂": "_2",
-        "−": "-",
-    }
-)
 _SET = re.compile(r"(\$[^$]+\$|`[^`]+`)")
 _SYMBOL = re.compile(
     r"(?<![\w^])(?:"
