@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks import margin, report, text, training
+from benchmarks import margin, report, text, threads, training
 from benchmarks.timing import isolated, versions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +32,12 @@ FULL = {
     "path and flow": [(PAPER, 81, 3)],
     "text": text.RACES,
     "growth": [(name, (5, 10, 16, 31, 60, 106), 60, 60) for name in text.PROGRAMS_OF_VERDICTS],
+    "threads": [
+        ("all threads always", "max_margin", 20, PAPER, 3),
+        ("all threads always", "max_margin", 5, MIDDLE, 3),
+        ("all threads always", "report", 1, PAPER, 3),
+        ("one thread always", "gradient", 1, (2000, 2000, 2000, 6), 5),
+    ],
 }
 SMALL = (4, 8, 10, 2)
 TINY = {
@@ -47,6 +53,10 @@ TINY = {
         *[(["hidden states", 6, 9, 8], "verdict", name, 60) for name in ("ours", "HiGHS")],
     ],
     "growth": [(name, (1, 2), 60, 60) for name in text.PROGRAMS_OF_VERDICTS],
+    "threads": [
+        ("all threads always", "max_margin", 2, SMALL, 1),
+        ("one thread always", "gradient", 1, SMALL, 1),
+    ],
 }
 FUNCTIONS = {
     "alone": margin.alone,
@@ -55,6 +65,7 @@ FUNCTIONS = {
     "path and flow": training.path_and_flow,
     "text": text.race,
     "growth": text.growth,
+    "threads": threads.against,
 }
 OWN_PROCESSES = ("text", "growth")
 """Parts whose functions start a process for each measurement themselves."""
@@ -104,8 +115,9 @@ def main():
     for part in arguments.parts or FULL:
         records = results[part] = []
         # one part may be measured anew without the others, and elsewhere
-        results["text machine" if part in OWN_PROCESSES else "machine"] = report.machine(found)
-        results["missing"] = missing
+        if part != "threads":  # whose records name the cores; nothing else takes part in it
+            results["text machine" if part in OWN_PROCESSES else "machine"] = report.machine(found)
+            results["missing"] = missing
         for function, *args in races(TINY if arguments.tiny else FULL, part, missing):
             print(part, *args, flush=True)
             if part in OWN_PROCESSES:

@@ -34,11 +34,20 @@ TABLES = {
     "path and flow": SIZE
     | {"path_cpu": "path, CPU s", "path_wall": "path, wall s", "path_residual": "its residual"}
     | {"flow_cpu": "flow, CPU s", "flow_wall": "flow, wall s", "repeats": "rounds"},
+    "threads": {
+        "work": "work",
+        "number": "problems",
+        **SIZE,
+        "contender": "against",
+        "cores": "cores",
+    }
+    | {"ours_wall": "ours, wall ms", "theirs_wall": "theirs, wall ms"}
+    | {"ours_cpu": "ours, CPU ms", "theirs_cpu": "theirs, CPU ms", **RACE, "repeats": "rounds"},
 }
 """Columns of each table: field of the record, heading."""
 
 PART = {"accuracy": "margin"}  # two tables show the same records
-UNITS = {"margin": 1e3, "alone": 1e3, "descent": 1e6}  # milli- and microseconds
+UNITS = {"margin": 1e3, "alone": 1e3, "descent": 1e6, "threads": 1e3}  # milli- and microseconds
 
 AIMS = {
     ("margin", "cvxpy + Clarabel", "ratio_cpu"): (200, 600, 2500),

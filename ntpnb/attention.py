@@ -11,6 +11,7 @@ from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.saving import Result
+from ntpnb.threads import one_thread
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import record_grid, room_for_records, start_at, visit
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
@@ -167,6 +168,7 @@ class HeadTrace(Result):
     norm: FloatArray
 
 
+@one_thread
 def descend_head(
     data: NextTokenData | list[NextTokenData] | tuple[NextTokenData, ...],
     loss: HeadLoss,

@@ -1,7 +1,7 @@
 """Everything the theory says of a dataset, each part computed once, when asked for."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -9,18 +9,30 @@ from scipy.special import softmax
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.partition import partition_pairs, require_affordable
-from ntpnb.margin.solution import MarginSolution
+from ntpnb.margin.solution import MarginSolution, combined_pairs, measured_on, pair_lengths
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.loss import logits
+from ntpnb.problem.loss import gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
-from ntpnb.saving import Result
+from ntpnb.saving import Result, in_short
+from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.large import is_large
-from ntpnb.tied.subspace import EqualSubspace
+from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.validation import as_array
 from ntpnb.watch import Progress, Watch
 
 TEMPORARY = {"_limits", "_watch"}  # attributes that are not pickled or saved
+CERTAIN = 1e-8  # relative size of what proofs that were read may leave over: rounding, amplified
+
+
+# What a bias may hold besides, by name, and of which type.
+PARTS: dict[str, type | tuple[type, ...]] = {
+    "data": NextTokenData,
+    "order": TokenPriority,
+    "finite_part": FinitePart,
+    "_max_margin_or_refusal": (MarginSolution, NotSeparableError, ConvergenceError),
+}
 
 
 class ImplicitBias(Result):
@@ -82,6 +94,24 @@ class ImplicitBias(Result):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: part for name, part in vars(self).items() if name not in TEMPORARY}
+
+    def _checked(self) -> Self:
+        """The bias that a file describes, whose parts are of its data and whose proofs hold."""
+        known = vars(self)
+        if strange := known.keys() & TEMPORARY:
+            raise ValueError(f"{type(self).__name__}.{min(strange)} is never saved")
+        for name, kind in PARTS.items():
+            if name in known and not isinstance(known[name], kind):
+                raise ValueError(f"{type(self).__name__}.{name} is {in_short(known[name])}")
+        _require_own_order("order", known.get("order"), self.data)
+        if "finite_part" in known and self.finite_part.W.shape != self.data.shape:
+            raise ValueError(f"{type(self).__name__}.finite_part is one of other data")
+        answer = known.get("_max_margin_or_refusal")
+        if isinstance(answer, MarginSolution):
+            known["_max_margin_or_refusal"] = measured_on(self.data, answer)
+        if isinstance(answer, NotSeparableError):
+            _require_certificate(self.data, answer)
+        return self
 
     def say(self, text: str) -> None:
         """Tell who wanted to know of progress, and end the computation where its time is over.
@@ -347,6 +377,19 @@ class Twin(ImplicitBias):
         self.residual = residual
         self.correction = correction
 
+    def _checked(self) -> Self:
+        require_data("Twin.original", self.original)
+        _require_own_order("original_order", self.original_order, self.original)
+        shape = (len(self.original_order.strict),)
+        if (as_array("Twin.certificate", self.certificate, ndim=1, shape=shape) < 0).any():
+            raise ValueError("Twin.certificate has a negative weight")
+        at_zero = np.zeros(self.data.shape)
+        slope = gradient(at_zero, self.original)
+        missed = np.linalg.norm(gradient(at_zero, self.data) - slope)
+        if not missed <= CERTAIN * _size_of_gradients(self.data):
+            raise ValueError("Twin.data do not train as Twin.original do")
+        return super()._checked()
+
     @property
     def won(self) -> IntArray:
         """The strict pairs of the original data that are won, as rows ``(group, i, j)``."""
@@ -365,6 +408,36 @@ class Twin(ImplicitBias):
         return self
 
 
+def _require_own_order(name: str, order: TokenPriority | None, data: NextTokenData) -> None:
+    """Raise ``ValueError`` where an order that was read is not that of the data."""
+    if order is not None and order.to_dict() != token_priority(data).to_dict():
+        raise ValueError(f"{name} is not the order of its data")
+
+
+def _require_certificate(data: NextTokenData, refusal: NotSeparableError) -> None:
+    """Raise ``ValueError`` unless a refusal that was read proves what it says of the data."""
+    order = token_priority(data)
+    weights = as_array("the certificate", refusal.certificate, ndim=1, shape=(len(order.strict),))
+    if (weights < 0).any() or not weights.any():
+        raise ValueError("the certificate needs weights that are nonnegative and not all zero")
+    found = refusal.pair_weights
+    if found is not None and not np.array_equal(order.strict[found.positions], found.pairs):
+        raise ValueError("the certificate's pairs are not those at its positions")
+    combined = combined_pairs(data, order, np.append(np.zeros(len(order.equal)), weights))
+    size = weights @ pair_lengths(data, order)[len(order.equal) :]
+    left_over = equal_subspace(data, order).reject(combined)
+    if not np.linalg.norm(left_over) <= CERTAIN * size:
+        raise ValueError("the certificate proves nothing: its pairs do not contradict each other")
+
+
+def _size_of_gradients(data: NextTokenData) -> float:
+    """``Σ_j π_j ‖h_j‖ max_v ‖t_v‖``, of which the gradient of any loss has at most twice."""
+    T = data.token_embeddings
+    longest = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
+    return longest * float(data.context_probs @ np.linalg.norm(data.context_embeddings, axis=1))
+
+
+@one_thread
 def _twin_of(bias: ImplicitBias) -> Twin:
     """Find the twin, and hand over what is known of it already."""
     if bias.separable:

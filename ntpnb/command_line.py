@@ -69,8 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = _TerminalLine(sys.stderr) if sys.stderr.isatty() else None
     try:
         return _report(options, told)
-    except BrokenPipeError:  # who reads has enough: nothing more is written, not even at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # who reads has enough
         return NO_ANSWER
     except _UnusableError as error:
         parser.error(str(error))
@@ -119,11 +118,20 @@ def _write(found: Report, as_json: bool) -> None:
     if as_json:
         written = json.dumps(found.summary(), ensure_ascii=False, allow_nan=False, indent=2)
     try:
-        print(written)
-    except UnicodeEncodeError:  # a terminal without signs such as ×
-        encoding = sys.stdout.encoding
-        print(written.encode(encoding, "replace").decode(encoding))
-    sys.stdout.flush()
+        try:
+            print(written)
+        except UnicodeEncodeError:  # a terminal without signs such as ×
+            encoding = sys.stdout.encoding
+            print(written.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except OSError as error:  # which does not say of which file it speaks
+        _write_no_more()
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def _write_no_more() -> None:
+    """Let what is left in the buffer vanish, which Python would try to write again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _require_drawing(path: Path) -> None:
@@ -257,7 +265,7 @@ class _TerminalLine:
 
 def _in_one_line(error: Exception) -> str:
     """Write an error's message in one line, with the file that a system's error names."""
-    if isinstance(error, OSError) and error.strerror is not None:
+    if isinstance(error, OSError) and error.filename is not None:
         return f"{error.strerror}: {str(error.filename)!r}"
     return " ".join(str(error).split()) or type(error).__name__
 

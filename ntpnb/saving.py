@@ -3,7 +3,9 @@
 One mechanism serves every result. What an object consists of is asked as ``pickle`` asks it (its
 state, or the call that makes it again), and is written down in plain values: numbers, strings,
 lists and dictionaries. Only classes and functions that the package has registered are read back,
-so that a file from elsewhere runs no code.
+so that a file from elsewhere runs no code. Nothing that is read is believed: types are compared
+with those that the classes declare, and a class whose parts have to fit each other says so in
+``_checked``, which also measures anew what can be measured.
 """
 
 import copyreg
@@ -15,11 +17,12 @@ import os
 import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +48,8 @@ READING_ERRORS = (
     IndexError,
     EOFError,
     RecursionError,
+    OverflowError,
+    MemoryError,  # of an array that claims to be huge
     NotImplementedError,  # a kind of compression that zipfile does not know
     zipfile.BadZipFile,
     zlib.error,
@@ -307,14 +312,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     object
-        Of the class that was saved. Everything in it is as it was, to the last bit; data are
-        read-only again.
+        Of the class that was saved. Everything in it is as it was, to the last bit, but for what is
+        measured anew: norms, margins and residuals of solutions. Data are read-only again.
 
     Raises
     ------
     ValueError
         The file has another ending, is damaged, is no result of this package, or was written by a
-        later version of it.
+        later version of it; what it says does not fit together, or a certificate in it proves
+        nothing. The message names the file, and the part of it that is wrong.
     OSError
         The file cannot be read.
 
@@ -332,7 +338,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         return read(content)
     except READING_ERRORS as error:
-        why = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        why = _in_words(error)
         raise ValueError(f"{os.fspath(path)!r} is no result that ntpnb can read: {why}") from None
 
 
@@ -363,7 +369,7 @@ def from_dict(plain: Mapping[str, Any]) -> Any:
     try:
         return _Reading(_no_array_elsewhere).whole(plain)
     except READING_ERRORS as error:
-        raise ValueError(f"these values describe no result: {error}") from None
+        raise ValueError(f"these values describe no result: {_in_words(error)}") from None
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -514,7 +520,10 @@ class _Reading:
         if plain is None or isinstance(plain, bool | int | float | str):
             return plain
         if isinstance(plain, Mapping) and "again" in plain:
-            return self._made[plain["again"]]
+            number = plain["again"]
+            if not 0 <= number < len(self._made) or self._made[number] is None:
+                raise ValueError(f"nothing that was read before has the number {number}")
+            return self._made[number]
         if isinstance(plain, Mapping) and not plain.keys() & NODES:
             return self._container(plain)
         number = len(self._made)
@@ -540,8 +549,12 @@ class _Reading:
             return self._array(plain)
         if "sparse" in plain:
             data, indices, indptr = map(self._array, plain["parts"])
+            if not indices.dtype.kind == indptr.dtype.kind == "i":
+                raise ValueError("a sparse table needs integers as its indices")
             kind = {"csr": sparse.csr_array, "csc": sparse.csc_array}[plain["sparse"]]
-            return kind((data, indices, indptr), shape=tuple(plain["shape"]))
+            table = kind((data, indices, indptr), shape=tuple(plain["shape"]))
+            table.check_format(full_check=True)  # or indices out of range would crash the process
+            return table
         return self._object(plain)
 
     def _array(self, plain: Any) -> Array:
@@ -562,23 +575,70 @@ class _Reading:
         if name not in _known:
             raise ValueError(f"{name!r} is no kind of result that this version of ntpnb knows")
         maker = _known[name]
-        state = {key: value for key, value in plain.items() if key not in KEYWORDS}
         if "call" in plain:
-            made = maker(*[self.value(part) for part in plain["call"]])
+            made = maker(*self._parts(name, enumerate(plain["call"])).values())
         elif isinstance(maker, type):
-            made = maker.__new__(maker, *[self.value(part) for part in plain.get("new", [])])
+            parts = self._parts(name, enumerate(plain.get("new", [])))
+            made = maker.__new__(maker, *parts.values())
         else:
             raise ValueError(f"{name!r} is no class")
-        state = {key: self.value(value) for key, value in state.items()}
+        written = [(key, value) for key, value in plain.items() if key not in KEYWORDS]
+        state = self._parts(name, written)
         if is_dataclass(maker):
-            missing = {field.name for field in fields(maker)} - state.keys()
-            if missing:
-                raise ValueError(f"{name} needs {min(missing)!r}, which is missing")
+            _require_fields(name, maker, state)
         if hasattr(made, "__setstate__"):
             made.__setstate__(state)
         elif state:
             vars(made).update(state)
-        return made
+        return made._checked() if hasattr(made, "_checked") else made
+
+    def _parts(self, name: str, written: Iterable[tuple[object, Any]]) -> dict[Any, Any]:
+        """Make the parts of an object; an error names the part in which it is."""
+        parts = {}
+        for key, value in written:
+            try:
+                parts[key] = self.value(value)
+            except RecursionError:
+                raise
+            except READING_ERRORS as error:
+                raise ValueError(f"{name}.{key}: {_in_words(error)}") from None
+        return parts
+
+
+def _in_words(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+def _require_fields(name: str, maker: Any, state: Mapping[str, Any]) -> None:
+    """Raise unless a state has exactly the fields of a dataclass, of the types that it declares."""
+    needed = {field.name for field in fields(maker)}
+    if missing := needed - state.keys():
+        raise ValueError(f"{name} needs {min(missing)!r}, which is missing")
+    if unknown := state.keys() - needed:
+        raise ValueError(f"{name} has no {min(unknown)!r}")
+    declared = get_type_hints(maker)
+    for part in sorted(needed):
+        if not _is_of_type(state[part], declared[part]):
+            raise ValueError(f"{name}.{part} is of another type: {in_short(state[part])}")
+
+
+def _is_of_type(value: object, declared: Any) -> bool:
+    """Whether a value is what an annotation says; what containers hold is not looked at."""
+    kind = get_origin(declared) or declared
+    if kind is Any:
+        return True
+    if kind in (Union, UnionType):
+        return any(_is_of_type(value, option) for option in get_args(declared))
+    if kind is Literal:
+        return value in get_args(declared)
+    if kind is np.ndarray:
+        of = get_args(get_args(declared)[1])[0]
+        return isinstance(value, np.ndarray | np.generic) and np.issubdtype(value.dtype, of)
+    if kind is float:
+        return isinstance(value, float | int | np.floating) and not isinstance(value, bool)
+    if kind in (int, bool):
+        return isinstance(value, {int: int | np.integer, bool: bool | np.bool_}[kind])
+    return isinstance(value, kind)
 
 
 def _numeric_type(name: str) -> np.dtype[Any]:
@@ -597,11 +657,24 @@ def _from_json(content: bytes) -> Any:
 
 
 def _from_npz(content: bytes) -> Any:
-    with np.load(io.BytesIO(content), allow_pickle=False) as members:
-        if STRUCTURE not in members:
+    with zipfile.ZipFile(io.BytesIO(content)) as members:
+
+        def read_array(name: str) -> Array:
+            member = members.getinfo(f"{name}.npy")
+            if member.compress_type != zipfile.ZIP_STORED:  # no array is larger than the file
+                raise ValueError(f"{name!r} is compressed, which ntpnb.save never does")
+            stored = io.BytesIO(members.read(member))
+            try:
+                array: Array = np.lib.format.read_array(stored, allow_pickle=False)
+            except (*READING_ERRORS, SyntaxError):
+                raise ValueError(f"{name!r} is no array of numbers, or a damaged one") from None
+            _numeric_type(array.dtype.str)
+            return array
+
+        if f"{STRUCTURE}.npy" not in members.namelist():
             raise ValueError("it does not say what its arrays are")
-        whole = json.loads(members[STRUCTURE].tobytes())
-        return _result_of(whole, members.__getitem__)
+        whole = json.loads(read_array(STRUCTURE).tobytes())
+        return _result_of(whole, read_array)
 
 
 def _result_of(whole: Any, read_array: Reader) -> Any:

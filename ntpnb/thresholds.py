@@ -12,6 +12,7 @@ from ntpnb.level_probabilities import level_law
 from ntpnb.margin.solve import is_separable
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.sparsity import CompatibleDimension, compatible_dimension
+from ntpnb.threads import one_thread
 from ntpnb.tied.subspace import equal_subspace
 from ntpnb.validation import as_array, as_integer
 from ntpnb.watch import Progress, Watch
@@ -99,7 +100,10 @@ def pooled_law(outside: int, support_size: int) -> FloatArray:
 
 
 def separability_threshold(vocab_size: int, support_size: SupportSize) -> float:
-    """Conjectured ``d/m`` above which random data are separable, below which they are not.
+    """Ratio ``d/m`` above which random data are separable and below which they are not.
+
+    For two tokens this is a theorem, and for supports of more than one token a conjecture; with
+    one token per context it follows from asymptotics of a published kind.
 
     ``E min_c [Σ_{z∈S} (g_z − c)² + Σ_{v∉S} max(g_v − c, 0)²] / (V − 1)`` with ``g ~ N(0, I_V)``:
     the share of all dimensions that the cone of separated scores lacks. Equal to
@@ -130,7 +134,8 @@ def separability_threshold(vocab_size: int, support_size: SupportSize) -> float:
 
     References
     ----------
-    T24 (002) Sec. 7, first open question. Amelunxen, Lotz, McCoy & Tropp (2014).
+    T24 (002) Remark 1 and Sec. 7, first open question. Amelunxen, Lotz, McCoy & Tropp (2014).
+    Loureiro et al. (2021).
 
     Examples
     --------
@@ -345,6 +350,7 @@ def random_data(
     return NextTokenData(H, P / P.sum(1, keepdims=True))
 
 
+@one_thread
 def independent_equations(data: NextTokenData) -> bool:
     """Whether the equations of T24's Definition 1 are independent.
 

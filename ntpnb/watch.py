@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from typing import Self
 
 from ntpnb.errors import ConvergenceError
 from ntpnb.validation import require_number
@@ -14,13 +15,39 @@ class OutOfTime(Exception):
     """The time that a caller allowed is over; for :meth:`Watch.check`, never for the caller."""
 
 
+class TimeLeft(float):
+    """What is left of a time limit, in seconds, for whoever takes ``seconds`` to quote the limit.
+
+    Parameters
+    ----------
+    seconds : float
+    asked : float
+        What the caller allowed in all.
+
+    Examples
+    --------
+    >>> from ntpnb.watch import TimeLeft, Watch
+    >>> Watch(TimeLeft(19.7581, asked=20)).over
+    '20 seconds are over'
+    """
+
+    asked: float
+
+    def __new__(cls, seconds: float, asked: float) -> Self:
+        """Make the number with its name; ``__init__`` would be too late."""
+        left = super().__new__(cls, seconds)
+        left.asked = asked
+        return left
+
+
 class Watch:
     """A time limit, which begins with this object, and somebody who wants to be told.
 
     Parameters
     ----------
     seconds : float, optional
-        After so many seconds :attr:`expired` is true. Default: never.
+        After so many seconds :attr:`expired` is true; what is :attr:`left` of another limit is
+        said by the name of that one. Default: never.
     progress : callable, optional
         Called with a line of text. What it raises ends the computation.
 
@@ -51,6 +78,7 @@ class Watch:
                 f"progress is of type {type(progress).__name__}; a function of one text is needed"
             )
         self.seconds = seconds
+        self._asked = seconds.asked if isinstance(seconds, TimeLeft) else seconds
         self._progress = progress
         self._started = time.monotonic()
 
@@ -67,16 +95,22 @@ class Watch:
         return time.monotonic() - self._started >= self.seconds
 
     @property
-    def left(self) -> float | None:
+    def left(self) -> TimeLeft | None:
         """Seconds that are left, zero at least; None without a limit."""
-        if self.seconds is None:
+        if self.seconds is None or self._asked is None:
             return None
-        return max(0.0, self.seconds - (time.monotonic() - self._started))
+        left = max(0.0, self.seconds - (time.monotonic() - self._started))
+        return TimeLeft(left, self._asked)
 
     @property
     def stopped(self) -> str:
         """How an error begins that says how far a computation came in time."""
-        return f"stopped after {self.seconds:g} seconds"
+        return f"stopped after {self._asked:g} seconds"
+
+    @property
+    def over(self) -> str:
+        """Why something stays undecided whose time is over."""
+        return f"{self._asked:g} seconds are over"
 
     def check(self) -> None:
         """End what runs where the time is over; who asked for it then says what is known.

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from ntpnb.array_types import FloatArray
+from ntpnb.threads import threads_for
 
 
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:
@@ -21,7 +22,8 @@ def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> Floa
     if len(matrix) == 0:  # LAPACK's may not be empty
         return matrix
     factor: FloatArray
-    factor, failed = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
+    with threads_for(len(matrix) ** 3 / 6):
+        factor, failed = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
     if failed:
         raise np.linalg.LinAlgError("the matrix is not positive definite in floating point")
     return factor

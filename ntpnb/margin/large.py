@@ -209,6 +209,7 @@ class LargeProblem:
             solver="augmented-lagrangian",
             strict_multipliers=self.collapse.shared_table(table),
             equal_multipliers=self._equal_multipliers(part, per_pair),
+            _data=self.collapse.whole,
         )
 
     def _equal_multipliers(self, part: WorkingSet, per_pair: FloatArray) -> FloatArray:

@@ -24,7 +24,7 @@ from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse.linalg import lsqr
 
 from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.errors import ConvergenceError
 from ntpnb.extras import needs_extra
 from ntpnb.margin.solution import (
     TIES_MET,
@@ -32,12 +32,13 @@ from ntpnb.margin.solution import (
     margin_scales,
     pair_margins,
     relative_gap,
+    require_multipliers,
 )
 from ntpnb.matrix_norms import MatrixNorm, norm_named
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.saving import Result
-from ntpnb.validation import require_dense
+from ntpnb.validation import as_array, require_dense
 
 TOLERANCE = 1e-10
 """Of linear programs, HiGHS' smallest; what they give is measured anyway."""
@@ -52,9 +53,6 @@ CLARABEL = {
     "equilibrate_enable": False,  # the rows are scaled already, and it stalls otherwise
 }
 """Settings of the solver."""
-
-CONTRADICTION = 1e-12
-"""Size of ``M``, relative to ``Σ λ_k ‖D_k‖``, at which the multipliers count as a certificate."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,6 +111,15 @@ class NormMarginSolution(Result):
     solver: str
     multipliers: FloatArray
     equal_multipliers: FloatArray
+    _data: NextTokenData
+
+    def _checked(self) -> "NormMarginSolution":
+        """The solution that a file describes, measured anew on its data."""
+        order = token_priority(self._data)
+        as_array("NormMarginSolution.W", self.W, ndim=2, shape=self._data.shape)
+        require_multipliers("NormMarginSolution", order, self.multipliers, self.equal_multipliers)
+        solved = Solved(self.W, self.equal_multipliers, self.multipliers, self.solver)
+        return _measured(self._data, order, solved, norm_named(self.norm_name))
 
     @property
     def margin_bounds(self) -> tuple[float, float]:
@@ -200,10 +207,9 @@ def max_margin_in_norm(
         The norm needs a package that is not installed; the message says how to install it.
     ValueError
         An unknown norm, or pairs whose matrices have more than 2**28 entries.
-    NotSeparableError
-        With multipliers as its certificate.
     ConvergenceError
-        The solver's bounds differ by more than 1e-6; ``.point`` is its solution.
+        The solver's bounds differ by more than 1e-6, as they do where data are not separable;
+        ``.point`` is its solution.
 
     Examples
     --------
@@ -223,11 +229,10 @@ def max_margin_in_norm(
             multipliers=np.zeros(0),
             solver="no strict pairs",
         )
-        return _measured(data, order, nothing, norm_named(norm))
+        return _scaled(data, order, nothing, norm_named(norm))
     rows = pair_rows(data, order)
     solved = with_ties_met(SOLVERS[norm](rows), rows)
-    _require_separable(data, order, solved)
-    solution = _measured(data, order, solved, norm_named(norm))
+    solution = _scaled(data, order, solved, norm_named(norm))
     if not solution.margin_gap <= ACCEPT:
         raise ConvergenceError(
             f"undecided: {solution.solver} left the largest margin between "
@@ -458,41 +463,34 @@ def with_ties_met(solved: Solved, rows: PairRows) -> Solved:
     return replace(solved, W=(flat + correction).reshape(rows.shape))
 
 
-def _require_separable(data: NextTokenData, order: TokenPriority, solved: Solved) -> None:
-    """Raise ``NotSeparableError`` where the multipliers contradict a positive margin."""
-    lam = np.maximum(solved.multipliers, 0.0)
-    combined = combined_pairs(data, order, np.append(solved.equal_multipliers, lam))
-    size = lam @ _pair_lengths(data, order)[len(order.equal) :]
-    if np.linalg.norm(combined) > CONTRADICTION * size or size == 0:
-        return
-    weights = lam / lam.sum()
-    positions = np.flatnonzero(weights)
-    raise NotSeparableError(
-        f"no W keeps all {len(lam)} strict pairs at a positive margin: weighted as "
-        f".certificate says, {len(positions)} of them contradict each other",
-        PairWeights(order.strict[positions], weights[positions], positions, len(lam)),
-    )
-
-
-def _measured(
+def _scaled(
     data: NextTokenData, order: TokenPriority, solved: Solved, norm: MatrixNorm
 ) -> NormMarginSolution:
-    """Scale ``W`` to margin one and the multipliers to the dual optimum; measure all residuals."""
+    """Scale ``W`` to margin one and the multipliers to the dual optimum, and measure both."""
     num_ties = len(order.equal)
     W = solved.W
     smallest = float(pair_margins(data, order, W)[num_ties:].min(initial=np.inf))
     if np.isfinite(smallest) and smallest > 0:
         W = W / smallest
-    margins = pair_margins(data, order, W)
-    size = float(norm.of(W))
-
     lam = np.maximum(solved.multipliers, 0.0)
     mu = solved.equal_multipliers
     dual_norm = float(norm.dual(combined_pairs(data, order, np.append(mu, lam))))
-    scale = size / dual_norm if dual_norm > 0 else 0.0
-    total = scale * float(lam.sum())
-    dual_norm *= scale
-    gap = abs(size**2 / 2 + dual_norm**2 / 2 - total) / (size**2 / 2 or 1.0)
+    scale = float(norm.of(W)) / dual_norm if dual_norm > 0 else 0.0
+    return _measured(data, order, Solved(W, scale * mu, scale * lam, solved.solver), norm)
+
+
+def _measured(
+    data: NextTokenData, order: TokenPriority, solved: Solved, norm: MatrixNorm
+) -> NormMarginSolution:
+    """A solution with all that is measured of it."""
+    num_ties = len(order.equal)
+    W = solved.W
+    lam = solved.multipliers
+    mu = solved.equal_multipliers
+    margins = pair_margins(data, order, W)
+    size = float(norm.of(W))
+    dual_norm = float(norm.dual(combined_pairs(data, order, np.append(mu, lam))))
+    gap = abs(size**2 / 2 + dual_norm**2 / 2 - float(lam.sum())) / (size**2 / 2 or 1.0)
     scales = margin_scales(data, order, float(np.linalg.norm(W)))
     missed = np.abs(margins[:num_ties]) / scales[:num_ties]
     return NormMarginSolution(
@@ -504,16 +502,7 @@ def _measured(
         dual_norm=dual_norm,
         duality_gap=float(gap),
         solver=solved.solver,
-        multipliers=scale * lam,
-        equal_multipliers=scale * mu,
+        multipliers=lam,
+        equal_multipliers=mu,
+        _data=data,
     )
-
-
-def _pair_lengths(data: NextTokenData, order: TokenPriority) -> FloatArray:
-    """``‖t_i − t_j‖ ‖h_g‖`` of all pairs, shape (n,)."""
-    group, winner, loser = order.pairs
-    lengths = np.linalg.norm(data.group_embeddings, axis=1)[group]
-    if data.token_embeddings is None:
-        return np.asarray(lengths * 2**0.5)
-    differences = data.token_embeddings[winner] - data.token_embeddings[loser]
-    return np.asarray(lengths * np.linalg.norm(differences, axis=1))

@@ -183,7 +183,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
         return _search(data, order, watch)
     except OutOfTime:
         raise ConvergenceError(
-            f"which pairs can be won is undecided: {watch.seconds:g} seconds are over", np.inf
+            f"which pairs can be won is undecided: {watch.over}", np.inf
         ) from None
     except np.linalg.LinAlgError as error:
         raise ConvergenceError(

@@ -30,6 +30,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.margin.factorization import inverses_of_products, upper_factor
+from ntpnb.threads import product
 
 MOST_CONTEXTS = 8192
 """Number of contexts up to which the matrix of the common scores may be formed (512 MiB)."""
@@ -200,10 +201,10 @@ def _token_row(directions: FloatArray, mask: BoolArray, tau: float) -> ShortRow 
     rows = directions[entries]
     dim = directions.shape[1]
     if len(entries) > dim:
-        return LongRow(entries, rows, upper_factor(rows.T @ rows, tau), tau)
+        return LongRow(entries, rows, upper_factor(product(rows.T, rows), tau), tau)
     if len(entries) == 0:
         return ShortRow(entries, rows, np.zeros((0, 0)))
-    lower = upper_factor(rows @ rows.T, tau).T
+    lower = upper_factor(product(rows, rows.T), tau).T
     return ShortRow(entries, rows, inverses_of_products(lower[None])[0])
 
 

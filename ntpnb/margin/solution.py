@@ -5,15 +5,28 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.margin.collapse import Collapse, SharedMultipliers
+from ntpnb.margin.collapse import (
+    Collapse,
+    SharedMultipliers,
+    collapsed,
+    in_order_of_groups,
+    not_collapsed,
+)
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.order import TokenPriority
+from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.table import entries_of, row_slices
 from ntpnb.saving import Result, state_without_caches
+from ntpnb.threads import product
+from ntpnb.validation import as_array
 
 TIES_MET = 1e-9
 """Score differences on ties, relative to the norm of ``W``, that count as rounding."""
+
+ROUNDING = 1e-12
+"""What entries of a ``W`` may differ from its multipliers', relative to the terms' sizes added."""
 
 
 def relative_gap(bounds: tuple[float, float]) -> float:
@@ -83,9 +96,14 @@ class MarginSolution(Result):
     solver: str
     strict_multipliers: FloatArray | SharedMultipliers
     equal_multipliers: FloatArray
+    _data: NextTokenData
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without_caches(self)
+
+    def _checked(self) -> "MarginSolution":
+        """The solution that a file describes, measured anew on its data: see :func:`measured`."""
+        return measured_on(self._data, self)
 
     @cached_property
     def multipliers(self) -> FloatArray:
@@ -202,10 +220,24 @@ def certify(
     mu = pair_multipliers[:num_ties]
     lam = np.maximum(pair_multipliers[num_ties:], 0.0)
     W = combined_pairs(data, order, np.append(mu, lam))
-    norm = np.linalg.norm(W)
     if multiplicity is not None:
-        norm = np.linalg.norm(W / np.sqrt(multiplicity)[:, None])
         W = W / multiplicity[:, None]
+    return measured(data, order, W, lam, mu, solver, multiplicity)
+
+
+def measured(
+    data: NextTokenData,
+    order: TokenPriority,
+    W: FloatArray,
+    lam: FloatArray,
+    mu: FloatArray,
+    solver: str,
+    multiplicity: IntArray | None = None,
+) -> MarginSolution:
+    """Measure how far a ``W`` that its multipliers combine to is from the solution."""
+    num_ties = len(order.equal)
+    copies = 1.0 if multiplicity is None else np.sqrt(multiplicity)[:, None]
+    norm = np.linalg.norm(W * copies)
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
     relative = missed / margin_scales(data, order, float(norm))
@@ -228,7 +260,80 @@ def certify(
         solver=solver,
         strict_multipliers=lam,
         equal_multipliers=mu,
+        _data=data,
     )
+
+
+def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution:
+    """Measure a solution anew, of which only ``W`` and the multipliers are taken over.
+
+    Raises
+    ------
+    ValueError
+        They do not fit the data, or each other.
+    """
+    collapse = not_collapsed(data)
+    W = solution.W
+    as_array("MarginSolution.W", W, ndim=2, shape=data.shape)
+    lam = solution.strict_multipliers
+    if isinstance(lam, SharedMultipliers):
+        collapse = collapsed(data)
+        shape = (collapse.data.num_contexts, collapse.data.vocab_size)
+        if lam.table.shape != shape:
+            raise ValueError(f"SharedMultipliers.table is {lam.table.shape}; it needs {shape}")
+        own = replace(solution, strict_multipliers=collapse.shared_table(lam.table), _data=data)
+        first = np.unique(collapse.kept, return_index=True)[1]
+        order, lam = _pairs_that_count(collapse, W[first], lam.table)
+        W = W[first]
+    else:
+        own = replace(solution, _data=data)
+        order = token_priority(data)
+    mu = solution.equal_multipliers
+    require_multipliers("MarginSolution", order, lam, mu)
+    combined = combined_pairs(collapse.data, order, np.append(mu, lam))
+    if collapse.multiplicity is not None:
+        combined = (combined / collapse.multiplicity[:, None])[collapse.kept]
+    terms = margin_scales(collapse.data, order, 1.0) @ np.abs(np.append(mu, lam))
+    if not np.abs(combined - solution.W).max(initial=0.0) <= ROUNDING * terms:
+        raise ValueError("MarginSolution.W is not what its multipliers combine to")
+    again = measured(collapse.data, order, W, lam, mu, solution.solver, collapse.multiplicity)
+    return replace(again, W=own.W, strict_multipliers=own.strict_multipliers, _data=data)
+
+
+def require_multipliers(name: str, order: TokenPriority, lam: FloatArray, mu: FloatArray) -> None:
+    """Raise ``ValueError`` unless a solution has one multiplier for each pair, as they must be."""
+    as_array(f"{name}'s strict multipliers", lam, ndim=1, shape=(len(order.strict),))
+    as_array(f"{name}'s equal multipliers", mu, ndim=1, shape=(len(order.equal),))
+    if (lam < 0).any():
+        raise ValueError(f"{name} has a negative multiplier of a strict pair")
+
+
+def _pairs_that_count(
+    collapse: Collapse, W: FloatArray, table: csr_array
+) -> tuple[TokenPriority, FloatArray]:
+    """Ties, pairs with multipliers, and the worst pair of each context; and all multipliers.
+
+    The other pairs of a linear decoder have no part in ``W``, and margins at least as large.
+    """
+    data = collapse.data
+    laws = in_order_of_groups(data)
+    row, loser, value = entries_of(csr_array(table))
+    worst = np.empty(data.num_contexts, dtype=np.int64)
+    for rows in row_slices(laws.shape):
+        scores = product(data.group_embeddings[rows], W.T)
+        scores[laws[rows].nonzero()] = -np.inf
+        worst[rows] = scores.argmax(axis=1)
+    open_rows = np.flatnonzero(np.diff(laws.indptr) < data.vocab_size)
+    keys = np.append(row, open_rows) * data.vocab_size + np.append(loser, worst[open_rows])
+    copies = np.bincount(collapse.kept)
+    lam = np.append(value * copies[loser], np.zeros(len(open_rows)))
+    keys, which = np.unique(keys, return_inverse=True)
+    row, loser = np.divmod(keys, data.vocab_size)
+    winner = laws.indices[laws.indptr[row]]
+    strict = np.stack([data.group_names[row], winner, loser], axis=1).astype(np.int64)
+    order = replace(token_priority(data), _listed_strict=strict)
+    summed = np.bincount(which, weights=lam, minlength=len(keys))
+    return order, np.asarray(summed, dtype=np.float64)
 
 
 def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
@@ -242,6 +347,7 @@ def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
         solution,
         W=solution.W[collapse.kept],
         strict_multipliers=collapse.shared(solution.multipliers),
+        _data=collapse.whole,
     )
 
 
@@ -280,3 +386,13 @@ def margin_scales(data: NextTokenData, order: TokenPriority, norm: float) -> Flo
         token_lengths = np.minimum(1.0, np.linalg.norm(differences, axis=1))
     scales: FloatArray = np.maximum(1.0, token_lengths * norm * context_lengths)
     return scales
+
+
+def pair_lengths(data: NextTokenData, order: TokenPriority) -> FloatArray:
+    """``‖t_i − t_j‖ ‖h_g‖`` of all pairs, shape (n,)."""
+    group, winner, loser = order.pairs
+    lengths = np.linalg.norm(data.group_embeddings, axis=1)[group]
+    if data.token_embeddings is None:
+        return np.asarray(lengths * 2**0.5)
+    differences = data.token_embeddings[winner] - data.token_embeddings[loser]
+    return np.asarray(lengths * np.linalg.norm(differences, axis=1))

@@ -1,6 +1,7 @@
 """``max_margin`` and ``is_separable``: which methods are tried, and what ends the search."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, overload
@@ -28,6 +29,7 @@ from ntpnb.margin.solution import MarginSolution, certify, restored
 from ntpnb.margin.working_set import NoFactor
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
+from ntpnb.threads import one_thread
 from ntpnb.validation import require_number
 from ntpnb.watch import OutOfTime, Progress, Watch
 
@@ -128,6 +130,7 @@ def max_margin(
 ) -> MarginSolution | NormMarginSolution: ...
 
 
+@one_thread
 def max_margin(
     data: NextTokenData,
     solver: str = "auto",
@@ -221,7 +224,7 @@ def max_margin(
                 f"norm is {norm!r}, whose solver is fixed; solver, gap, seconds and progress must "
                 "be left out"
             )
-        return max_margin_in_norm(data, norm, order)
+        return _in_another_norm(data, norm, order)
     if solver not in ("auto", *METHODS, *REFERENCES):
         known = ", ".join(["auto", *METHODS, *REFERENCES])
         raise ValueError(f"solver is {solver!r}; it must be one of {known}")
@@ -233,6 +236,19 @@ def max_margin(
         raise search.out_of_time() from None
 
 
+def _in_another_norm(
+    data: NextTokenData, norm: str, order: TokenPriority | None
+) -> NormMarginSolution:
+    """Solve in another norm, or refute in Frobenius': no norm matters to whether data separate."""
+    try:
+        return max_margin_in_norm(data, norm, order)
+    except ConvergenceError as undecided:
+        with suppress(ConvergenceError):  # what the norm's own solver reached says more
+            max_margin(data, order=order)
+        raise undecided
+
+
+@one_thread
 def is_separable(
     data: NextTokenData,
     *,
@@ -686,7 +702,7 @@ class MarginSearch:
         found = closest_disagreement(self.data)
         if found is None or found.angle > NARROW:
             return ""
-        first, second = found.contexts
+        first, second = map(self.data.label, found.contexts)
         return (
             f"; contexts {first} and {second} are followed by different tokens at an angle of "
             f"{found.angle:.1e}, and merge_tolerance makes one of such contexts"
@@ -701,7 +717,7 @@ class MarginSearch:
 
     def out_of_time(self) -> ConvergenceError:
         """The error that says that the time is over, and what is known of the largest margin."""
-        reason = f"{self.watch.seconds:g} seconds are over"
+        reason = self.watch.over
         if self._point is not None:
             below, above = self._point.margin_bounds
             reason += "; the largest margin of a W of norm at most one is "

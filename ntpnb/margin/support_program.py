@@ -25,6 +25,7 @@ from ntpnb.margin.normal_form import (
 from ntpnb.margin.row_system import RowSystem
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
+from ntpnb.threads import product
 
 MOSTLY_TIGHT = 2 / 3
 """Share of entries in a mask from which it is worthwhile to invert the system without a mask."""
@@ -79,17 +80,15 @@ class SupportProgram(MarginProgram):
     @cached_property
     def _gram(self) -> FloatArray:
         """Inner products of all contexts, shape (m, m)."""
-        gram: FloatArray = self.directions @ self.directions.T
-        return gram
+        return product(self.directions, self.directions.T)
 
     def weights(self, dual: FloatArray) -> FloatArray:
         """``w_v = Σ_j A_vj h_j / ‖h_j‖`` for every row of ``W``, shape (V, q)."""
-        W: FloatArray = dual @ self.directions
-        return W
+        return product(dual, self.directions)
 
     def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``c_j − w_v · h_j / ‖h_j‖ − b_vj``, zero outside the domain."""
-        slack = self.roots * common - weights @ self.directions.T - self.rhs
+        slack = self.roots * common - product(weights, self.directions.T) - self.rhs
         return np.where(self.domain, slack, 0.0)
 
     def column_sums(self, dual: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
-from ntpnb.problem.hidden import count_states
+from ntpnb.problem.hidden import as_labels, count_states
 from ntpnb.problem.table import Table, as_table, collected
 from ntpnb.saving import Storable, make_read_only, state_without_caches
 from ntpnb.validation import (
@@ -41,6 +41,8 @@ Context = tuple[int, ...]  # the tokens that have been read
 SAME_STATE = 1e-5  # relative distance of hidden states that are one, up to single precision
 LARGEST_CONTEXTS = 2**27  # tokens in all contexts that are listed, eight bytes each (1 GiB)
 DISTANCE_BLOCK = 512  # tokens whose distances to all others are held at one time
+# What data may hold of each row beside the arrays, and what an entry is.
+ENTRIES = {"contexts": tuple, "labels": str, "merged_rows": tuple}
 
 
 class NextTokenData(Storable):
@@ -92,6 +94,9 @@ class NextTokenData(Storable):
     contexts : tuple of tuple of int, or None
         The tokens of each row's context, where :meth:`from_sequences` made the data; of merged
         rows, the first one's.
+    labels : tuple of str, or None
+        The name of each row's context, where :meth:`from_hidden_states` was given names; of merged
+        rows, the first one's. Reports and errors use them.
     merged_rows : tuple of tuple of int, or None
         Which of the given rows each row stands for, where a ``merge_tolerance`` was given.
 
@@ -117,6 +122,7 @@ class NextTokenData(Storable):
     """
 
     contexts: tuple[Context, ...] | None = None
+    labels: tuple[str, ...] | None = None
     merged_rows: tuple[tuple[int, ...], ...] | None = None
 
     def __init__(
@@ -304,6 +310,7 @@ class NextTokenData(Storable):
         next_tokens: ArrayLike,
         vocab_size: int | None = None,
         *,
+        labels: ArrayLike | None = None,
         merge_tolerance: float | None = SAME_STATE,
     ) -> Self:
         """Count a model's hidden states and the tokens that came next.
@@ -324,6 +331,9 @@ class NextTokenData(Storable):
         vocab_size : int, optional
             ``V``, which counts tokens that never come next, too: a model's has a score for each of
             its tokens. Default: one more than the largest next token.
+        labels : array_like of str, shape (n,) or (batch, length), optional
+            What reports and errors call the context of each position, such as the words before it.
+            A context of several positions has the label of the first that counts.
         merge_tolerance : float
             Hidden states that agree within this relative distance are one context, with the mean of
             theirs, see :class:`NextTokenData`. The default, 1e-5, is some ten times what single
@@ -334,7 +344,7 @@ class NextTokenData(Storable):
         -------
         NextTokenData
             With one row per context in order of appearance. Its ``.merged_rows`` say which rows of
-            ``hidden.reshape(-1, d)`` each stands for.
+            ``hidden.reshape(-1, d)`` each stands for, its ``.labels`` what each is called.
 
         Raises
         ------
@@ -342,7 +352,7 @@ class NextTokenData(Storable):
             Shapes that do not fit each other, no position that counts, a token out of range, a
             hidden state that is not finite, or what numpy cannot read.
         TypeError
-            A ``vocab_size`` or a ``merge_tolerance`` of another type.
+            A ``vocab_size``, a ``merge_tolerance`` or a label of another type.
 
         References
         ----------
@@ -361,6 +371,7 @@ class NextTokenData(Storable):
         ([0.0, 0.5, 0.5], np.float64(0.4))
         """
         found = count_states(hidden, next_tokens, vocab_size)
+        names = None if labels is None else as_labels(labels, np.shape(next_tokens))
         tolerance = 0.0 if merge_tolerance is None else merge_tolerance
         data = cls.from_counts(found.embeddings, found.counts, merge_tolerance=tolerance)
         assert data.merged_rows is not None  # a tolerance was given
@@ -368,6 +379,8 @@ class NextTokenData(Storable):
             tuple(np.sort(np.concatenate([found.positions[i] for i in rows])).tolist())
             for rows in data.merged_rows
         )
+        if names is not None:
+            data.labels = tuple(names[rows[0]] for rows in data.merged_rows)
         return data
 
     @classmethod
@@ -451,7 +464,8 @@ class NextTokenData(Storable):
         Returns
         -------
         NextTokenData
-            It keeps ``.contexts`` and ``.merged_rows`` where the number of rows stays the same.
+            It keeps ``.contexts``, ``.labels`` and ``.merged_rows`` where the number of rows stays
+            the same.
 
         Raises
         ------
@@ -478,6 +492,7 @@ class NextTokenData(Storable):
         replaced = NextTokenData(**(arguments | changes))
         if replaced.num_contexts == self.num_contexts:
             replaced.contexts = self.contexts
+            replaced.labels = self.labels
             if replaced.merged_rows is None:
                 replaced.merged_rows = self.merged_rows
         return replaced
@@ -491,10 +506,47 @@ class NextTokenData(Storable):
         for value in state.values():
             make_read_only(value)
 
+    def _checked(self) -> "NextTokenData":
+        """Raise ``ValueError`` unless what a file says are data that the constructor takes."""
+        fresh = self.replace()
+        if _kinds_of(self) != _kinds_of(fresh):
+            raise ValueError("NextTokenData holds arrays of other types than those that it makes")
+        for name, kind in ENTRIES.items():
+            entries = getattr(self, name)
+            if entries is None:
+                continue
+            if type(entries) is not tuple or len(entries) != self.num_contexts:
+                raise ValueError(f"NextTokenData.{name} has no entry for each of its rows")
+            if not all(type(entry) is kind for entry in entries):
+                raise ValueError(f"NextTokenData.{name} has entries that are no {kind.__name__}")
+        return self
+
     def __repr__(self) -> str:
         m, V = self._laws.shape
         p, q = self.shape
         return f"NextTokenData({m} contexts, {V} tokens, W: {p} × {q}, H = {self.entropy:.4f} nats)"
+
+    def label(self, row: int) -> str:
+        """What an error calls a row: its label in quotes where it has one, and else its number.
+
+        Parameters
+        ----------
+        row : int
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> states, after = [[1.0, 0.0], [0.0, 1.0]], [1, 0]
+        >>> ntpnb.NextTokenData.from_hidden_states(states, after, labels=["we", "you"]).label(1)
+        "'you'"
+        >>> ntpnb.NextTokenData.from_hidden_states(states, after).label(1)
+        '1'
+        """
+        return str(row) if self.labels is None else repr(self.labels[row])
 
     @property
     def num_contexts(self) -> int:
@@ -1083,3 +1135,14 @@ def _squared_diameter(points: FloatArray) -> float:
         block = points[start : start + DISTANCE_BLOCK]
         largest = max(largest, float(cdist(block, points, "sqeuclidean").max()))
     return largest
+
+
+def _kinds_of(data: NextTokenData) -> dict[str, object]:
+    """Types, number types and shapes of what data hold, by the names of the attributes."""
+    held = vars(data) | {"_laws": data._laws.held, "_counts": data._counts and data._counts.held}
+    kinds = {
+        name: (type(part), getattr(part, "dtype", None), getattr(part, "shape", None))
+        for name, part in held.items()
+        if name not in ENTRIES
+    }
+    return kinds | {"names": (data._laws.name, data._counts and data._counts.name)}

@@ -92,6 +92,46 @@ def count_states(
     )
 
 
+def as_labels(labels: ArrayLike, shape: tuple[int, ...]) -> list[str]:
+    """Return one label for each position, the rows of a batch one after the other, or explain.
+
+    Parameters
+    ----------
+    labels : array_like of str
+    shape : tuple of int
+        Of the positions.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    ValueError
+        Another shape.
+    TypeError
+        A label that is no str.
+
+    Examples
+    --------
+    >>> from ntpnb.problem.hidden import as_labels
+    >>> as_labels([["we", "we see"], ["you", "you see"]], (2, 2))
+    ['we', 'we see', 'you', 'you see']
+    """
+    names = np.array(labels, dtype=object)
+    if names.shape != shape:
+        raise ValueError(
+            f"labels has shape {names.shape}; one label is needed for each hidden state, shape "
+            f"{shape}"
+        )
+    for place, name in np.ndenumerate(names):
+        if not isinstance(name, str):
+            raise TypeError(
+                f"labels{list(place)} is of type {type(name).__name__}; a str is needed"
+            )
+    return [str(name) for name in names.ravel()]
+
+
 def _require_matching_shapes(states: tuple[int, ...], tokens: tuple[int, ...]) -> None:
     """Raise unless there is one next token for each of at least one hidden state."""
     if len(states) not in (2, 3) or 0 in states:

@@ -14,6 +14,7 @@ from ntpnb.problem import table
 from ntpnb.problem.blocks import RowBlock, excess_of_each, gradient_of, mean_log_probs
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.exponential import exp_minus_linear, log_sum_exp
+from ntpnb.threads import one_thread, product
 from ntpnb.validation import as_floats, require_dense
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
@@ -98,6 +99,7 @@ def logits(W: ArrayLike, data: NextTokenData) -> FloatArray:
     return candidate_logits(as_weights("W", W, data), data)
 
 
+@one_thread
 def cross_entropy(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     """Next-token cross-entropy ``−Σ_j π_j Σ_z p_jz log q_jz(W)`` in nats.
 
@@ -132,6 +134,7 @@ def cross_entropy(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     return _float_if_single(-(mean_log_q @ data.context_probs))
 
 
+@one_thread
 def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
     """Gradient ``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ`` of the cross-entropy.
 
@@ -170,6 +173,7 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
     return total.reshape(weights.shape)
 
 
+@one_thread
 def excess_loss(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     """``CE(W) − H`` in nats, as a sum of nonnegative terms.
 
@@ -226,8 +230,8 @@ def bilinear_scores(W: FloatArray, data: NextTokenData) -> FloatArray:
         (*W.shape[:-2], num_contexts, vocab_size),
         "use fewer matrices, contexts or tokens at one time; losses and gradients need no table",
     )
-    S: FloatArray = data.context_embeddings @ np.swapaxes(W, -1, -2)
-    return S if T is None else S @ T.T
+    S = product(data.context_embeddings, np.swapaxes(W, -1, -2))
+    return S if T is None else product(S, T.T)
 
 
 def candidate_logits(W: FloatArray, data: NextTokenData) -> FloatArray:
@@ -243,8 +247,8 @@ def pull_back(residuals: FloatArray, data: NextTokenData) -> FloatArray:
     """Turn derivatives along the scores, shape (..., m, V), into ones along W, (..., p, q)."""
     R = np.swapaxes(residuals, -1, -2)
     if data.token_embeddings is not None:
-        R = data.token_embeddings.T @ R
-    return R @ data.context_embeddings
+        R = product(data.token_embeddings.T, R)
+    return product(R, data.context_embeddings)
 
 
 def log_target_probs(data: NextTokenData) -> FloatArray:

@@ -13,6 +13,7 @@ from ntpnb.array_types import BoolArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.table import row_slices
 from ntpnb.saving import Result, state_without_caches
+from ntpnb.threads import one_thread
 from ntpnb.validation import require_dense, require_type
 
 
@@ -101,6 +102,22 @@ class TokenPriority(Result):
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without_caches(self)
+
+    def _checked(self) -> "TokenPriority":
+        """Raise ``ValueError`` unless the rows that a file has name groups and tokens."""
+        if self.groups.ndim != 1 or len(self.groups) != self.shape[0]:
+            raise ValueError(f"TokenPriority.groups needs {self.shape[0]} names")
+        if (np.diff(self.groups) <= 0).any():
+            raise ValueError("TokenPriority.groups must increase")
+        for name in ("equal", "_listed_strict"):
+            rows = getattr(self, name)
+            if rows is None:
+                continue
+            if rows.ndim != 2 or rows.shape[1] != 3 or not np.isin(rows[:, 0], self.groups).all():
+                raise ValueError(f"TokenPriority.{name} needs rows (group, i, j) of its groups")
+            if ((rows[:, 1:] < 0) | (rows[:, 1:] >= self.shape[1])).any():
+                raise ValueError(f"TokenPriority.{name} names tokens that there are not")
+        return self
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -287,6 +304,7 @@ def require_order(order: object) -> None:
         require_type("order", order, TokenPriority, "what token_priority(data) returns")
 
 
+@one_thread
 def token_priority(data: NextTokenData) -> TokenPriority:
     """Token-priority graphs (TPGs) of a dataset and the order they impose.
 

@@ -22,6 +22,7 @@ from ntpnb.reporting.reading import Embedding, TextOptions, Tokenizer, load_text
 from ntpnb.reporting.steps import DescentRecord, record_descent
 from ntpnb.reporting.summary import plain_values
 from ntpnb.reporting.wording import describe, spell_pair, summarize
+from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import compare_what_is_known
 from ntpnb.training.flow import FlowTrace, gradient_flow
@@ -190,6 +191,7 @@ class Report(Findings):
         return draw(self)
 
 
+@one_thread
 def report(
     data: NextTokenData | ImplicitBias | str | os.PathLike[str],
     *,
@@ -343,7 +345,12 @@ def _report_on(
     way = _attempt(WAY, lambda: _way_in_time(trained, finite, svm), failures) or _Way()
     weights = None
     if matrices is not None:
-        weights = compare_what_is_known(matrices, bias, finite, svm)
+        weights = compare_what_is_known(
+            matrices,
+            bias,
+            failures[FINITE_PART] if finite is None else finite,
+            _why_no_direction(bias, failures) if svm is None else svm,
+        )
     found = Report(
         bias=bias,
         flow=way.flow,
@@ -358,6 +365,13 @@ def _report_on(
     )
     _attempt(ROOM, lambda: found.generic_dimension, failures)
     return found
+
+
+def _why_no_direction(bias: ImplicitBias, failures: dict[str, Exception]) -> Exception:
+    """The error that says why there is no max-margin direction."""
+    why = failures.get(DIRECTION) or bias.refusal
+    assert why is not None  # else there is a direction
+    return why
 
 
 def _as_checkpoints(W: ArrayLike, data: NextTokenData) -> FloatArray:

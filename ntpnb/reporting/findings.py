@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.reporting.reading import Embedding
 from ntpnb.reporting.steps import DescentRecord
-from ntpnb.saving import Result, register
+from ntpnb.saving import Result, register, state_without_caches
 from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
@@ -102,6 +102,9 @@ class Findings(Result):
     descent: DescentRecord | None = None
     weights: WeightComparison | None = None
     failures: Mapping[str, Exception] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without_caches(self)
 
     @property
     def data(self) -> NextTokenData:
@@ -372,7 +375,7 @@ class Findings(Result):
         return str(token) if self.words is None else self.words[token]
 
     def row_name(self, row: int) -> str:
-        """Name one row of the data: by its context's words, by its query, or by its number.
+        """Name one row of the data: by its context's name, by its query, or by its number.
 
         Where the tokens have words and contexts have none, the likeliest next one is added.
 
@@ -399,7 +402,8 @@ class Findings(Result):
     def _likeliest(self, row: int) -> str:
         """The likeliest next token, in words, of a row that has no other name than its number."""
         data = self.data
-        if self.words is None or data.contexts is not None or data.token_embeddings is not None:
+        is_named = data.contexts is not None or data.labels is not None
+        if self.words is None or is_named or data.token_embeddings is not None:
             return ""
         laws = data.sparse_target_probs
         entries = slice(laws.indptr[row], laws.indptr[row + 1])
@@ -407,7 +411,7 @@ class Findings(Result):
         return f" (before '{self.token_name(token)}')"
 
     def context_name(self, context: int) -> str:
-        """Name a context by its words where they are known, and otherwise by its row in the data.
+        """Name a context by its label or its words where it has them, and otherwise by its row.
 
         Rows count from zero, as in ``data.context_embeddings``. The contexts of attention are named
         by the query that they share, which is a token.
@@ -430,6 +434,8 @@ class Findings(Result):
         'context row 2'
         """
         data = self.data
+        if data.labels is not None:
+            return f"'{data.labels[int(np.argmax(data.context_groups == context))]}'"
         if data.contexts is not None:
             return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
         names = data.group_names

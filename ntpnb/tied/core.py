@@ -16,7 +16,7 @@ import scipy.linalg as sla
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.tied.entries import BLOCK, GatheredRows, TieEntries, log_softmax
 from ntpnb.tied.newton import RestrictedLoss
-from ntpnb.tied.subspace import thin_svd
+from ntpnb.tied.subspace import SVD_ERROR, UNCLEAR, thin_svd
 
 # Least squared singular value of independent unit rows: far above its rounding, which is 1e-14.
 INDEPENDENT = 1e-11
@@ -120,7 +120,10 @@ class CoreLoss(RestrictedLoss):
         self._rows = GatheredRows(embeddings, np.split(self._context, first[1:]))
         self._parts = np.split(np.arange(len(self._context)), first[1:])
         self._whitenings = [
-            _inverse_root(np.sqrt(self._weights[part])[:, None] * self._rows[i])
+            _inverse_root(
+                np.sqrt(self._weights[part])[:, None] * self._rows[i],
+                entries.rows[contexts[self._context[part]]],
+            )
             for i, part in enumerate(self._parts)
         ]
 
@@ -166,12 +169,16 @@ class CoreLoss(RestrictedLoss):
         return np.stack([residuals[part] @ self._rows[i] for i, part in enumerate(self._parts)])
 
 
-def _inverse_root(rows: FloatArray) -> FloatArray:
-    """Symmetric pseudo-inverse square root of ``rowsᵀ rows``, shape (q, q)."""
+def _inverse_root(rows: FloatArray, names: IntArray) -> FloatArray:
+    """Symmetric pseudo-inverse square root of ``rowsᵀ rows``, shape (q, q).
+
+    Raises ``ValueError`` where rounding hides whether the rows, of those names, are dependent.
+    """
     if len(rows) > rows.shape[1]:
         values, vectors = sla.eigh(rows.T @ rows)
         if values[0] > WELL_CONDITIONED * values[-1]:
             root: FloatArray = (vectors / np.sqrt(values)) @ vectors.T
             return root
-    svd = thin_svd(rows)
+    svd = thin_svd(rows, SVD_ERROR)
+    svd.weakest(names).require(UNCLEAR)
     return (svd.Vt.T / svd.s) @ svd.Vt

@@ -32,6 +32,8 @@ class TieEntries:
         Their embeddings, of length one.
     lengths : ndarray, shape (K,)
         The lengths that these embeddings have in the data.
+    rows : ndarray of int, shape (K,)
+        Their rows there.
     """
 
     vocab_size: int
@@ -41,6 +43,7 @@ class TieEntries:
     context_probs: FloatArray
     directions: FloatArray
     lengths: FloatArray
+    rows: IntArray
 
     @property
     def num_contexts(self) -> int:
@@ -94,6 +97,7 @@ def tie_entries(data: NextTokenData, table: csr_array) -> TieEntries:
         context_probs=data.context_probs[tied],
         directions=data.context_embeddings[tied] / lengths[tied, None],
         lengths=lengths[tied],
+        rows=tied,
     )
 
 

@@ -9,6 +9,7 @@ from scipy.special import softmax
 from ntpnb.array_types import FloatArray
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import (
+    as_weights,
     bilinear_scores,
     excess_loss,
     gradient,
@@ -18,12 +19,14 @@ from ntpnb.problem.loss import (
 )
 from ntpnb.problem.order import TokenPriority, order_of, row_components
 from ntpnb.saving import Result
-from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
+from ntpnb.threads import one_thread
+from ntpnb.tied.large import LargeSolution, LargeSubspace, evidence, is_large, large_finite_part
 from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
-from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.tied.subspace import ON_SUBSPACE, EqualSubspace, equal_subspace
 from ntpnb.watch import Watch
 
 COMPATIBLE = 1e-8  # nats of log-odds: far above rounding, far below any effect
+INSIDE = 1e-8  # share of its scores that a W may have outside the tied subspace: rounding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +67,18 @@ class FinitePart(Result):
     compatible: bool
     subspace: EqualSubspace
 
+    def _checked(self) -> "FinitePart":
+        """The finite part that a file describes, measured anew on its data."""
+        data = self.subspace._data
+        as_weights("FinitePart.W", self.W, data)
+        longest = np.linalg.norm(data.context_embeddings, axis=1).max()
+        outside = longest * np.linalg.norm(self.subspace.reject(self.W))
+        if not outside <= INSIDE * max(1.0, longest * np.linalg.norm(self.W)):
+            raise ValueError("FinitePart.W lies outside the tied subspace")
+        if is_large(data):
+            return _of_large(LargeSolution(self.W, *evidence(self.W, data)), data)
+        return _measured(self.W, restrict(data), self.subspace)
+
 
 def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTokenData:
     """Drop from each row the candidates that its in-support tokens strictly dominate.
@@ -103,6 +118,7 @@ def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTok
     return data.replace(candidate_counts=np.where(tied, counts_or_ones(data), 0.0))
 
 
+@one_thread
 def finite_part(
     data: NextTokenData,
     *,
@@ -140,8 +156,9 @@ def finite_part(
     TypeError
         ``data`` is no dataset, ``seconds`` no number, or ``progress`` cannot be called.
     ValueError
-        The tied subspace is too large, see :func:`ntpnb.equal_subspace`; or ``seconds`` is
-        negative.
+        The tied subspace is too large, or undecided, see :func:`ntpnb.equal_subspace`; or contexts,
+        which the message names, are so nearly dependent that ``W`` might be off it by 1e-8 of its
+        norm; or ``seconds`` is negative.
     ConvergenceError
         The gradient's norm stayed above 1e-9, or time was over. The norm reached is its
         ``residual``, in coordinates in which the embeddings have no scale: an error of the
@@ -164,31 +181,38 @@ def finite_part(
     require_data("data", data)
     watch = Watch(seconds, progress)
     if is_large(data):
-        solution = large_finite_part(data, watch)
-        return FinitePart(
-            W=solution.W,
-            gradient_norm=solution.gradient_norm,
-            residual=solution.residual,
-            compatible=solution.residual <= COMPATIBLE,
-            subspace=LargeSubspace(data),
-        )
+        return _of_large(large_finite_part(data, watch), data)
     order = order_of(data, order)
     F = equal_subspace(data, order)
     tied = restrict(data, order)
     W = np.zeros(data.shape)
-    all_tied_occur = not (tied.candidates & ~data.support).any()
     if F.dim:
+        F.weakest.require(ON_SUBSPACE)
         W = F.fit(_pooled_log_odds(tied))
-        if not all_tied_occur or _largest_log_odds_error(W, tied) > COMPATIBLE:
+        if not _all_tied_occur(tied) or _largest_log_odds_error(W, tied) > COMPATIBLE:
             W = _minimise(tied, F, W, watch)
+    return _measured(W, tied, F)
+
+
+def _measured(W: FloatArray, tied: NextTokenData, F: EqualSubspace) -> FinitePart:
+    """A finite part with the residuals that it has on the restricted data."""
     residual = _largest_log_odds_error(W, tied)
     return FinitePart(
         W=W,
         gradient_norm=float(np.linalg.norm(gradient(W, tied))),
         residual=residual,
-        compatible=bool(all_tied_occur and residual <= COMPATIBLE),
+        compatible=bool(_all_tied_occur(tied) and residual <= COMPATIBLE),
         subspace=F,
     )
+
+
+def _of_large(found: LargeSolution, data: NextTokenData) -> FinitePart:
+    """The finite part of large data, which was measured on the entries of their distributions."""
+    return FinitePart(*found, found.residual <= COMPATIBLE, LargeSubspace(data))
+
+
+def _all_tied_occur(tied: NextTokenData) -> bool:
+    return not (tied.candidates & ~tied.support).any()
 
 
 def _largest_log_odds_error(W: FloatArray, data: NextTokenData) -> float:
@@ -259,5 +283,5 @@ def _minimise(tied: NextTokenData, F: EqualSubspace, start: FloatArray, watch: W
     W = start if problem.loss(start) < problem.loss(zero) else zero
     best = minimise(problem, W, watch)
     if best.slope > SLOPE:
-        raise not_settled(best.slope, F.project(best.W), watch)
+        raise not_settled(best.slope, F.project(best.W), watch, F.weakest.contexts)
     return F.project(best.W)

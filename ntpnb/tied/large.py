@@ -111,7 +111,7 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
     watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
     if slope > SLOPE:
         raise not_settled(slope, W, watch)
-    return LargeSolution(W, *_evidence(W, data, table))
+    return LargeSolution(W, *evidence(W, data))
 
 
 # -- proof ----------------------------------------------------------------------------------------
@@ -132,8 +132,9 @@ def _slope(W: FloatArray, entries: TieEntries, core: BoolArray, problem: CoreLos
     return slope
 
 
-def _evidence(W: FloatArray, data: NextTokenData, table: csr_array) -> tuple[float, float]:
+def evidence(W: FloatArray, data: NextTokenData) -> tuple[float, float]:
     """Gradient norm and residual of :class:`ntpnb.FinitePart`, from the data themselves."""
+    table = data.sparse_target_probs
     several = np.flatnonzero(np.diff(table.indptr) > 1)
     if not len(several):
         return 0.0, 0.0

@@ -129,8 +129,10 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     return Minimum(W, float(np.linalg.norm(white_slope)))
 
 
-def not_settled(slope: float, W: FloatArray, watch: Watch) -> ConvergenceError:
+def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") -> ConvergenceError:
     """The error that says how far the finite part is from proved, with the point reached.
+
+    ``nearest`` names the contexts whose embeddings are nearest to dependent, where known.
 
     Examples
     --------
@@ -147,7 +149,10 @@ def not_settled(slope: float, W: FloatArray, watch: Watch) -> ConvergenceError:
     if watch.expired:
         return ConvergenceError(f"{watch.stopped}: {known}", slope, W)
     return ConvergenceError(
-        f"{known}. Nearly parallel context embeddings are the usual cause", slope, W
+        f"{known}. Nearly dependent context embeddings are the usual cause"
+        + (f", and those of {nearest} are nearest to that" if nearest else ""),
+        slope,
+        W,
     )
 
 

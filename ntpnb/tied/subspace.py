@@ -14,11 +14,17 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority, listed_tokens, order_of
 from ntpnb.saving import Result, register
+from ntpnb.threads import one_thread
 from ntpnb.validation import require_dense
 from ntpnb.watch import Progress, Watch
 
-# Directions of relative size below this are rounding: embeddings count as dependent.
+# Relative error of a decomposition, of a few units in the last digit: singular values below it are
+# zero, and singular vectors are off by an angle of this over their singular value.
+SVD_ERROR = 10 * float(np.finfo(float).eps)
+# Singular values above this are not zero. Those between the two are neither, and are refused.
 RANK_TOLERANCE = 1e-11
+UNCLEAR = SVD_ERROR / RANK_TOLERANCE
+ON_SUBSPACE = 1e-8  # sine of the angle by which a subspace may be off that a matrix is to lie on
 CERTAIN = 1e-3  # eigenvalues above this keep their digits
 BASIS_LIMIT = 2**26  # entries of an explicit basis (512 MiB)
 GENERATORS_LIMIT = 4 * BASIS_LIMIT  # entries of all generators at once
@@ -29,6 +35,7 @@ Whitening = Callable[[FloatArray], FloatArray]
 
 
 @register
+@one_thread
 def equal_subspace(
     data: NextTokenData,
     order: TokenPriority | None = None,
@@ -39,7 +46,7 @@ def equal_subspace(
     """Span the generators ``(t_i − t_j) h_gᵀ`` of all ties ``i ≍ j`` of all groups ``g``.
 
     This is the tied subspace F: the part of W that the differences between tied tokens' scores
-    depend on.
+    depend on. Embeddings that are linearly dependent but for their last digits count as dependent.
 
     Parameters
     ----------
@@ -62,7 +69,8 @@ def equal_subspace(
         ``data`` is no dataset, or ``order`` no order.
     ValueError
         The data have token embeddings, and the generators of all ties more than 2**28 entries; or
-        they have none, and more than 2**28 groups times tokens.
+        they have none, and more than 2**28 groups times tokens. Or contexts, which the message
+        names, are so nearly dependent that rounding hides whether they are.
     ConvergenceError
         The time is over; the message says how far it came. There is no part of the answer then:
         ``.point`` is None, and ``.residual`` is ``inf``.
@@ -100,6 +108,7 @@ class EqualSubspace(Result, ABC):
 
     def __init__(self, data: NextTokenData) -> None:
         self._data = data
+        self.weakest = NO_DEPENDENCE  # so far; what costs most digits
 
     def __repr__(self) -> str:
         p, q = self._data.shape
@@ -121,6 +130,7 @@ class EqualSubspace(Result, ABC):
         2
         """
 
+    @one_thread
     def project(self, W: ArrayLike) -> FloatArray:
         """Orthogonal projection onto the subspace.
 
@@ -146,6 +156,7 @@ class EqualSubspace(Result, ABC):
         """
         return self._project(as_weights("W", W, self._data))
 
+    @one_thread
     def reject(self, W: ArrayLike) -> FloatArray:
         """Orthogonal projection onto the complement of the subspace.
 
@@ -173,6 +184,7 @@ class EqualSubspace(Result, ABC):
         return weights - self._project(weights)
 
     @property
+    @one_thread
     def basis(self) -> FloatArray:
         """An orthonormal basis, shape (dim, p, q), computed anew each time.
 
@@ -251,6 +263,50 @@ class EqualSubspace(Result, ABC):
         """An orthonormal basis with p·q entries for each of its elements, in any shape."""
 
 
+class NearDependence(NamedTuple):
+    """Weights of unit embeddings whose sum is short.
+
+    Attributes
+    ----------
+    size : float
+        Norm of the sum, relative to the longest.
+    error : float
+        Sine of the angle by which rounding may turn what the embeddings span.
+    weights : ndarray, shape (n,)
+    rows : ndarray of int, shape (n,)
+        The embeddings' rows in the data; an embedding may occur several times.
+    """
+
+    size: float
+    error: float
+    weights: FloatArray
+    rows: IntArray
+
+    @property
+    def contexts(self) -> str:
+        """The rows that take part, in words."""
+        takes_part = np.abs(self.weights) > 0.01 * np.abs(self.weights).max(initial=0.0)
+        return "contexts " + ", ".join(map(str, np.unique(self.rows[takes_part])))
+
+    def require(self, most: float) -> None:
+        """Raise ``ValueError``, naming the rows that take part, where rounding may turn more."""
+        if self.error > most:
+            raise ValueError(
+                f"the embeddings of {self.contexts} are linearly dependent but for {self.size:.1e} "
+                f"of their length, so that rounding may turn what their ties span by "
+                f"{self.error:.1e}; merge_tolerance makes one of nearly equal contexts, and others "
+                "need directions of more equal scale"
+            )
+
+
+NO_DEPENDENCE = NearDependence(1.0, 0.0, np.zeros(0), np.zeros(0, dtype=np.int64))
+
+
+def by_error(near: NearDependence) -> float:
+    """The key by which the worst is found."""
+    return near.error
+
+
 # -- general token embeddings ---------------------------------------------------------------------
 
 
@@ -272,8 +328,8 @@ class _DenseSubspace(EqualSubspace):
     def __init__(self, data: NextTokenData, T: FloatArray, order: TokenPriority) -> None:
         super().__init__(data)
         H = data.group_embeddings
-        self._token_space = thin_svd(_unit_rows(T)).Vt
-        self._context_space = thin_svd(_unit_rows(H)).Vt
+        self._token_space = thin_svd(_unit_rows(T), SVD_ERROR).Vt
+        self._context_space = thin_svd(_unit_rows(H), SVD_ERROR).Vt
         self._ties = _ties_to_shortest(T, order)
         self._require_room()
 
@@ -282,7 +338,9 @@ class _DenseSubspace(EqualSubspace):
         contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
         self._generators = _flat_outer_products(_unit_rows(differences), contexts)
-        self._svd = thin_svd(self._generators)
+        self._svd = thin_svd(self._generators, SVD_ERROR)
+        self.weakest = self._svd.weakest(_first_rows(data)[self._ties.group])
+        self.weakest.require(UNCLEAR)
 
     @property
     def dim(self) -> int:
@@ -375,6 +433,7 @@ class _TokenwiseSubspace(EqualSubspace):
         self._order = order
         components = _tied_components(order)
         self._owner = components.owner
+        self._rows = _first_rows(data)[self._owner]
         self._holders = components.holders
         lengths = _nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
@@ -438,7 +497,7 @@ class _TokenwiseSubspace(EqualSubspace):
         first = self._alike[i]
         svd = self._cached_svds.get(first)
         if svd is None:
-            svd = thin_svd(self._directions[self._holders[i]])
+            svd = thin_svd(self._directions[self._holders[i]], SVD_ERROR)
             if self._num_cached_entries <= CACHE_LIMIT:
                 self._cached_svds[first] = svd
                 self._num_cached_entries += svd.U.size + svd.Vt.size
@@ -447,9 +506,13 @@ class _TokenwiseSubspace(EqualSubspace):
     def _row_ranks(self, watch: Watch) -> list[int]:
         """Ranks of all ``H_i``; their decompositions are what takes time."""
         ranks: list[int] = []
-        for i in range(len(self._holders)):
+        for i, holders in enumerate(self._holders):
             watch.tell(f"the tied subspace: {i} of {len(self._holders)} tokens are decomposed")
-            ranks.append(self._row_svd(i).rank)
+            svd = self._row_svd(i)
+            ranks.append(svd.rank)
+            weakest = svd.weakest(self._rows[holders])
+            weakest.require(UNCLEAR)
+            self.weakest = max(self.weakest, weakest, key=by_error)
         return ranks
 
     def _row_svds(self) -> Iterator["ThinSVD"]:
@@ -470,6 +533,7 @@ class _TokenwiseSubspace(EqualSubspace):
         """
         num_components = len(self._owner)
         form = np.zeros((num_components, num_components))
+        nearest = NO_DEPENDENCE  # of the H_i that restrict common scores
         number_alike = Counter(self._alike)  # by the first token of each kind
         for i, number in number_alike.items():
             holders = self._holders[i]
@@ -477,6 +541,7 @@ class _TokenwiseSubspace(EqualSubspace):
             if svd.rank < len(holders):
                 projection = np.eye(len(holders)) - svd.U @ svd.U.T
                 form[np.ix_(holders, holders)] += number * projection
+                nearest = max(nearest, svd.weakest(self._rows[holders]), key=by_error)
         if not form.any():
             return _CommonScores(
                 free=np.eye(num_components),
@@ -496,7 +561,16 @@ class _TokenwiseSubspace(EqualSubspace):
             _, sines, Vt = sla.svd(np.concatenate(missed), full_matrices=False)
             values[~bound] = sines**2
             vectors[:, ~bound] = uncertain @ Vt.T
-            bound[~bound] = sines > RANK_TOLERANCE * np.sqrt(num_components)
+            noise = nearest.error * np.sqrt(len(self._holders))  # V projections may be off
+            bound[~bound] = sines > noise
+            if noise > ON_SUBSPACE and not bound.all():
+                nearest.require(0.0)
+            if bound.any():
+                least = np.argmin(np.where(bound, values, np.inf))
+                sine = float(np.sqrt(values[least]))
+                weakest = NearDependence(sine, noise / sine, vectors[:, least], self._rows)
+                weakest.require(UNCLEAR)
+                self.weakest = max(self.weakest, weakest, key=by_error)
         return _CommonScores(vectors[:, ~bound], vectors[:, bound], values[bound])
 
     def _range_of_common_scores(self, free: FloatArray) -> FloatArray | None:
@@ -585,13 +659,21 @@ class ThinSVD(NamedTuple):
         """Number of singular values that are not rounding."""
         return len(self.s)
 
+    def weakest(self, rows: IntArray) -> NearDependence:
+        """The shortest combination of rows, whose numbers in the data are given, not rounding."""
+        if self.rank == 0:
+            return NO_DEPENDENCE
+        size = float(self.s[-1] / self.s[0])
+        error = SVD_ERROR * len(self.U) ** 0.5 / size
+        return NearDependence(size, error, self.U[:, -1], rows)
 
-def thin_svd(A: FloatArray) -> ThinSVD:
-    """Singular value decomposition of ``A`` without the part of rounding size."""
+
+def thin_svd(A: FloatArray, tolerance: float = RANK_TOLERANCE) -> ThinSVD:
+    """Singular value decomposition of ``A`` without the part of at most ``tolerance √rows``."""
     if A.size == 0:
         return ThinSVD(np.zeros((len(A), 0)), np.zeros(0), np.zeros((0, A.shape[1])))
     U, s, Vt = sla.svd(A, full_matrices=False)
-    rank = np.count_nonzero(s > RANK_TOLERANCE * s[0] * np.sqrt(len(A)))
+    rank = np.count_nonzero(s > tolerance * s[0] * np.sqrt(len(A)))
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
 
 
@@ -599,6 +681,11 @@ def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
     """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
     products: FloatArray = np.einsum("np,nq->npq", A, B)
     return products.reshape(len(A), A.shape[1] * B.shape[1])
+
+
+def _first_rows(data: NextTokenData) -> IntArray:
+    """First row of each group of contexts, shape (G,)."""
+    return np.unique(data.group_index, return_index=True)[1]
 
 
 def _group_probs(data: NextTokenData) -> FloatArray:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ntpnb.array_types import FloatArray
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
+from ntpnb.threads import product
 
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
 FEW_TOKENS = 16  # vocabularies up to this size are summed by a product with a square matrix
@@ -97,7 +98,7 @@ class ProblemBatch:
         self._near = NEAR**2 * (self.pi**2).sum()
         self.gram: FloatArray | None = None
         if self.T is None and m < 2 * q:
-            self.gram = self.H @ self.Ht
+            self.gram = product(self.H, self.Ht)
 
     def gradient(
         self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
@@ -149,8 +150,8 @@ class ProblemBatch:
         array([[[6.],
                 [1.]]])
         """
-        S: FloatArray = W @ self.Ht
-        return S if self.T is None else self.T @ S
+        S = product(np.asarray(W), self.Ht)
+        return S if self.T is None else product(self.T, S)
 
     def residuals(
         self,
@@ -273,9 +274,8 @@ class ProblemBatch:
         >>> ProblemBatch([data]).pull_back(np.ones((1, 2, 1))).ravel()
         array([2., 2.])
         """
-        along_tokens = R if self.Tt is None else self.Tt @ R
-        gradient: FloatArray = along_tokens @ self.H
-        return gradient
+        along_tokens = R if self.Tt is None else product(self.Tt, R)
+        return product(along_tokens, self.H)
 
 
 def require_equal_shapes(problems: Sequence[NextTokenData]) -> None:

@@ -1,12 +1,15 @@
 """How recorded matrices compare with what the theory predicts for them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ntpnb.array_types import BoolArray, FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData
@@ -14,9 +17,12 @@ from ntpnb.problem.loss import as_weights, excess_loss
 from ntpnb.problem.order import dominated
 from ntpnb.problem.table import row_slices
 from ntpnb.saving import Result
+from ntpnb.threads import one_thread, product
 from ntpnb.tied.finite import FinitePart
 from ntpnb.validation import require_type
 from ntpnb.watch import Progress
+
+Part = TypeVar("Part", FinitePart, MarginSolution)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,12 +77,17 @@ class WeightComparison(Comparison):
         ``‖P_F W_k − W*‖``, the Frobenius norm; not relative to ``‖W*‖``.
     norm : ndarray
         Frobenius norm of ``W_k``.
+    loss : ndarray
+        Cross-entropy in nats.
     excess : ndarray
         Loss above the entropy in nats, see :func:`ntpnb.excess_loss`.
     margin : ndarray, shape (..., m)
         Smallest margin in each context: how far the lowest score of a token that follows it, or
         that ties with one, is above the highest score of one that must lose. Negative where some
         pair is still in the wrong order, ``inf`` where none must lose.
+    missing : str
+        Why the data have no known ``W^mm`` or ``W*``, a line each; what needs one of them is nan.
+        Empty where both are known.
 
     References
     ----------
@@ -93,8 +104,10 @@ class WeightComparison(Comparison):
     """
 
     norm: FloatArray
+    loss: FloatArray
     excess: FloatArray
     margin: FloatArray
+    missing: str = ""
 
     @property
     def smallest_margin(self) -> FloatArray:
@@ -103,6 +116,7 @@ class WeightComparison(Comparison):
         return smallest
 
 
+@one_thread
 def compare(
     W: npt.ArrayLike,
     data: NextTokenData | ImplicitBias,
@@ -111,6 +125,11 @@ def compare(
     progress: Progress | None = None,
 ) -> WeightComparison:
     """Compare matrices, such as a trained decoder's, with what the theory predicts for a dataset.
+
+    Data may have no max-margin direction, or one that is not found: not separable, undecided, or
+    too large. What needs it is then nan and ``missing`` says why; the rest is there. ``W*`` is that
+    of the data, to which training tends where they are separable; elsewhere it tends to that of
+    their twin, and comparing with ``ntpnb.implicit_bias(data).twin`` answers all.
 
     Parameters
     ----------
@@ -131,10 +150,6 @@ def compare(
         ``W`` has the wrong shape or is not finite.
     TypeError
         ``data`` is neither data nor a bias.
-    NotSeparableError
-        No max-margin direction exists.
-    ConvergenceError
-        It is undecided whether one exists, or the finite part was not found.
 
     References
     ----------
@@ -147,14 +162,36 @@ def compare(
     >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), 1000)
     >>> ntpnb.compare(run.W[-1], data).angle.round(2)
     np.float64(0.3)
+
+    Two contexts with one embedding ask for different words; no direction does what both ask for:
+
+    >>> contradicting = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
+    >>> found = ntpnb.compare([[1.0], [0.0]], contradicting)
+    >>> found.angle, found.margin.tolist()
+    (array(nan), [1.0, -1.0])
+    >>> found.missing.partition(":")[0]
+    'no direction W^mm'
     """
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     matrices = as_weights("W", W, bias.data)
-    return compare_what_is_known(matrices, bias, bias.finite_part, bias.require_max_margin())
+    finite = _part_or_reason(lambda: bias.finite_part)
+    svm = _part_or_reason(bias.require_max_margin)
+    return compare_what_is_known(matrices, bias, finite, svm)
+
+
+def _part_or_reason(compute: Callable[[], Part]) -> Part | Exception:
+    """One part of the theory, or the error that says why it is not known."""
+    try:
+        return compute()
+    except (ConvergenceError, ValueError, MemoryError) as error:  # not separable: a ValueError
+        return error
 
 
 def compare_what_is_known(
-    W: FloatArray, bias: ImplicitBias, finite: FinitePart | None, svm: MarginSolution | None
+    W: FloatArray,
+    bias: ImplicitBias,
+    finite: FinitePart | Exception,
+    svm: MarginSolution | Exception,
 ) -> WeightComparison:
     """Compare matrices with those parts of the theory that are known.
 
@@ -162,40 +199,51 @@ def compare_what_is_known(
     ----------
     W : ndarray, shape (..., p, q)
     bias : ImplicitBias
-    finite : FinitePart or None
-    svm : MarginSolution or None
+    finite : FinitePart or Exception
+        The finite part, or why it is not known.
+    svm : MarginSolution or Exception
+        The direction, or why it is not known.
 
     Returns
     -------
     WeightComparison
-        With nan for whatever needs a part that is None.
+        With nan for whatever needs a part that is not known.
 
     Examples
     --------
     >>> import ntpnb
     >>> from ntpnb.training.comparison import compare_what_is_known
     >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
-    >>> found = compare_what_is_known(bias.finite_part.W, bias, bias.finite_part, None)
-    >>> found.finite_error.round(6), found.angle
-    (np.float64(0.0), array(nan))
+    >>> why = MemoryError("there is not enough memory")
+    >>> found = compare_what_is_known(bias.finite_part.W, bias, bias.finite_part, why)
+    >>> found.finite_error.round(6), found.angle, found.missing
+    (np.float64(0.0), array(nan), 'no direction W^mm: there is not enough memory')
     """
     unknown = np.full(W.shape[:-2], np.nan)
-    angle = unknown if svm is None else _angle(W, svm.W)
-    corrected = unknown
-    finite_error = unknown
-    if finite is not None:
+    angle, corrected, finite_error = unknown, unknown, unknown
+    missing = []
+    if isinstance(finite, Exception):
+        missing.append(f"no finite part W*: {finite}")
+    else:
         inside = finite.subspace.project(W)
         finite_error = np.linalg.norm(inside - finite.W, axis=(-2, -1))
-        if svm is not None:
+    if isinstance(svm, Exception):
+        missing.append(f"no direction W^mm: {svm}")
+    else:
+        angle = _angle(W, svm.W)
+        if not isinstance(finite, Exception):
             corrected = np.cos(_angle(W - finite.W, svm.W))
+    excess = excess_of_stack(W, bias.data)
     return WeightComparison(
         alignment=np.cos(angle),
         angle=angle,
         corrected_alignment=corrected,
         finite_error=finite_error,
         norm=np.linalg.norm(W, axis=(-2, -1)),
-        excess=excess_of_stack(W, bias.data),
+        loss=excess + bias.data.entropy,
+        excess=excess,
         margin=context_margins(W, bias),
+        missing="\n".join(missing),
     )
 
 
@@ -256,9 +304,9 @@ def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
         if block.candidate_counts is not None:
             ties &= block.candidate_counts > 0
         for k, matrix in enumerate(flat):
-            S = block.context_embeddings @ matrix.T
+            S = product(block.context_embeddings, matrix.T)
             if data.token_embeddings is not None:
-                S = S @ data.token_embeddings.T
+                S = product(S, data.token_embeddings.T)
             lowest = np.where(ties, S, np.inf).min(axis=1)
             highest = np.where(loses, S, -np.inf).max(axis=1)
             margins[k, rows] = lowest - highest
@@ -317,6 +365,7 @@ def compare_with(
     )
 
 
+@one_thread
 def compare_trace(
     W: FloatArray,
     inside: FloatArray | None,

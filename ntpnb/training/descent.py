@@ -12,6 +12,7 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
+from ntpnb.threads import one_thread
 from ntpnb.training.large_batch import AnyBatch, batch_of
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer, SteepestDescent
 from ntpnb.training.trace import Trace
@@ -25,6 +26,7 @@ LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
 FAR_ABOVE = 10.0
 
 
+@one_thread
 def descend(
     data: NextTokenData | Sequence[NextTokenData],
     method: Optimizer,
@@ -165,7 +167,7 @@ def _warn_of_ascent(
             f"{where}{method} does not descend: the loss went from {first:.3g} to {last:.3g} nats "
             f"in {run.steps[-1]} steps; {rule}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,  # past `descend` and what limits its threads
         )
         return
 

@@ -17,6 +17,7 @@ from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.table import BLOCK
+from ntpnb.threads import one_thread
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
@@ -61,6 +62,7 @@ class FlowTrace(ExactTrace):
     norm: FloatArray
 
 
+@one_thread
 def gradient_flow(
     data: NextTokenData | ImplicitBias,
     log_times: npt.ArrayLike,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.saving import Result
+from ntpnb.threads import one_thread
 from ntpnb.training.descent import paced, record_grid, require_small_step, stopped_run
 from ntpnb.validation import (
     Seed,
@@ -129,6 +130,7 @@ def joint_init(
     return JointStart(W, H)
 
 
+@one_thread
 def descend_jointly(
     data: NextTokenData | Sequence[NextTokenData],
     step: float,

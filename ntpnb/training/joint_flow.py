@@ -21,6 +21,7 @@ from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.exponential import log_sum_exp
 from ntpnb.saving import Result
+from ntpnb.threads import one_thread
 from ntpnb.training.joint import JointStart, free_laws, start_of_runs
 from ntpnb.validation import as_floats, require_number
 from ntpnb.watch import Progress, Watch
@@ -68,6 +69,7 @@ class JointFlow(Result):
     tie_error: FloatArray
 
 
+@one_thread
 def late_joint_flow(
     data: NextTokenData,
     start: JointStart,

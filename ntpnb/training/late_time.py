@@ -23,6 +23,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
 from ntpnb.saving import register
+from ntpnb.threads import one_thread
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.validation import require_type
 from ntpnb.watch import OutOfTime, Progress, Watch
@@ -94,6 +95,7 @@ def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw |
     return LateLaw(float(across / svm.norm), float(shift))
 
 
+@one_thread
 def next_order_term(
     data: NextTokenData | ImplicitBias,
     *,

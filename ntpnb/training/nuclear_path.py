@@ -20,6 +20,7 @@ from ntpnb.errors import ConvergenceError
 from ntpnb.margin.spectral_ball import Derivatives, barrier_gradient, maximize
 from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
+from ntpnb.threads import one_thread
 from ntpnb.training.joint import free_laws
 from ntpnb.validation import as_floats
 from ntpnb.watch import OutOfTime, Progress, Watch
@@ -62,6 +63,7 @@ class NuclearPath(Result):
     gap: FloatArray
 
 
+@one_thread
 def nuclear_path(
     data: NextTokenData,
     log_multipliers: npt.ArrayLike,

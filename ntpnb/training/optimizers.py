@@ -9,6 +9,7 @@ import numpy as np
 from ntpnb.array_types import FloatArray
 from ntpnb.matrix_norms import norm_named
 from ntpnb.problem.table import BLOCK
+from ntpnb.threads import product
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.large_batch import LARGE_BATCH, AnyBatch
 from ntpnb.validation import as_integer, require_number
@@ -419,7 +420,7 @@ def _descend_on_scores(
                 compute_scores_anew()
             residuals = problem.residuals(scores, buffer)
             np.add(residual_sum, residuals, out=residual_sum)
-            np.subtract(scores, residuals @ step_gram, out=scores)
+            np.subtract(scores, product(residuals, step_gram), out=scores)
         write_weights()
 
     return advance

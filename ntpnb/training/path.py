@@ -10,6 +10,7 @@ from ntpnb.array_types import FloatArray
 from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
+from ntpnb.threads import one_thread
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
@@ -62,6 +63,7 @@ class PathTrace(ExactTrace):
     residual: FloatArray
 
 
+@one_thread
 def regularization_path(
     data: NextTokenData | ImplicitBias,
     radii: npt.ArrayLike,
@@ -121,6 +123,7 @@ def regularization_path(
     return _follow(data, "radius", np.log(increasing_radii), increasing_radii, watch)
 
 
+@one_thread
 def ridge_path(
     data: NextTokenData | ImplicitBias,
     log_multipliers: npt.ArrayLike,

@@ -38,7 +38,9 @@ def run(capsys):
         output, errors = capsys.readouterr()
         return status, output, errors
 
-    return command
+    yield command
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")  # what a process would have ended with
 
 
 def in_a_process(*arguments, **options):
@@ -308,3 +310,13 @@ def test_a_terminal_without_the_signs_gets_others(story):
     done = in_a_process("report", story, env=environment)
     assert done.returncode == 0
     assert b"W has shape 12 ? " in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_full_disk_is_said_in_one_line(story, options):
+    command = [sys.executable, "-m", "ntpnb", "report", str(story), *options]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == ("python -m ntpnb: error: No space left on device: 'standard output'\n")

@@ -198,7 +198,10 @@ def test_a_stack_is_compared_matrix_by_matrix():
     np.testing.assert_allclose(listed.excess, run.excess, rtol=1e-4)  # single precision
     for k, W in enumerate(run.W):
         one = ntpnb.compare(W, data)
+        assert one.missing == stack.missing == ""
         for field in dataclasses.fields(one):
+            if field.name == "missing":
+                continue
             # sums of ten numbers of size one, rounded in another order
             np.testing.assert_allclose(
                 getattr(one, field.name), getattr(stack, field.name)[k], 1e-13, 1e-15, field.name
@@ -225,3 +228,66 @@ def test_no_matrix_at_all_is_compared_to_nothing():
 def test_matrices_that_do_not_fit_are_explained(W, message):
     with pytest.raises(ValueError, match=message):
         ntpnb.compare(W, ntpnb.datasets.toy())
+
+
+# -- data without a direction ---------------------------------------------------------------------
+
+CONTRADICTING = ntpnb.NextTokenData([[1.0], [1.0]], [[0.6, 0.4, 0], [0, 1, 0]])
+
+
+def without_direction():
+    rng = np.random.default_rng(3)
+    large = ntpnb.NextTokenData(rng.standard_normal((400, 3)), np.eye(30)[rng.integers(0, 30, 400)])
+    return {
+        "not separable": (CONTRADICTING, {}, "contradict each other"),
+        "undecided": (ntpnb.datasets.toy(), {"seconds": 0}, "undecided: 0 seconds are over"),
+        "not separable in few dimensions": (large, {}, "contradict each other"),
+    }
+
+
+@pytest.mark.parametrize("name", without_direction())
+def test_what_needs_no_direction_is_there_where_there_is_none(name):
+    data, limits, why = without_direction()[name]
+    stack = np.stack([start(data, seed) for seed in range(3)])
+    found = ntpnb.compare(stack, data, **limits)
+    for field in (found.alignment, found.angle, found.corrected_alignment):
+        assert field.shape == (3,)
+        assert np.isnan(field).all()
+    assert why in found.missing
+    assert found.missing.startswith("no direction W^mm: ")
+    assert len(found.missing.splitlines()) == 1
+    # the same as by their own functions, up to the rounding of sums of a few hundred numbers
+    np.testing.assert_allclose(found.norm, [np.linalg.norm(W) for W in stack], rtol=1e-14)
+    losses = [ntpnb.cross_entropy(W, data) for W in stack]
+    np.testing.assert_allclose(found.loss, losses, rtol=1e-12)
+    np.testing.assert_allclose(
+        found.excess, [ntpnb.excess_loss(W, data) for W in stack], rtol=1e-12
+    )
+    np.testing.assert_allclose(found.margin, [closure_margins(W, data) for W in stack], atol=1e-12)
+    finite = ntpnb.finite_part(data)
+    inside = finite.subspace.project(stack) - finite.W
+    np.testing.assert_allclose(found.finite_error, np.linalg.norm(inside, axis=(1, 2)), rtol=1e-9)
+    again = ntpnb.saving.from_dict(found.to_dict())
+    assert again.missing == found.missing
+
+
+def test_a_direction_for_which_memory_is_not_enough_is_missing(monkeypatch):
+    def too_much(*arguments, **options):
+        raise MemoryError("4 TiB are needed")
+
+    monkeypatch.setattr("ntpnb.bias.max_margin", too_much)
+    monkeypatch.setattr("ntpnb.bias.finite_part", too_much)
+    found = ntpnb.compare(start(CONTRADICTING), CONTRADICTING)
+    assert found.missing.splitlines() == [
+        "no finite part W*: 4 TiB are needed",
+        "no direction W^mm: 4 TiB are needed",
+    ]
+    assert np.isnan(found.finite_error)
+    assert np.isfinite(found.loss)
+
+
+def test_a_report_says_why_a_matrix_has_no_angle():
+    W = start(CONTRADICTING)
+    bias = ntpnb.implicit_bias(CONTRADICTING, seconds=0)
+    assert "0 seconds are over" in ntpnb.report(bias, W=W).weights.missing
+    assert ntpnb.report(CONTRADICTING, W=W).weights.missing == ""  # the twin's direction is known

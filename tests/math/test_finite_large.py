@@ -417,7 +417,10 @@ def test_the_dense_method_stops_in_time_too():
 
 @pytest.mark.parametrize("angle", 10.0 ** -np.arange(1, 13))
 def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
-    """Pairs of contexts with the same next tokens and other odds, at a small angle."""
+    """Pairs of contexts with the same next tokens and other odds, at a small angle.
+
+    Those that rounding cannot tell from parallel ones are refused.
+    """
     rng = np.random.default_rng(0)
     H = np.repeat(rng.standard_normal((10, 6)), 2, axis=0)
     H[::2] += angle * rng.standard_normal((10, 6))
@@ -429,12 +432,15 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
     except ntpnb.ConvergenceError as error:
         refusal = error
         W = error.point
+    except ValueError:  # test_exact_oracle reads it
+        assert angle < 5e-9  # singular values up to 1e-11 √rows are refused
+        return
     slope = np.linalg.norm(ntpnb.gradient(W, restrict(data)))
     if refusal is None:
         assert slope <= 1e-9 * scale(0 * W, data) + 1e-14 * scale(W, data)
     else:
         assert angle < 5e-6
-        assert "Nearly parallel context embeddings" in str(refusal)
+        assert "Nearly dependent context embeddings" in str(refusal)
         assert refusal.residual > 1e-9
         assert np.isfinite(slope)
 

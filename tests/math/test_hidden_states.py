@@ -1,10 +1,13 @@
 """Data from a model's hidden states: what is read, what is merged, and what is refused."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ntpnb
 from ntpnb import NextTokenData
 
 HIDDEN = [[1.0, 0.0], [0.0, 2.0], [1.0, 0.0]]
@@ -224,3 +227,77 @@ def test_windows_of_a_long_sequence_are_counted():
         [tokens], lambda c: np.eye(3)[list(c)].ravel(), context_length=2
     )
     assert data.num_contexts == 9
+
+
+# -- labels ---------------------------------------------------------------------------------------
+
+NAMES = ["the cat", "a dog", "The cat"]
+
+
+def test_contexts_are_called_by_the_label_of_the_first_position_that_counts():
+    data = NextTokenData.from_hidden_states(HIDDEN, NEXT, labels=NAMES)
+    assert data.labels == ("the cat", "a dog")
+    later = NextTokenData.from_hidden_states(HIDDEN, [-100, 0, 1], labels=np.array(NAMES))
+    assert later.labels == ("a dog", "The cat")
+    assert NextTokenData.from_hidden_states(HIDDEN, NEXT).labels is None
+
+
+def test_labels_of_a_batch_are_a_batch():
+    hidden = [[[1.0, 0.0], [0.6, 0.8]], [[1.0, 1e-7], [0.8, 0.6]]]  # the first states are one
+    labels = [["we", "we see"], ["We", "We hear"]]
+    data = NextTokenData.from_hidden_states(hidden, [[1, 0], [2, 1]], labels=labels)
+    assert data.labels == ("we", "we see", "We hear")
+    apart = NextTokenData.from_hidden_states(
+        hidden, [[1, 0], [2, 1]], labels=labels, merge_tolerance=None
+    )
+    assert apart.labels == ("we", "we see", "We", "We hear")
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "message"),
+    [
+        (["a", "b"], ValueError, r"^labels has shape \(2,\); one label is .* state, shape \(3,\)$"),
+        ("abc", ValueError, r"^labels has shape \(\); one label is needed"),
+        (["a", "b", 3], TypeError, r"^labels\[2\] is of type int; a str is needed$"),
+        (["a", None, "c"], TypeError, r"^labels\[1\] is of type NoneType; a str is needed$"),
+        ([["a"], ["b", "c"], []], TypeError, r"^labels\[0\] is of type list; a str is needed$"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_named(labels, kind, message):
+    with pytest.raises(kind, match=message):
+        NextTokenData.from_hidden_states(HIDDEN, NEXT, labels=labels)
+
+
+def test_labels_stay_with_data_that_are_changed_saved_and_copied(tmp_path):
+    data = NextTokenData.from_hidden_states(HIDDEN, NEXT, labels=NAMES)
+    data.save(tmp_path / "data.npz")
+    for again in (
+        ntpnb.load(tmp_path / "data.npz"),
+        ntpnb.saving.from_dict(data.to_dict()),
+        pickle.loads(pickle.dumps(data)),
+        data.replace(context_embeddings=2 * data.context_embeddings),
+    ):
+        assert again.labels == data.labels
+    assert data.replace(context_groups=[7, 7], context_embeddings=[[1.0], [1.0]]).labels
+    one = {"context_embeddings": [[1.0]], "target_probs": [[1.0, 0.0]]}
+    assert data.replace(**one, context_probs=None, context_groups=None).labels is None
+
+
+def test_a_report_names_contexts_by_their_labels():
+    hidden = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    labels = ["not yet", "not yet", "always"]
+    data = NextTokenData.from_hidden_states(hidden, [0, 1, 2], labels=labels)
+    found = ntpnb.report(data, W=np.ones((3, 2)), words=["a", "b", "c"])
+    assert [found.context_name(k) for k in range(2)] == ["'not yet'", "'always'"]
+    assert [found.row_name(k) for k in range(2)] == ["'not yet'", "'always'"]
+    assert "after 'not yet'" in str(found)
+    assert "context row" not in str(found)
+
+
+def test_an_error_names_contexts_by_their_labels():
+    angle = 1e-9
+    hidden = [[1.0, 0.0], [np.cos(angle), np.sin(angle)]]
+    names = ["the cat", "the cats"]
+    data = NextTokenData.from_hidden_states(hidden, [0, 1], 3, labels=names, merge_tolerance=None)
+    refusal = ntpnb.implicit_bias(data, seconds=0).refusal
+    assert "contexts 'the cat' and 'the cats' are followed by different tokens" in str(refusal)

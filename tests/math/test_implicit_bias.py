@@ -227,10 +227,11 @@ def test_a_finite_part_alone_is_not_enough():
         ntpnb.descend(TIED, GD(0.1), 2).compare(bias.finite_part)
 
 
-def test_a_bias_without_a_direction_refuses_comparison():
+def test_a_bias_without_a_direction_refuses_a_flow_and_says_why_it_has_no_angle():
     bias = ntpnb.implicit_bias(CONTRADICTION)
-    with pytest.raises(NotSeparableError):
-        ntpnb.compare(np.zeros(CONTRADICTION.shape), bias)
+    found = ntpnb.compare(np.zeros(CONTRADICTION.shape), bias)
+    assert np.isnan(found.angle)
+    assert found.missing == f"no direction W^mm: {bias.refusal}"
     with pytest.raises(NotSeparableError):
         ntpnb.gradient_flow(bias, [1.0])
 

@@ -11,7 +11,7 @@ import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
 from ntpnb.margin.norms import SOLVERS
 from ntpnb.matrix_norms import NORMS, norm_named
-from ntpnb.notebook import pair_matrices
+from ntpnb.notebook import max_margin_in_metric, pair_matrices
 
 OTHER_NORMS = sorted(SOLVERS)
 ALL_NORMS = sorted(NORMS)
@@ -206,6 +206,54 @@ def test_contradictions_that_lean_on_ties(norm):
     strict, _ = strict_and_equal(data)
     M = np.tensordot(refused.value.certificate, strict, 1)
     assert np.abs(ntpnb.equal_subspace(data).reject(M)).max() < 1e-12
+
+
+def a_random_problem(seed, embedded):
+    rng = np.random.default_rng(seed)
+    V, m, q = rng.integers([2, 1, 1], [5, 6, 4])
+    P = rng.random((m, V)) * (rng.random((m, V)) < 0.5)
+    P[np.arange(m), rng.integers(0, V, m)] += 0.5
+    H = rng.standard_normal((m, q))
+    if seed % 3 == 0:
+        H = np.round(H)  # zeros, and equal contexts
+    T = np.round(rng.standard_normal((V, 3))) if embedded else None  # equal tokens
+    return NextTokenData(H, P / P.sum(axis=1, keepdims=True), token_embeddings=T)
+
+
+@pytest.mark.parametrize("norm", [*OTHER_NORMS, "metric"])
+def test_whatever_is_not_separable_is_refused_with_a_certificate(norm):
+    """Zero contexts, equal tokens and random problems; separability does not depend on the norm."""
+    problems = [
+        NextTokenData([[0.0]], [[1, 0]]),
+        NextTokenData([[0.0, 0.0], [1.0, 2.0]], [[1, 0], [0, 1]]),
+        NextTokenData([[1.0]], [[1, 0]], token_embeddings=[[2.0], [2.0]]),
+        *(a_random_problem(seed, embedded=False) for seed in range(40)),
+        *(a_random_problem(seed, embedded=True) for seed in range(40)),
+    ]
+    num_refused = 0
+    for data in problems:
+        if norm == "metric" and data.token_embeddings is not None:
+            continue
+        solve = (
+            (lambda data: max_margin_in_metric(data, np.ones(data.shape)))
+            if norm == "metric"
+            else (lambda data: max_margin(data, norm=norm))
+        )
+        if ntpnb.is_separable(data):
+            solve(data)
+            continue
+        with pytest.raises(ntpnb.NotSeparableError) as refused:
+            solve(data)
+        num_refused += 1
+        strict, _ = strict_and_equal(data)
+        weights = refused.value.certificate
+        assert weights.shape == (len(strict),)
+        assert weights.min() >= 0
+        assert weights.sum() == pytest.approx(1)
+        M = ntpnb.equal_subspace(data).reject(np.tensordot(weights, strict, 1))
+        # 1e-12 of the pairs, as max_margin promises; a pair here is at most ten long
+        assert np.abs(M).max() < 1e-11
+    assert num_refused > 15
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)

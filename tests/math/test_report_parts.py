@@ -145,8 +145,7 @@ def test_a_report_that_is_out_of_time_says_what_it_knows():
     assert any(line.startswith(stopped) for line in lines(found))
     with pytest.raises(ntpnb.ConvergenceError, match="0 seconds are over"):
         found.bias.require_max_margin()
-    with pytest.raises(ntpnb.ConvergenceError, match="0 seconds are over"):
-        ntpnb.compare(np.ones((5, 2)), TOY, seconds=0)
+    assert "0 seconds are over" in ntpnb.compare(np.ones((5, 2)), TOY, seconds=0).missing
 
 
 def test_descent_that_is_out_of_time_keeps_what_it_recorded(monkeypatch):

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import types
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ FIGURE2 = datasets.figure2()
 CONTRADICTION = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
 TIED = NextTokenData([[1.0]], [[0.3, 0.7]])  # nothing ordered: infinite margins
 TEXT = "the fox sees the owl and the owl sees the fox"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Holder(saving.Result):
+    """A result that may hold anything."""
+
+    loss: Any
 
 
 def known_bias(data):
@@ -281,7 +289,10 @@ def edited(change):
         (edited(lambda it: it["result"].update(kind="system")), "'system' is no kind of result"),
         (edited(lambda it: it["result"].update(kind=["list"])), "TypeError"),
         (edited(lambda it: it["result"].update(contexts={"set": []})), "KeyError"),
-        (edited(lambda it: it["result"].update(contexts={"again": 99})), "IndexError"),
+        (
+            edited(lambda it: it["result"].update(contexts={"again": 99})),
+            "nothing that was read before has the number 99",
+        ),
         (edited(lambda it: it["result"].update(context_probs=["a"])), "list of numbers"),
         (edited(lambda it: it["result"].update(context_probs=[[1], [1, 2]])), "inhomogeneous"),
         (edited(lambda it: it["result"].update(context_probs={"array": "a"})), "elsewhere"),
@@ -372,16 +383,14 @@ def test_other_npz_files_are_no_results(tmp_path):
 
 def test_what_the_package_does_not_know_is_not_saved(tmp_path):
     path = tmp_path / "thing.npz"
-    trace = ntpnb.descend(TOY, ntpnb.GD(0.5), 1)
     for odd in (types.SimpleNamespace(), {1, 2}, len, np.array(["a"]), 1j):
         with pytest.raises(TypeError, match="cannot be saved"):
-            dataclasses.replace(trace, loss=odd).save(path)
+            Holder(odd).save(path)
     assert not path.exists()
 
 
 def test_types_of_numbers_come_back():
-    trace = dataclasses.replace(ntpnb.descend(TOY, ntpnb.GD(0.5), 1), loss=np.dtype(np.float32))
-    assert by_json(trace).loss is np.dtype(np.float32)
+    assert by_json(Holder(np.dtype(np.float32))).loss is np.dtype(np.float32)
 
 
 def test_names_are_given_once():
@@ -392,7 +401,7 @@ def test_names_are_given_once():
 @pytest.mark.parametrize("table", [sparse.csr_array, sparse.csc_array])
 def test_sparse_tables_come_back(table, tmp_path):
     law = table(np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]))
-    trace = dataclasses.replace(ntpnb.descend(TOY, ntpnb.GD(0.5), 1), loss=law)
+    trace = Holder(law)
     for way in ("npz file", "json"):
         back = WAYS[way](trace, tmp_path).loss
         assert type(back) is type(law)
@@ -416,7 +425,7 @@ def test_sparse_tables_come_back(table, tmp_path):
     ids=lambda array: f"{array.dtype} {array.shape}",
 )
 def test_arrays_of_all_kinds_come_back(array, tmp_path):
-    trace = dataclasses.replace(ntpnb.descend(TOY, ntpnb.GD(0.5), 1), loss=array)
+    trace = Holder(array)
     for way in ("npz file", "json file", "json"):
         assert_same(WAYS[way](trace, tmp_path).loss, array)
 

@@ -314,3 +314,16 @@ def test_an_order_at_hand_is_used(monkeypatch):
     assert equal_subspace(data).dim == 12
     monkeypatch.setattr(problem_order, "token_priority", None)
     assert equal_subspace(data, order).dim == 12
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_contexts_that_depend_exactly_are_counted_and_never_refused(seed):
+    """Fewer dimensions than contexts: what the ties share is zero but for rounding."""
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        m, V = rng.integers(2, 20), rng.integers(2, 8)
+        d = rng.integers(1, m + 1)
+        P = rng.dirichlet(np.ones(V), m) * (rng.random((m, V)) < rng.uniform(0.2, 1))
+        P[np.arange(m), rng.integers(V, size=m)] += 0.1
+        data = NextTokenData(rng.standard_normal((m, d)), P / P.sum(1, keepdims=True))
+        assert equal_subspace(data).dim == len(reference.equal_basis(data))

@@ -1,5 +1,8 @@
 """``seconds=`` and ``progress=``: a run that ends in time says so, with what it has reached."""
 
+import contextlib
+import re
+
 import numpy as np
 import pytest
 from slow_clock import Clock
@@ -136,3 +139,45 @@ def test_a_subspace_says_how_many_tokens_are_done(ticking):
     with pytest.raises(ntpnb.ConvergenceError, match="2 of 5 tokens are decomposed") as raised:
         ntpnb.equal_subspace(TOY, seconds=3)
     assert raised.value.point is None
+
+
+# -- a limit that is handed on is quoted as it was asked for --------------------------------------
+
+
+def direction(**limits):
+    raise ntpnb.implicit_bias(TOY, **limits).refusal
+
+
+def direction_after_the_finite_part(**limits):
+    bias = ntpnb.implicit_bias(TOY, **limits)
+    with contextlib.suppress(ntpnb.ConvergenceError):
+        _ = bias.finite_part
+    raise bias.refusal
+
+
+def direction_in_a_report(**limits):
+    raise ntpnb.ConvergenceError(str(ntpnb.report(TOY, **limits)), 0.0)
+
+
+CONTRADICTING = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 1, 0]])
+
+HANDED_ON = {
+    "direction": direction,
+    "direction after the finite part": direction_after_the_finite_part,
+    "report": direction_in_a_report,
+    "twin": lambda **limits: ntpnb.implicit_bias(CONTRADICTING, **limits).twin,
+    "flow": lambda **limits: ntpnb.gradient_flow(TOY, [10.0, 1e3], **limits),
+    "path": lambda **limits: ntpnb.regularization_path(TOY, [10.0, 1e3], **limits),
+}
+
+
+@pytest.mark.parametrize("asked", [0.05, 3, 20.5])
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_what_is_left_of_a_limit_is_quoted_as_it_was_asked_for(name, asked, monkeypatch):
+    clock = Clock()
+    # Each look at the clock takes a third of the limit, whichever part of the work looks at it.
+    monkeypatch.setattr("ntpnb.watch.time.monotonic", lambda: clock.monotonic() * asked / 3)
+    with pytest.raises(ntpnb.ConvergenceError) as raised:
+        HANDED_ON[name](seconds=asked)
+    quoted = set(re.findall(r"([\d.e+-]+) seconds", str(raised.value)))
+    assert quoted == {f"{asked:g}"}

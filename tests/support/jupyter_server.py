@@ -11,9 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from jupyter_client import BlockingKernelClient
-
-PEAK_UNIT = 2**20 if sys.platform == "darwin" else 2**10
-"""What makes ``ru_maxrss`` MiB: it is in bytes there, else in KiB."""
+from peak import PEAK_UNIT
 
 
 class Failed(Exception):

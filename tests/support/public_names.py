@@ -17,6 +17,7 @@ INTERNAL = {
     "level_probabilities",
     "matrix_norms",
     "sparsity",
+    "threads",
     "validation",
     "watch",
 }

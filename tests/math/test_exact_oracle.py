@@ -1,0 +1,269 @@
+"""The tied subspace and the finite part against rational numbers and many digits.
+
+Floats are rational numbers, so that the dimension of the tied subspace of float data is a number
+that no rounding can change. The answer is that one, or the data are refused by name. Embeddings
+that depend on each other but for their last digits are another matter, and count as dependent.
+"""
+
+import re
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+import reference
+
+import ntpnb
+from ntpnb import NextTokenData, datasets
+
+DIGITS = 60  # of which the worst condition below, 1e11, costs two times eleven
+SETTLED = mpmath.mpf(10) ** -40  # squared last step of Newton's method, relative
+
+ON_SUBSPACE = 1e-8  # of its norm: how far a finite part may lie off F
+# Besides, the probabilities may be off by 1e-9 in coordinates without a scale; a Hessian there has
+# eigenvalues of the least of a context's probabilities, which is 1e-2 here.
+OF_W = ON_SUBSPACE + 1e-7
+
+
+@pytest.fixture(autouse=True)
+def many_digits():
+    with mpmath.workdps(DIGITS):
+        yield
+
+
+# -- the oracle -----------------------------------------------------------------------------------
+
+
+def fractions(array):
+    """A float array, entry by entry, without an error."""
+    return np.array([Fraction(x) for x in np.ravel(array).tolist()]).reshape(np.shape(array))
+
+
+def many(array):
+    """An array of floats or fractions in many digits."""
+    flat = [mpmath.mpf(x.numerator) / x.denominator for x in fractions(array).ravel()]
+    return np.array(flat, dtype=object).reshape(np.shape(array))
+
+
+def tie_matrices(data):
+    """``(t_i − t_j) h_gᵀ`` of all ties, as rows of fractions."""
+    T = fractions(reference.token_embeddings(data))
+    first_rows = np.unique(data.context_groups, return_index=True)[1]
+    embeddings = fractions(data.context_embeddings[first_rows])
+    H = dict(zip(data.group_names.tolist(), embeddings, strict=True))
+    ties = [(g, i, j) for g, i, j in reference.equal_pairs(data) if i < j]
+    return [np.outer(T[i] - T[j], H[g]).ravel() for g, i, j in ties]
+
+
+def independent(rows):
+    """The rows that do not depend on the ones before, by Gaussian elimination."""
+    kept, eliminated = [], []
+    for row in rows:
+        left = row
+        for other, pivot in eliminated:
+            left = left - left[pivot] / other[pivot] * other
+        if left.any():
+            kept.append(row)
+            eliminated.append((left, np.flatnonzero(left)[0]))
+    return kept
+
+
+def orthonormal_basis(data):
+    """Orthonormal matrices that span the tied subspace, in many digits, shape (dim, p q)."""
+    basis = []
+    for row in independent(tie_matrices(data)):
+        left = many(row)
+        for other in basis:
+            left = left - (left @ other) * other
+        basis.append(left / mpmath.sqrt(left @ left))
+    p, q = data.shape
+    return np.array(basis, dtype=object).reshape(len(basis), p * q)
+
+
+def exact_finite_part(data, basis, start):
+    """The minimiser in the basis' span of the loss, by Newton's method from a point that is near.
+
+    The rows of the data tie their supports, and have no candidate counts.
+    """
+    T, H = many(reference.token_embeddings(data)), many(data.context_embeddings)
+    P, weights = many(data.target_probs), many(data.context_probs)
+    coordinates = basis @ many(start).ravel()
+    for _ in range(50):
+        slope = np.zeros(len(basis), dtype=object)
+        curvature = np.zeros((len(basis), len(basis)), dtype=object)
+        for h, p, weight in zip(H, P, weights, strict=True):
+            tokens = np.flatnonzero(p)
+            # how the score of each token changes along each matrix of the basis
+            changes = basis.reshape(-1, *data.shape) @ h @ T[tokens].T
+            masses = np.array([mpmath.exp(score) for score in coordinates @ changes])
+            q = masses / masses.sum()
+            slope = slope + weight * changes @ (q - p[tokens] / p[tokens].sum())
+            centred = changes - (changes @ q)[:, None]
+            curvature = curvature + weight * (centred * q) @ centred.T
+        equations = mpmath.matrix(curvature.tolist())
+        step = np.array(list(mpmath.lu_solve(equations, mpmath.matrix(slope.tolist()))))
+        coordinates = coordinates - step
+        if step @ step <= SETTLED * (coordinates @ coordinates):
+            return (coordinates @ basis).reshape(data.shape)
+    raise ArithmeticError("Newton's method did not settle")
+
+
+def length(array):
+    return float(mpmath.sqrt((array * array).sum()))
+
+
+# -- the problems ---------------------------------------------------------------------------------
+
+
+def some_probs(rng, num_contexts, vocab_size):
+    """Each context's Dirichlet odds, at least one in a hundred, of two or more tokens."""
+    P = np.zeros((num_contexts, vocab_size))
+    for p in P:
+        tokens = rng.permutation(vocab_size)[: rng.integers(2, vocab_size + 1)]
+        p[tokens] = 0.01 + rng.dirichlet(np.ones(len(tokens)))
+    return P / P.sum(axis=1, keepdims=True)
+
+
+def sizes(rng):
+    """Numbers of tokens, contexts and dimensions."""
+    return rng.integers([3, 2, 2], [5, 6, 4])
+
+
+def nearly_equal(seed, epsilon):
+    rng = np.random.default_rng(seed)
+    V, m, q = sizes(rng)
+    H = rng.standard_normal(q) + epsilon * rng.standard_normal((m, q))
+    return NextTokenData(H, some_probs(rng, m, V))
+
+
+def nearly_flat(seed, epsilon):
+    """Rotated embeddings, of which one direction is short."""
+    rng = np.random.default_rng(seed)
+    V, m, q = sizes(rng)
+    H = rng.standard_normal((m, q))
+    H[:, -1] *= epsilon
+    rotation = np.linalg.qr(rng.standard_normal((q, q)))[0]
+    return NextTokenData(H @ rotation, some_probs(rng, m, V))
+
+
+def nearly_in_pairs(seed, epsilon):
+    rng = np.random.default_rng(seed)
+    V, m, q = sizes(rng)
+    H = rng.standard_normal((m, q))
+    twins = H + epsilon * rng.standard_normal((m, q))
+    return NextTokenData(np.concatenate([H, twins]), some_probs(rng, 2 * m, V))
+
+
+def embedded(seed, epsilon):
+    """Nearly equal contexts, and tokens with embeddings of their own."""
+    data = nearly_equal(seed, epsilon)
+    T = np.random.default_rng(seed).standard_normal((data.vocab_size, 3))
+    return NextTokenData(data.context_embeddings, data.target_probs, token_embeddings=T)
+
+
+def nearly_special(seed, epsilon):
+    """Small whole numbers, where dependences abound, and a little more: no sum is rounded."""
+    rng = np.random.default_rng(seed)
+    V, m, q = sizes(rng) + [1, 2, 0]
+    power_of_two = 2.0 ** np.round(np.log2(epsilon))
+    H = rng.integers(-2, 3, (m, q)) + power_of_two * rng.integers(-1, 2, (m, q))
+    return NextTokenData(H, some_probs(rng, m, V))
+
+
+KINDS = [nearly_equal, nearly_flat, nearly_in_pairs, nearly_special, embedded]
+PROBLEMS = range(8)  # of each kind and each epsilon: 400 in all
+
+
+# -- the tests ------------------------------------------------------------------------------------
+
+
+def require_named(error, data):
+    """Some rows of the data are named in an error's message."""
+    named = re.search(r"contexts ((\d+, )*\d+)", str(error))
+    assert named is not None
+    rows = [int(row) for row in named[1].split(", ")]
+    assert 0 < len(rows) <= data.num_contexts
+    assert max(rows) < data.num_contexts
+
+
+def require_exact(data, found, basis):
+    assert found.subspace.dim == len(basis)
+    W = many(found.W)
+    assert length(W.ravel() - basis.T @ (basis @ W.ravel())) <= ON_SUBSPACE * length(W)
+    expected = exact_finite_part(data, basis, found.W)
+    assert length(W - expected) <= OF_W * length(expected)
+
+
+def right_or_refused(data):
+    """Whether the finite part was found; it is the exact one, or its refusal names contexts."""
+    basis = orthonormal_basis(data)
+    try:
+        assert ntpnb.equal_subspace(data).dim == len(basis)
+    except ValueError as error:
+        require_named(error, data)
+        with pytest.raises(ValueError, match=r"^the embeddings of contexts \d"):
+            ntpnb.finite_part(data)
+        return False
+    try:
+        found = ntpnb.finite_part(data)
+    except (ValueError, ntpnb.ConvergenceError) as error:
+        require_named(error, data)
+        return False
+    require_exact(data, found, basis)
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("decade", range(1, 11))
+def test_right_by_exact_arithmetic_or_refused_by_name(kind, decade):
+    answered = [right_or_refused(kind(seed, 10.0**-decade)) for seed in PROBLEMS]
+    if decade <= 3:
+        assert all(answered)
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e40])
+@pytest.mark.parametrize("epsilon", [1e-2, 1e-5, 1e-8])
+def test_a_scale_of_the_contexts_changes_nothing(scale, epsilon):
+    for seed in PROBLEMS:
+        data = nearly_equal(seed, epsilon)
+        scaled = data.replace(context_embeddings=scale * data.context_embeddings)
+        assert right_or_refused(data) == right_or_refused(scaled)
+
+
+def test_the_paper_s_data_are_as_they_were():
+    for data in [datasets.toy(), datasets.figure2()]:
+        assert ntpnb.equal_subspace(data).dim == len(orthonormal_basis(data))
+    toy = datasets.toy()
+    require_exact(toy, ntpnb.finite_part(toy), orthonormal_basis(toy))
+
+
+@pytest.mark.parametrize("gap", [1e-12, 1e-13])
+def test_what_rounding_hides_is_refused(gap):
+    data = NextTokenData([[1.0, 0.0], [1.0, gap], [0.0, 1.0]], [[0.5, 0.5], [0.3, 0.7], [1, 0]])
+    with pytest.raises(ValueError, match=r"^the embeddings of contexts 0, 1 are linearly dep") as e:
+        ntpnb.equal_subspace(data)
+    assert "merge_tolerance makes one of nearly equal contexts" in str(e.value)
+    merged = data.replace(merge_tolerance=1e-9)
+    assert ntpnb.equal_subspace(merged).dim == 1
+
+
+def test_what_depends_but_for_the_last_digit_depends():
+    """Else a context, and three times it, would be independent, and W* as long as 1e16."""
+    data = NextTokenData([[0.1, 0.7], [3 * 0.1, 3 * 0.7]], [[0.5, 0.5], [0.3, 0.7]])
+    assert len(orthonormal_basis(data)) == 2
+    assert ntpnb.equal_subspace(data).dim == 1
+
+
+def test_large_data_are_refused_too(monkeypatch):
+    from ntpnb.tied import large
+
+    monkeypatch.setattr(large, "LARGE", 0)
+    for seed in range(40):
+        data = nearly_equal(seed, 1e-10)
+        try:
+            found = ntpnb.finite_part(data)
+        except (ValueError, ntpnb.ConvergenceError):
+            continue
+        basis = orthonormal_basis(data)
+        expected = exact_finite_part(data, basis, found.W)
+        assert length(many(found.W) - expected) <= OF_W * length(expected)
