@@ -53,6 +53,8 @@ help: ## list the targets (what a bare `make` does)
 	@echo "The first run creates $(VENV) from requirements.lock; PYTHON=... chooses the Python for it."
 	@echo "$(JOBS) notebooks or tests run at a time; JOBS=... sets another number."
 
+# A lock is complete, so without dependencies: pip would look those up that have extras, and stop at
+# the first release that is newer than the lock.
 $(VENV)/.locked: requirements.lock
 	@for name in $(PYTHON); do \
 	  if "$$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
@@ -64,7 +66,7 @@ $(VENV)/.locked: requirements.lock
 	fi; \
 	echo "creating $(VENV) with $$($$found --version)"; \
 	"$$found" -m venv --clear $(VENV)
-	$(PY) -m pip install --require-hashes -r requirements.lock
+	$(PY) -m pip install --no-deps --require-hashes -r requirements.lock
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml $(VENV)/.locked
@@ -92,7 +94,7 @@ stale: $(VENV)/.ready ## list the notebooks that must run, because what they dep
 test: _chromium lint types book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
 	$(VENV)/bin/ruff check $(EXECUTED)
 	$(PY) -m pytest $(PLAIN) ntpnb --doctest-modules -n $(JOBS)
-	$(PY) -m pytest $(PLAIN) tests -n $(JOBS) --dist worksteal
+	$(PY) -m pytest $(PLAIN) tests -n $(JOBS) --dist worksteal $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 13)])'; then \
 	  left=$$($(PY) -m publishing unrepeated) || exit 1; \
 	  if [ -n "$$left" ]; then \
@@ -129,7 +131,7 @@ pdf: _chromium book ## the book as one PDF, _build/ntpnb.pdf
 	cp _build/ntpnb.pdf _build/html/downloads/
 
 bench: $(VENV)/.ready ## timings against what one would otherwise write (PARTS="text growth": only those)
-	$(PY) -m pip install --quiet --require-hashes -r requirements/bench.lock
+	$(PY) -m pip install --quiet --no-deps --require-hashes -r requirements/bench.lock
 	$(PY) -m benchmarks $(PARTS)
 
 stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs, every output
@@ -141,14 +143,14 @@ coverage: $(VENV)/.ready ## which lines of the mathematics its tests never reach
 	$(PY) -m pytest $(MATHEMATICS) --cov --cov-report=term-missing:skip-covered
 
 mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice?
-	$(PY) -m pip install --quiet --require-hashes -r requirements/mutation.lock
+	$(PY) -m pip install --quiet --no-deps --require-hashes -r requirements/mutation.lock
 	HYPOTHESIS_PROFILE=mutants $(VENV)/bin/mutmut run --max-children 2
 	$(PY) tests/repository/mutants.py
 
 # Programs that stand beside the project, with hashes like everything that is installed.
 $(TOOLS)/.ready: requirements/tools.lock $(VENV)/.locked
 	$(PY) -m venv --clear $(TOOLS)
-	$(TOOLS)/bin/python -m pip install --quiet --require-hashes -r requirements/tools.lock
+	$(TOOLS)/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/tools.lock
 	@touch $@
 
 # Without annotations the lock, and with it the key of every notebook, changes only if a pin does.

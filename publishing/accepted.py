@@ -1,10 +1,13 @@
-"""What claims and figures promise, as last accepted: one committed file, `book/accepted.txt`.
+"""What is promised and has no second source, as last accepted: one file, `book/accepted.txt`.
 
 One line a claim, with tabs between its fields: id, what is expected, what the print is compared
-with, the words of the print, and where these were found in the papers. One line a figure: how many
-curves it has, and how many of them its data do not hold. A claim that is removed, an expectation
-that is widened, a quotation that is changed or a curve drawn from other numbers shows there, in a
-file that changes for no other reason; `python -m publishing accept` writes it anew.
+with, the words of the print, and where these were found in the papers; and one line of its words.
+One line a quotation in the box of an erratum. One line a figure: how many curves it has, and how
+many of them its data do not hold. One line an entry of the bibliography, and a link of the README.
+One line a file of tests: how many it has at least. A claim that is removed, an expectation that is
+widened, a sentence or quotation that is changed, a curve drawn from other numbers or a test that is
+gone shows there, in a file that changes for no other reason; `python -m publishing accept` writes
+it anew.
 
 The papers' texts are not part of the repository. Whoever has them looks the quotations up, with
 ``accept --papers FOLDER``, where FOLDER holds ``000*.txt``, ``001*.txt``, ``002*.txt`` and
@@ -13,23 +16,35 @@ formulas in another way. `unread` notes a quotation that nobody has looked up si
 `absent` one that was not found, and `formula` one without such a run.
 """
 
+import ast
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ntpnb.notebook import output
 from ntpnb.notebook.claims import load
 from ntpnb.notebook.comparisons import comparison, describe
-from publishing import manifest
+from publishing import manifest, project
 
 VERSIONS = {"000": "t24", "001": "t24", "002": "t24", "004": "l24"}
 """Which paper is in which text, by the first three letters of the file's name."""
 
 _RUN = 3
+_LINK = re.compile(r"\[([^][]+)\]\(([^()\s]+)\)")
 _FOOTNOTE = re.compile(r"^<sup>.*$", re.MULTILINE)
+_BOX = re.compile(
+    r"^:::\{admonition\} .*\b([TL]24)\b.*\n:class: erratum\n((?:(?!:::$).*\n)*)", re.MULTILINE
+)
 _BREAK = re.compile(r"[^A-Za-z\s,'’-]|\b(?!a\b)[A-Za-z]\b")
+
+
+class Quotation(NamedTuple):
+    """Words in quotation marks, and the paper whose words they are: ``t24`` or ``l24``."""
+
+    paper: str
+    text: str
 
 
 def _file(root: Path) -> Path:
@@ -94,6 +109,29 @@ def read_papers(folder: Path) -> dict[str, str]:
     return papers
 
 
+def boxed(name: str, root: Path = output.ROOT) -> list[Quotation]:
+    """List what the boxes of errata on a chapter or page of evidence put in quotation marks."""
+    text = project.source(name, root).read_text(encoding="utf-8")
+    return [
+        Quotation(paper.lower(), " ".join(quoted.split()))
+        for paper, box in _BOX.findall(text)
+        for quoted in re.findall(r'"([^"]*)"', box)
+    ]
+
+
+def quotations(root: Path) -> dict[str, Quotation]:
+    """List all quotations: those of claims by the claim's id, the others by box and place."""
+    found = {
+        id: Quotation(id.removeprefix("erratum.")[:3], " ".join(claim["printed"]["text"].split()))
+        for id, claim in load(root).items()
+        if "printed" in claim
+    }
+    for name in project.names(root):
+        for place, quotation in enumerate(boxed(name, root), 1):
+            found[f"box {name} {place}"] = quotation
+    return found
+
+
 def _promise(claim: Mapping[str, Any]) -> str:
     """Write what a claim promises: the fields of its line but the last."""
     printed = comparison(claim.get("printed"))
@@ -102,13 +140,43 @@ def _promise(claim: Mapping[str, Any]) -> str:
     return "\t".join([claim["id"], describe(comparison(claim["expect"])), compared, text])
 
 
+def _words_of(claim: Mapping[str, Any]) -> str:
+    """Write what a claim says beside its numbers, in a line of its own.
+
+    A sentence that changes leaves the quotation's line, and where it was found, as they were.
+    """
+    fields = [claim.get(name, "—") for name in ("evidence", "where", "statement", "meant")]
+    return "\t".join([f"words {claim['id']}", *(" ".join(field.split()) for field in fields)])
+
+
 def _promises(root: Path) -> dict[str, str]:
-    """Write what all claims and figures promise, by the first field."""
-    lines = [_promise(claim) for claim in load(root).values()]
+    """Write what claims, boxes, figures, bibliography and links promise, by the first field."""
+    claims = load(root)
+    lines = [write(claim) for write in (_promise, _words_of) for claim in claims.values()]
+    lines += [f"{id}\t{text}" for id, (_, text) in quotations(root).items() if id not in claims]
     for row in manifest.figures(root):
         drawn, elsewhere = row.get("curves", (0, 0))
         lines.append(f"figure {row['figure']}\t{drawn} curves, {elsewhere} not in its data")
+    for key, fields in project.references(root).items():
+        said = (f"{name} = {value}" for name, value in fields.items())
+        lines.append("\t".join([f"reference {key}", *said]))
+    readme = Path(root) / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    for label, target in _LINK.findall(text):
+        lines.append(f"README.md: [{' '.join(label.split())}]({target})")
     return {line.partition("\t")[0]: line for line in lines}
+
+
+def _tests(root: Path) -> dict[str, int]:
+    """Count the test functions of each file of tests, each once for all its parameters."""
+    return {
+        path.relative_to(root).as_posix(): sum(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name.startswith("test_")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+        for path in sorted(Path(root).glob("tests/**/test_*.py"))
+    }
 
 
 def _accepted(root: Path) -> dict[str, str]:
@@ -141,17 +209,18 @@ def accept(papers: Path | None = None, root: Path = output.ROOT) -> list[str]:
     """
     before = _accepted(root)
     texts = read_papers(papers) if papers else None
-    claims = load(root)
+    quoted = quotations(root)
     lines = []
     for id, promise in _promises(root).items():
         place = "—"
-        if "printed" in claims.get(id, {}):
+        if id in quoted:
             place = before.get(promise, "unread")
             if texts is not None:
-                paper = id.removeprefix("erratum.")[:3]
+                paper, text = quoted[id]
                 versions = {name: texts[name] for name in texts if VERSIONS[name] == paper}
-                place = look_up(claims[id]["printed"]["text"], versions)
+                place = look_up(text, versions)
         lines.append(f"{promise}\t{place}")
+    lines += [f"{name}\t{tests} tests\t—" for name, tests in _tests(root).items()]
     output.write(_file(root), "".join(f"{line}\n" for line in lines))
     return list(unfounded(root))
 
@@ -165,9 +234,14 @@ def unfounded(root: Path = output.ROOT) -> Iterator[str]:
 
 
 def changed(root: Path = output.ROOT) -> Iterator[str]:
-    """Yield where claims or figures promise other things than what was accepted."""
+    """Yield where something is promised otherwise than accepted, or a file lost tests."""
     now = _promises(root)
     before = {promise.partition("\t")[0]: promise for promise in _accepted(root)}
+    tests = _tests(root)
+    for name in [name for name in before if name.startswith("tests/")]:
+        least = before.pop(name).partition("\t")[2]
+        if tests.get(name, 0) < int(least.removesuffix(" tests")):
+            yield f"{name}: {tests.get(name, 0)} tests, accepted were {least}"
     for id in [*before, *(id for id in now if id not in before)]:
         if id not in now:
             yield f"{id}: was accepted, and is no longer there"

@@ -17,6 +17,8 @@ from publishing import manifest, pages, project
 from publishing import statements as index
 
 _MISSED = ("does not reproduce", "undecided by the text")
+_ERRATA = ("wrong as printed", "a gap in the argument")
+_PLAIN = ("reproduced", "holds", "holds by construction")
 
 
 class CollectError(ValueError):
@@ -84,9 +86,9 @@ def _wrong_with_values(
         expect = comparison(claims[id]["expect"])
         if not met(expect, values[id]):
             yield f"{id}: expected {describe(expect)}, measured {values[id]}"
-        elif covers("erratum", id) and outcome != "wrong as printed":
+        elif covers("erratum", id) and outcome not in _ERRATA:
             yield f"{id}: an erratum, but the value {values[id]} meets what is printed"
-        elif outcome not in ("reproduced", "holds") and id not in explained:
+        elif outcome not in _PLAIN and id not in explained:
             yield f"{id}: the outcome is '{outcome}'; `explained` must link to the reason"
         elif outcome in _MISSED and claims[id].get("evidence", "printed") != "printed":
             yield f"{id}: the outcome is '{outcome}', so the evidence is `printed`, and counts"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ntpnb.notebook import output
+from ntpnb.notebook.comparisons import at_horizons
 from publishing import folding, project
 
 DIGITS = 8
@@ -108,9 +109,11 @@ def reasons(claims: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         run = _THE_RUN.search(expect.get("because", ""))
         if run:
             yield f"{id}: {run[0]!r} is no reason for an expectation: it cannot disagree"
-        digits = len(re.sub(r"^0+|e.*$|\D", "", repr(abs(expect.get("near", 0)))).lstrip("0"))
-        if digits > DIGITS:
-            yield f"{id}: {expect['near']!r} has {digits} digits; compute what is expected instead"
+        for one in at_horizons(expect):
+            near = one.get("near", 0)
+            digits = len(re.sub(r"^0+|e.*$|\D", "", repr(abs(near))).lstrip("0"))
+            if digits > DIGITS:
+                yield f"{id}: {near!r} has {digits} digits; compute what is expected instead"
 
 
 def code_shown(name: str, root: Path = output.ROOT) -> Iterator[str]:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ntpnb.notebook.claims import EVIDENCE, covers, sweeps
-from ntpnb.notebook.comparisons import comparison, describe
+from ntpnb.notebook.claims import EVIDENCE, covers
+from ntpnb.notebook.comparisons import at_horizons, comparison, describe, horizons
 from ntpnb.notebook.ledger import shown
 from ntpnb.notebook.output import ROOT
 from publishing import manifest, statement_map
@@ -27,25 +27,31 @@ Figure: TypeAlias = Mapping[str, Any]
 _HEADER = f"{GENERATED}`python -m publishing collect` from the executed notebooks. Do not edit.\n\n"
 _OUTCOMES = {
     "reproduced": "the value agrees with what the paper prints",
-    "holds": "nothing is printed to compare with; what we expect holds",
+    "holds": "it is compared with nothing in print; what we expect holds",
     "reproduced with a stated change": "it agrees after the change that is named with the claim",
     "does not reproduce": "the value differs from what the paper prints",
     "undecided by the text": "a setting that the paper does not print decides between the two",
     "wrong as printed": "the print itself is shown to be wrong",
+    "a gap in the argument": "a step of a proof does not follow; what it is to prove stands",
+    "holds by construction": "no evidence: the check cannot come out otherwise",
 }
 _NOTABLE = (
     "wrong as printed",
+    "a gap in the argument",
     "does not reproduce",
     "undecided by the text",
     "reproduced with a stated change",
 )
+_COMPARED = (*_NOTABLE, "reproduced", "holds by construction")
+"""Outcomes of what was compared with the print, the least favourable first."""
+
 _ERRATUM = "erratum"
 ZERO = 5e-13
 """A smaller number is zero to twelve decimals, and what rounding may leave of a zero."""
 
 _GROUPS = {
     "printed": EVIDENCE["printed"],
-    _ERRATUM: "a line of a paper, shown to be wrong as printed",
+    _ERRATUM: "a line of a paper, shown to be wrong as printed or to leave a gap",
     **EVIDENCE,
 }
 _AFFECTS = {
@@ -116,6 +122,13 @@ def _zero(entry: Entry) -> str:
 def _value(entry: Entry) -> str:
     """Write what was measured as a reader says it."""
     value = entry["value"]
+    if isinstance(value, list):
+        wanted = at_horizons(entry["expect"])
+        each = [
+            _value({**entry, "value": one, "expect": expect})
+            for one, expect in zip(value, wanted, strict=True)
+        ]
+        return f"{', '.join(each)} at {plain(numbers(horizons(entry['expect'])))}"
     if isinstance(value, bool):
         asks = str(entry["statement"]).rstrip().endswith("?")
         return ("yes" if value else "no") if asks else ("holds" if value else "does not hold")
@@ -162,30 +175,55 @@ def _claim(entry: Entry) -> str:
     return f"{_words(entry['statement'])}{where}{change}{unprinted} `{entry['id']}`"
 
 
+def _is_erratum(entry: Entry) -> bool:
+    return covers(_ERRATUM, entry["id"])
+
+
 def group(entry: Entry) -> str:
-    """Say what kind of evidence a claim gives; an erratum is a kind of its own."""
-    return _ERRATUM if covers(_ERRATUM, entry["id"]) else str(entry["evidence"])
+    """Say what kind of evidence a claim gives; an erratum is one of its own."""
+    return _ERRATUM if _is_erratum(entry) else str(entry["evidence"])
+
+
+def sentences(entries: Sequence[Entry]) -> dict[tuple[str, str], str]:
+    """Give the outcome of each printed sentence: the least favourable of the claims about it.
+
+    A sentence is named by its paper and its words, so that claims that quote the same words count
+    once.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for outcome in _COMPARED:
+        for entry in entries:
+            if entry["outcome"] == outcome and entry["printed"]:
+                paper = entry["id"].removeprefix(f"{_ERRATUM}.")[:3]
+                found.setdefault((paper, " ".join(entry["printed"]["text"].split())), outcome)
+    return found
 
 
 def _in_sum(entries: Sequence[Entry]) -> str:
     """Say in one sentence each what was compared with the print, and what else was measured."""
-    groups = sweeps({entry["id"]: entry for entry in entries})
-    again = {id for members in groups.values() for id in members[1:]}
-    counted = [entry for entry in entries if entry["id"] not in again]
-    printed = Counter(entry["outcome"] for entry in counted if group(entry) == "printed")
     of = Counter(map(group, entries))
-    places = {entry["explained"] for entry in entries if group(entry) == _ERRATUM}
+    found = sentences([entry for entry in entries if group(entry) == "printed"])
+    printed = Counter(found.values())
+    others = sentences([e for e in entries if group(e) not in ("printed", _ERRATUM)])
+    more = len(others.keys() - found.keys())
+    errata = {entry["explained"]: entry["outcome"] for entry in entries if _is_erratum(entry)}
+    places = Counter(errata.values())
     return (
-        f"**Of {printed.total()} numbers and comparisons that the papers print and we measure, "
-        f"{printed['reproduced']} are met as printed, "
+        f"**Of {printed.total()} sentences of the papers that print a number or a comparison and "
+        f"that we measure, {printed['reproduced']} are met as printed, "
         f"{printed['reproduced with a stated change']} after a stated change, "
         f"{printed['does not reproduce']} are not met, and {printed['undecided by the text']} "
-        f"are undecided by the text.** Besides these, {len(places)} places of the papers are shown "
-        f"to be wrong as printed; {of['proof-step']} steps of proofs, identities and bounds are "
+        f"are undecided by the text.** These are {of['printed']} claims; a sentence counts with "
+        "the least favourable outcome of its claims. "
+        f"Besides these, {places['wrong as printed']} places of the papers are shown "
+        f"to be wrong as printed, and {places['a gap in the argument']} to leave a gap; "
+        f"{of['proof-step']} steps of proofs, identities and bounds are "
         f"recomputed; {of['property']} properties are tested over random problems, "
         "without a counterexample; "
         f"{of['illustration']} illustrations are made on data built for them; and "
-        f"{of['prediction']} claims are this book's own predictions and results.\n\n"
+        f"{of['prediction']} claims are this book's own predictions and results. "
+        f"{of['by construction']} more are no evidence, as they cannot come out otherwise. "
+        f"({more} more printed sentences are tested as properties or hold by construction.)\n\n"
     )
 
 
@@ -207,10 +245,15 @@ def _evidence(entries: Sequence[Entry]) -> str:
 
 
 def _outcomes(entries: Sequence[Entry]) -> str:
-    """Tabulate how often each outcome occurs."""
-    counts = Counter(entry["outcome"] for entry in entries)
-    rows = [(outcome, meaning, counts[outcome] or "–") for outcome, meaning in _OUTCOMES.items()]
-    return table(("Outcome", "Meaning", "Claims"), rows, (30, 58, 12))
+    """Tabulate how often each outcome occurs, among claims and among printed sentences."""
+    claims = Counter(entry["outcome"] for entry in entries)
+    printed = Counter(sentences(entries).values())
+    rows = [
+        (outcome, meaning, claims[outcome] or "–", printed[outcome] or "–")
+        for outcome, meaning in _OUTCOMES.items()
+    ]
+    rows.append(("all", "", claims.total(), printed.total()))
+    return table(("Outcome", "Meaning", "Claims", "Printed sentences"), rows, (27, 45, 12, 16))
 
 
 def _differing(entries: Sequence[Entry], root: Path) -> str:
@@ -250,9 +293,9 @@ def _scoreboard(entries: Sequence[Entry], root: Path) -> str:
     """Every claim with its printed, expected and measured value, and the outcome that follows."""
     text = "# Scoreboard\n\n" + _in_sum(entries)
     text += (
-        f"These are {len(entries)} claims, by the kind of evidence that each gives. A printed "
-        "number that was measured under several settings which the paper does not print counts "
-        "once above, and in the table with each of its claims.\n\n"
+        f"There are {len(entries)} claims, by the kind of evidence that each gives. A printed "
+        "sentence that several claims measure, perhaps under several settings which the paper does "
+        "not print, counts once above, and in this table with each of its claims.\n\n"
     )
     text += _evidence(entries)
     text += (

@@ -2,7 +2,8 @@
 
 The version stands in ``pyproject.toml``. What archives and citation managers read cannot take it
 from there, so that `disagreements` compares them: the changelog's newest version, ``CITATION.cff``,
-``.zenodo.json`` and ``codemeta.json``.
+``.zenodo.json`` and ``codemeta.json``; and what these, the README and the bibliography say of the
+two papers.
 """
 
 import json
@@ -15,26 +16,36 @@ from typing import Any
 import yaml
 
 from ntpnb.notebook import output
+from publishing import project
 
 _VERSION = re.compile(r"^## (\S+) – (\d{4}-\d\d-\d\d)$", re.MULTILINE)
 _UNRELEASED = re.compile(r"^## Unreleased$", re.MULTILINE)
 _DOI = "https://doi.org/"
+_PAPER = re.compile(
+    r"- \*\*[TL]24\*\*, [^:]+: (.+?), \*(.+?)\*, \w+ (\d{4}), "
+    r"\[arXiv:([\d.]+)\]\(https://arxiv\.org/abs/([\d.]+)\)"
+)
+_ARXIV = re.compile(r"(?:arXiv:|arxiv\.org/abs/)(\d{4}\.\d{5})")
 
 
 def _read(root: Path) -> dict[str, dict[str, Any]]:
     """Read what each file says of version, date, title, description, licence, words and papers."""
     root = Path(root)
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
     zenodo = json.loads((root / ".zenodo.json").read_text(encoding="utf-8"))
     codemeta = json.loads((root / "codemeta.json").read_text(encoding="utf-8"))
     newest = _VERSION.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
-    papers = [paper["identifiers"][0]["value"] for paper in citation["references"]]
+    papers = citation["references"]
+    listed = project.references(root)
+    cited = [listed[key] for key in ("T24", "L24")]
+    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    described = _PAPER.findall(readme)
     return {
         "pyproject.toml": {
-            "version": project["version"],
-            "licence": project["license"],
-            "keywords": project["keywords"],
+            "version": declared["version"],
+            "licence": declared["license"],
+            "keywords": declared["keywords"],
         },
         "CHANGELOG.md": {
             "version": newest[1] if newest else None,
@@ -48,8 +59,36 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
             "licence": citation["license"],
             "keywords": citation["keywords"],
             "authors": [author["name"] for author in citation["authors"]],
-            "papers": papers,
+            "papers": [paper["identifiers"][0]["value"] for paper in papers],
+            "their titles": [paper["title"] for paper in papers],
+            "their authors": [
+                [author["family-names"] for author in paper["authors"]] for paper in papers
+            ],
+            "their years": [str(paper["year"]) for paper in papers],
+            "their volumes": [str(paper["volume"]) for paper in papers],
+            "their pages": [f"{paper['start']}--{paper['end']}" for paper in papers],
         },
+        "references.bib": {
+            "papers": [f"arXiv:{_ARXIV.findall(paper['note'])[0]}" for paper in cited],
+            "their titles": [paper["title"] for paper in cited],
+            "their authors": [
+                [author.partition(",")[0] for author in paper["author"].split(" and ")]
+                for paper in cited
+            ],
+            "their years": [paper["year"] for paper in cited],
+            "their volumes": [paper["volume"] for paper in cited],
+            "their pages": [paper["pages"] for paper in cited],
+        },
+        "README.md": {
+            "papers": [f"arXiv:{label}" for *_, label, _ in described],
+            "their titles": [title for _, title, *_ in described],
+            "their authors": [
+                [author.rpartition(" ")[2] for author in authors.split(", ")]
+                for authors, *_ in described
+            ],
+            "their years": [year for _, _, year, *_ in described],
+        },
+        "README.md, in its links": {"papers": [f"arXiv:{target}" for *_, target in described]},
         ".zenodo.json": {
             "version": zenodo["version"],
             "date": zenodo["publication_date"],
@@ -72,6 +111,7 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
                 paper["identifier"].removeprefix(_DOI).replace("10.48550/arXiv.", "arXiv:")
                 for paper in codemeta["referencePublication"]
             ],
+            "their titles": [paper["name"] for paper in codemeta["referencePublication"]],
         },
     }
 
@@ -92,6 +132,10 @@ def disagreements(root: Path = output.ROOT) -> Iterator[str]:
         for file in others:
             if sayings[file] != sayings[first]:
                 yield f"{field}: {first} says {sayings[first]!r}, {file} {sayings[file]!r}"
+    for key, entry in project.references(root).items():
+        found = set(_ARXIV.findall(f"{entry.get('note')} {entry.get('url')}"))
+        if len(found) > 1:
+            yield f"references.bib: {key} has two identifiers: {' and '.join(sorted(found))}"
 
 
 def problems(tag: str, repository: str | None, root: Path = output.ROOT) -> Iterator[str]:
@@ -111,8 +155,8 @@ def problems(tag: str, repository: str | None, root: Path = output.ROOT) -> Iter
     if _UNRELEASED.search((Path(root) / "CHANGELOG.md").read_text(encoding="utf-8")):
         yield "CHANGELOG.md: what is unreleased needs its version and date"
     text = (Path(root) / "pyproject.toml").read_text(encoding="utf-8")
-    project: Mapping[str, Any] = tomllib.loads(text)["project"]
-    if tag != f"v{project['version']}":
-        yield f"the tag is {tag}, but pyproject.toml has the version {project['version']}"
-    if repository is not None and project.get("urls", {}).get("Source") != repository:
+    declared: Mapping[str, Any] = tomllib.loads(text)["project"]
+    if tag != f"v{declared['version']}":
+        yield f"the tag is {tag}, but pyproject.toml has the version {declared['version']}"
+    if repository is not None and declared.get("urls", {}).get("Source") != repository:
         yield f'pyproject.toml: [project.urls] needs Source = "{repository}"'

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
 from ntpnb.notebook import output
 
 _NAMED = re.compile(r'<span class="versions" data-version="([^"]*)">.*?</span>')
@@ -68,6 +70,14 @@ def _gone(pages: dict[str, dict[str, Path]]) -> Iterator[str]:
                 yield f"{page} of {folder} is gone: `book/moved.yml` has to say where it is now"
 
 
+def _version(tag: str) -> Version:
+    """Read a tag as a version, which knows what comes before what."""
+    try:
+        return Version(tag)
+    except InvalidVersion:
+        raise VersionsError(f"{tag}.zip: {tag!r} is no version; v1.0.0 or v1.0.0rc1 is") from None
+
+
 def assemble(site: Path, releases: Path) -> list[str]:
     """Put releases of the book below the newest version, and let all lead to one another.
 
@@ -81,19 +91,17 @@ def assemble(site: Path, releases: Path) -> list[str]:
     Returns
     -------
     list of str
-        The tags, newest first by the numbers in them.
+        The tags, newest first; a release candidate is older than its release.
 
     Raises
     ------
     VersionsError
-        Where a page of a release is no longer there, nor a page that says where it is now.
+        Where a tag is no version, or a page of a release is no longer there, nor a page that says
+        where it is now.
     """
     site = Path(site)
-
-    def numbers(tag: str) -> list[int]:
-        return [int(digits) for digits in re.findall(r"\d+", tag)]
-
-    tags = sorted((path.stem for path in Path(releases).glob("*.zip")), key=numbers, reverse=True)
+    tags = [path.stem for path in Path(releases).glob("*.zip")]
+    tags.sort(key=_version, reverse=True)
     for tag in tags:
         with zipfile.ZipFile(Path(releases) / f"{tag}.zip") as archive:
             archive.extractall(site / tag)

@@ -18,6 +18,7 @@ from ntpnb.notebook.factors import (
     descend_factors,
 )
 from ntpnb.notebook.geometries import (
+    bowl_curvature_in_norm,
     drawn_problems,
     dual_norm,
     margin_share,
@@ -72,6 +73,7 @@ __all__ = [
     "NextOrder",
     "RankingFloor",
     "attention_picture",
+    "bowl_curvature_in_norm",
     "check",
     "cosine",
     "curvatures",

@@ -6,6 +6,7 @@
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 import fastjsonschema
 import yaml
 
-from ntpnb.notebook.comparisons import comparison
+from ntpnb.notebook.comparisons import HORIZONS, comparison
 from ntpnb.notebook.output import ROOT
 
 Claim: TypeAlias = dict[str, Any]
@@ -26,6 +27,7 @@ EVIDENCE = {
     "property": "a statement tested over many random problems",
     "illustration": "shown on data built for it",
     "prediction": "this book's own expectation or result",
+    "by construction": "follows from how data or objects are made; no run can differ",
 }
 """The kinds of evidence that a claim gives, with their meaning."""
 
@@ -40,6 +42,12 @@ _COMPARISONS: dict[str, Any] = {
     "above": _NUMBER,
     "between": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
     "equals": {"type": ["boolean", "integer", "string"]},
+}
+_BOUNDS = ("near", "at_most", "at_least", "below", "above")  # may differ from horizon to horizon
+_HORIZONS = {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 3}
+_AT_HORIZONS = {
+    word: {"anyOf": [kind, {"type": "array", "items": kind}]} if word in _BOUNDS else kind
+    for word, kind in _COMPARISONS.items()
 }
 _SCHEMA = {
     "type": "object",
@@ -59,7 +67,7 @@ _SCHEMA = {
         "expect": {
             "type": "object",
             "additionalProperties": False,
-            "properties": {"because": _TEXT, **_COMPARISONS},
+            "properties": {"because": _TEXT, HORIZONS: _HORIZONS, **_AT_HORIZONS},
         },
         "show": _TEXT,
         "change": _TEXT,
@@ -103,9 +111,20 @@ _Loader.add_implicit_resolver(
 )
 
 
+def _wrong_with_horizons(horizons: list[float], expect: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the horizons of an expectation, and with its lists of bounds."""
+    if any(later < 10 * earlier for earlier, later in itertools.pairwise(horizons)):
+        yield f"each of the horizons is at least ten times the one before, found {horizons}"
+    for word in _BOUNDS:
+        bound = expect.get(word)
+        if isinstance(bound, list) and len(bound) != len(horizons):
+            yield f"{word} has {len(bound)} entries, for {len(horizons)} horizons"
+
+
 def _complaints(claim: Claim) -> Iterator[str]:
     """Yield what is wrong with a claim that fits the schema."""
     expect = comparison(claim["expect"])
+    horizons = expect.pop(HORIZONS, [])
     printed = comparison(claim.get("printed"))
     for block, compare in (("expect", expect), ("printed", printed)):
         a_range = compare.keys() == {"near", "within"}
@@ -114,10 +133,15 @@ def _complaints(claim: Claim) -> Iterator[str]:
             yield f"{block} needs one comparison, found {compare}"
     if not expect:
         yield "expect needs a comparison"
+    yield from _wrong_with_horizons(horizons, expect)
+    if horizons and printed:
+        yield "a print is compared with one value, not with several horizons"
     if "equals" not in expect and "because" not in claim["expect"]:
         yield "expect needs `because`, the reason for its tolerance or bound"
-    if covers("erratum", claim["id"]) and not printed:
-        yield "an erratum needs a comparison in printed"
+    if covers("erratum", claim["id"]) and "printed" not in claim:
+        yield "an erratum needs what is printed"
+    if covers("erratum", claim["id"]) and not printed and claim.get("affects") != "proof":
+        yield "an erratum without a comparison in printed is a gap, and affects a proof"
     if ("meant" in claim) != ("affects" in claim):
         yield "`meant` and `affects` belong together"
     if "change" in claim and not printed:

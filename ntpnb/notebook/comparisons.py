@@ -2,7 +2,8 @@
 
 A comparison is a small mapping, as it stands in a claims file: ``near`` with ``within``,
 ``at_most``, ``at_least``, ``below``, ``above``, ``between: [low, high]``, or ``equals`` (a truth
-value, an integer or a text).
+value, an integer or a text). With ``horizons`` the same quantity is measured at several lengths of
+training: one comparison then holds for all of them, or a list in it has one entry for each.
 """
 
 import math
@@ -12,11 +13,17 @@ from typing import Any, TypeAlias
 Comparison: TypeAlias = Mapping[str, Any]
 """One comparison; `ntpnb.notebook.claims` checks the types of what stands in it."""
 
-Value: TypeAlias = bool | int | float | str | Mapping[str, str]
-"""A measured value as JSON holds it: a number that is not finite is a mapping, see `ledger`."""
+Value: TypeAlias = bool | int | float | str | Mapping[str, str] | list[Any]
+"""A measured value as JSON holds it: a number that is not finite is a mapping, see `ledger`.
+
+A list has one value for each horizon.
+"""
 
 OPERATORS = ("near", "within", "at_most", "at_least", "below", "above", "between", "equals")
 """The words that a comparison is made of."""
+
+HORIZONS = "horizons"
+"""The word that lists at which lengths of training, in steps or in time, a claim is measured."""
 
 _SIGNS = {"at_most": "≤", "at_least": "≥", "below": "<", "above": ">", "equals": "="}
 
@@ -30,11 +37,43 @@ def comparison(block: Mapping[str, Any] | None) -> dict[str, Any]:
     >>> comparison({"at_most": 3, "because": "a bound"})
     {'at_most': 3}
     """
-    return {key: value for key, value in (block or {}).items() if key in OPERATORS}
+    words = (*OPERATORS, HORIZONS)
+    return {key: value for key, value in (block or {}).items() if key in words}
+
+
+def horizons(compare: Comparison) -> str:
+    """Write the horizons of a comparison as a reader reads them.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook.comparisons import horizons
+    >>> horizons({"horizons": [2e4, 2e5, 2e6], "above": 0.5})
+    '2e+04, 2e+05, 2e+06'
+    """
+    return ", ".join(f"{at:.3g}" for at in compare[HORIZONS])
+
+
+def at_horizons(compare: Comparison) -> list[Comparison]:
+    """Divide a comparison into one for each of its horizons; itself, where it has none.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook.comparisons import at_horizons
+    >>> at_horizons({"horizons": [10, 100, 1000], "at_least": [0, 1, 2]})
+    [{'at_least': 0}, {'at_least': 1}, {'at_least': 2}]
+    """
+    words = {key: bound for key, bound in compare.items() if key != HORIZONS}
+    return [
+        {
+            key: bound[number] if isinstance(bound, list) and key != "between" else bound
+            for key, bound in words.items()
+        }
+        for number in range(len(compare.get(HORIZONS, [0])))
+    ]
 
 
 def met(compare: Comparison, value: Value) -> bool:
-    """Say whether a measured value meets a comparison.
+    """Say whether a measured value meets a comparison, at each horizon where it has several.
 
     Only finite numbers meet numerical comparisons: never NaN, an infinity or a truth value.
 
@@ -51,6 +90,11 @@ def met(compare: Comparison, value: Value) -> bool:
     >>> met({"at_least": 0}, float("inf"))
     False
     """
+    if HORIZONS in compare:
+        each = at_horizons(compare)
+        if not isinstance(value, list) or len(value) != len(each):
+            return False
+        return all(met(one, measured) for one, measured in zip(each, value, strict=True))
     if "equals" in compare:
         return type(value) is type(compare["equals"]) and value == compare["equals"]
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -80,6 +124,10 @@ def describe(compare: Comparison) -> str:
     >>> describe({"at_most": 3e-05})
     '≤ 3e-05'
     """
+    if HORIZONS in compare:
+        each = [describe(one) for one in at_horizons(compare)]
+        bounds = each[:1] if len(set(each)) == 1 else each
+        return f"{', '.join(bounds)} at {horizons(compare)}"
     match compare:
         case {"near": target, "within": tolerance}:
             return f"{target!r} ± {tolerance!r}"

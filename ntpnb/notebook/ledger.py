@@ -24,6 +24,8 @@ def shown(claim: Mapping[str, Any], value: Value) -> str:
     >>> shown({"show": "{:.2f} nats"}, 0.8811)
     '0.88 nats'
     """
+    if isinstance(value, list):
+        return ", ".join(shown(claim, one) for one in value)
     template: str = claim["show"]
     if "{" in template:
         return template.format(value)
@@ -51,20 +53,29 @@ def outcome(claim: Mapping[str, Any], value: Value, sweep: Iterable[bool] = ()) 
     'reproduced'
     >>> outcome(claim, 2.1, sweep=[True, False])
     'undecided by the text'
+    >>> outcome(claim | {"evidence": "by construction"}, 2.1)
+    'holds by construction'
     """
     printed = comparison(claim.get("printed"))
+    erratum = claim["id"].startswith("erratum.")
+    if erratum and not printed:
+        return "a gap in the argument"
+    verdict = not printed or met(printed, value)
+    if verdict and claim.get("evidence") == "by construction":
+        return "holds by construction"
     if not printed:
         return "holds"
-    verdict = met(printed, value)
     if any(other != verdict for other in sweep):
         return "undecided by the text"
     if verdict:
         return "reproduced with a stated change" if "change" in claim else "reproduced"
-    return "wrong as printed" if claim["id"].startswith("erratum.") else "does not reproduce"
+    return "wrong as printed" if erratum else "does not reproduce"
 
 
 def _plain(value: object, name: str) -> Value:
-    """Turn a measured value into what JSON can hold exactly."""
+    """Turn a measured value, or one for each horizon, into what JSON can hold exactly."""
+    if isinstance(value, list) and len(value) > 1:
+        return [_plain(one, name) for one in value]
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, bool | int | float | str):
@@ -106,15 +117,16 @@ def check(id: str, value: object, *, root: Path = ROOT) -> None:
     ----------
     id : str
         Id of the claim in ``book/claims/``.
-    value : bool, int, float or str
-        What was measured; numpy scalars are welcome.
+    value : bool, int, float or str, or a list of them
+        What was measured; numpy scalars are welcome. A claim with horizons needs a list, with one
+        value for each.
     root : path_like
         The checkout whose claims are read.
 
     Raises
     ------
     TypeError
-        Where `value` is an array or any other object.
+        Where `value` is an array or any other object, or a list of fewer than two values.
     ImportError
         Where the packages of the extra ``book``, which read claims, are missing.
 

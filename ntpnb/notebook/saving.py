@@ -66,6 +66,43 @@ def _csv(data: Mapping[str, Any]) -> bytes:
     return text.getvalue().encode()
 
 
+def sketch(data: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Describe a figure's data by so few numbers that a notebook can hold them.
+
+    Another machine, whose last digits differ, tells by them whether its data are the same.
+
+    Parameters
+    ----------
+    data : mapping
+        What `save` is to write beside the figure.
+
+    Returns
+    -------
+    dict
+        By an array's name: how many finite numbers or texts it has and, of its numbers, the
+        smallest, the largest, the mean, and the mean with weights that grow from 0 to 1 along it,
+        which an exchange of entries changes. Six digits each.
+
+    Examples
+    --------
+    >>> from ntpnb.notebook.saving import sketch
+    >>> sketch({"x": [1.0, 2.0, 4.0], "name": ["a", "b"]})
+    {'x': [3, 1.0, 4.0, 2.33333, 1.66667], 'name': [2]}
+    """
+    described: dict[str, list[float]] = {}
+    for name, array in _columns(data):
+        if array.dtype.kind == "U":
+            described[name] = [array.size]
+            continue
+        numbers = array[np.isfinite(array)].astype(float)
+        described[name] = [numbers.size]
+        if numbers.size:
+            rising = np.linspace(0, 1, numbers.size)
+            found = numbers.min(), numbers.max(), numbers.mean(), (rising * numbers).mean()
+            described[name] += [float(f"{number:.6g}") for number in found]
+    return described
+
+
 def curves(fig: Figure, data: Mapping[str, Any]) -> tuple[int, int]:
     """Count a figure's curves, and those of them whose heights are not all in the saved data.
 
@@ -193,9 +230,9 @@ def save(
     Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv``, with the same bytes on every run.
     In a checkout of the book ``figures`` is the one beside the package, elsewhere it is in the
     working directory; the environment variable ``NTPNB_FIGURES`` names another folder. The notebook
-    shows the very PNG that was saved; the output's metadata records seed and data, how many
-    `curves` there are and how many of them the data do not hold, and which axes have no name
-    (`unnamed`).
+    shows the very PNG that was saved; the output's metadata records seed, hash and `sketch` of the
+    data, how many `curves` there are and how many of them the data do not hold, and which axes have
+    no name (`unnamed`).
 
     For telephones ``figures/NAME_narrow.svg`` has the panels one below the other. Where this cannot
     be done (`ntpnb.notebook.stacking.stack` says when), no such file is left, and the page lets the
@@ -256,6 +293,7 @@ def save(
         "figure": name,
         "seed": np.array(seed).tolist(),
         "data": hashlib.sha256(files["csv"]).hexdigest(),
+        "sketch": sketch(data),
         "curves": list(drawn),
         "unnamed": nameless,
         "narrow": stacked,

@@ -531,6 +531,8 @@ def least_norm_separator(
     [0.75 0.25]
     """
     rows = np.asarray(rows, dtype=float)
+    if len(rows) == 0:  # which scipy's nnls does not survive
+        return np.zeros(rows.shape[1])
     right_side = np.broadcast_to(np.asarray(margins, dtype=float), len(rows))
     system = np.vstack([rows.T, right_side])
     goal = np.eye(len(system))[-1]

@@ -43,6 +43,51 @@ def test_no_link_is_broken(site):
     assert broken_links(site, path_prefix(site)) == []
 
 
+def empty_references(page):
+    """List the links of a parsed page that name a block without its number, such as "Lemma "."""
+    links = page.select("a.reference.internal")
+    return [link["href"] for link in links if re.fullmatch(r"\w*\s+", link.text)]
+
+
+def test_no_page_refers_to_a_block_without_its_number(site):
+    found = {str(path): empty_references(soup(path)) for path in site.rglob("*.html")}
+    assert {path: links for path, links in found.items() if links} == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "empty"),
+    [("Lemma ", True), ("Lemma 2", False), ("the lemma", False), ("", False)],
+)
+def test_a_reference_without_a_number_is_found(words, empty):
+    page = BeautifulSoup(f'<a class="reference internal" href="#x">{words}</a>', "html.parser")
+    assert (empty_references(page) == ["#x"]) is empty
+
+
+def bare_references(texts):
+    """List the labels of blocks without a number to which a text refers by that number."""
+    blocks = re.findall(r"^:{3,}\{prf:\w+\}.*\n((?::[\w-]+:.*\n)*)", "\n".join(texts), re.MULTILINE)
+    silent = {
+        label
+        for block in blocks
+        if ":nonumber:" in block
+        for label in re.findall(r":label: (\S+)", block)
+    }
+    referred = re.findall(r"\{prf:ref\}`([^`<]+)`", "\n".join(texts))
+    return [label for label in referred if label in silent]
+
+
+def test_no_text_refers_by_number_to_a_block_that_has_none():
+    pages = [*ROOT.glob("book/*.md"), *ROOT.glob("notebooks/**/*.md")]
+    assert bare_references([page.read_text(encoding="utf-8") for page in pages]) == []
+
+
+def test_a_reference_by_number_is_told_apart():
+    block = ":::{prf:lemma} Sums\n:label: sums\n:nonumber:\n\n"
+    assert bare_references([block, "By {prf:ref}`sums`."]) == ["sums"]
+    assert bare_references([block, "By {prf:ref}`the lemma <sums>`."]) == []
+    assert bare_references([block.replace(":nonumber:\n", ""), "By {prf:ref}`sums`."]) == []
+
+
 def test_no_page_names_a_folder_or_an_object_of_this_machine(site):
     """A signature showed the default of an argument that is a folder."""
     local = re.compile(

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 
 import jupytext
 import pytest
@@ -203,3 +204,29 @@ def test_a_reason_that_is_the_run_is_told_apart(expect, found):
 )
 def test_what_is_public_is_told_apart(code, found):
     assert list(not_public(ast.parse(code))) == found
+
+
+def test_the_two_limits_of_a_theorem_are_named_and_not_numbered():
+    """Numbered, the limit of the direction was the first on one page, and the second on another."""
+    texts = [*project.ROOT.glob("book/*.md"), *project.ROOT.glob("notebooks/**/*.md")]
+    texts += project.ROOT.glob("book/claims/**/*.yml")
+    numbered = re.compile(r"\b(first|second)\s+limit\b", re.IGNORECASE)
+    assert [t.name for t in texts if numbered.search(t.read_text("utf-8"))] == []
+
+
+SUM_OF_TWO = re.compile(
+    r"W_?\{?k\}?\$?[^$|]{0,20}(≈|\\approx)[^$|]{0,60}W(\^|<[^>]*>)*\{?(\\star|\*|★|⋆)"
+)
+"""W_k as about W* plus more: true relative to its norm, and false as a sum.
+
+It sees this one way of writing it, the one that stood in the second edition, and no words.
+"""
+
+
+def test_nowhere_are_the_two_limits_added_up_but_where_the_print_is_discussed():
+    texts = [*project.ROOT.glob("book/**/*.md"), *project.ROOT.glob("notebooks/**/*.md")]
+    texts += [*project.ROOT.glob("*.md"), *project.ROOT.glob("book/images/*.svg")]
+    texts += [*project.ROOT.glob("ntpnb/**/*.py"), *project.ROOT.glob("book/_static/**/*.js")]
+    drawn = re.compile(r"</?tspan[^>]*>")  # letters of a formula in a drawing
+    found = [t.name for t in texts if SUM_OF_TWO.search(drawn.sub("", t.read_text("utf-8")))]
+    assert sorted(found) == ["errata.md", "gd_theorem.md"]  # which say what it leaves out

@@ -95,7 +95,16 @@ def test_an_unknown_example_is_a_warning(role, word, build):
 def test_scripts_name_their_examples():
     found = {page: explorables.presets(page, BOOK) for page in explorables.EXPLORED}
     assert found == {
-        "words": ("toy", "single", "tie", "barely", "inseparable", "incompatible", "optimizers"),
+        "words": (
+            "toy",
+            "single",
+            "tie",
+            "barely",
+            "inseparable",
+            "moved",
+            "incompatible",
+            "optimizers",
+        ),
         "attention": ("acyclic", "cycle", "fig2", "automaton", "silent", "inseparable"),
     }
 

@@ -16,9 +16,8 @@ COLORS = [*figures.PALETTE, figures.INK, figures.PALE, "#dddddd", "#e9e6dc", "#f
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
+def root(tmp_path, monkeypatch, book_style):
     monkeypatch.setenv("NTPNB_FIGURES", str(tmp_path / "figures"))
-    figures.use_style()
     return tmp_path
 
 
@@ -147,8 +146,7 @@ def test_a_wide_sketch_and_long_words_are_not_squeezed(root):
     figures.plt.close("all")
 
 
-def test_axes_without_a_name_are_listed():
-    figures.use_style()
+def test_axes_without_a_name_are_listed(book_style):
     fig, axes = figures.plt.subplots(2, 2, sharex="col")
     axes[0, 0].set_title("loss")
     axes[0, 1].set_ylabel("angle")

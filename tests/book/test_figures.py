@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from ntpnb.notebook import figures
+from ntpnb.notebook import figures, saving
 
 DRAW = """
 import numpy as np
@@ -36,9 +36,8 @@ figures.save_frames(draw, ["one", "two"], "moved", {"x": np.arange(2)}, 0, contr
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, book_style):
     monkeypatch.setenv("NTPNB_FIGURES", str(tmp_path))
-    figures.use_style()
     return tmp_path
 
 
@@ -108,6 +107,16 @@ def test_the_data_survive_to_the_last_bit(folder):
     assert found["yes"] == {(0,): "True"}
 
 
+def test_a_sketch_is_of_finite_numbers_and_sees_an_exchange_of_entries():
+    described = saving.sketch({"x": [1.0, np.nan, 3.0, -np.inf], "yes": True, "none": []})
+    assert described == {
+        "x": [2, 1.0, 3.0, 2.0, 1.5],
+        "yes": [1, 1.0, 1.0, 1.0, 0.0],
+        "none": [0],
+    }
+    assert saving.sketch({"x": [3.0, 1.0]})["x"] == [2, 1.0, 3.0, 2.0, 0.5]
+
+
 def test_save_closes_the_figure_and_records_seed_and_data(folder, monkeypatch):
     shown = []
     monkeypatch.setattr("ntpnb.notebook.output.show", lambda *output: shown.append(output))
@@ -117,7 +126,8 @@ def test_save_closes_the_figure_and_records_seed_and_data(folder, monkeypatch):
     [(data, record)] = shown
     digest = hashlib.sha256((folder / "one.csv").read_bytes()).hexdigest()
     plain = {"curves": [0, 0], "unnamed": [], "narrow": False}
-    assert record == {"figure": "one", "seed": 3, "data": digest, **plain}
+    of_data = {"data": digest, "sketch": {"x": [1, 1.0, 1.0, 1.0, 0.0]}}
+    assert record == {"figure": "one", "seed": 3, **of_data, **plain}
     assert data["text/plain"] == "Figure one"
 
 
@@ -199,11 +209,10 @@ def contrast(one, two):
     return (lights[1] + 0.05) / (lights[0] + 0.05)
 
 
-def test_lines_and_letters_stand_out_from_the_card():
+def test_lines_and_letters_stand_out_from_the_card(book_style):
     # WCAG 2.2: 3 for graphics (1.4.11), 4.5 for text (1.4.3).
     assert min(contrast(color, figures.BACKGROUND) for color in figures.PALETTE) >= 3
     assert min(contrast(color, figures.BACKGROUND) for color in figures.PALETTE[:-1]) >= 4.5
-    figures.use_style()
     letters = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.titlecolor")
     colors = {mpl.rcParams[name].replace("auto", "black") for name in letters}
     assert min(contrast(color, figures.BACKGROUND) for color in colors) >= 4.5
@@ -231,8 +240,7 @@ def test_no_two_colours_look_alike(kind):
     assert distances[~np.eye(len(points), dtype=bool)].min() >= 0.1
 
 
-def test_text_is_readable_at_page_width():
-    figures.use_style()
+def test_text_is_readable_at_page_width(book_style):
     sizes = ("font.size", "xtick.labelsize", "ytick.labelsize", "legend.fontsize", "axes.labelsize")
     # A page is about 7.6 inches wide, so that points in the figure are points on the page.
     assert min(mpl.rcParams[size] for size in sizes) >= 9

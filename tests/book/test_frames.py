@@ -16,9 +16,8 @@ TEXTS = [f"at {k}" for k in range(4)]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, book_style):
     monkeypatch.setenv("NTPNB_FIGURES", str(tmp_path))
-    figures.use_style()
     return tmp_path
 
 

@@ -11,7 +11,7 @@ import tiny_project
 from small_site import build, parsed
 
 from ntpnb.notebook import claims, comparisons, ledger, output
-from publishing import accepted, collect, lint, pages, symbols
+from publishing import accepted, collect, lint, pages, project, symbols
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
@@ -61,6 +61,18 @@ def test_only_finite_numbers_meet_a_numerical_comparison(compare, value):
             "reproduced with a stated change",
         ),
         ({"id": "erratum.t24-x", "printed": {"text": "2", **NEAR}}, 3, "wrong as printed"),
+        ({"id": "erratum.t24-x", "printed": {"text": "so"}}, 3, "a gap in the argument"),
+        ({"evidence": "by construction"}, 1, "holds by construction"),
+        (
+            {"evidence": "by construction", "printed": {"text": "2", **NEAR}, "change": "ours"},
+            2,
+            "holds by construction",
+        ),
+        (
+            {"evidence": "by construction", "printed": {"text": "2", **NEAR}},
+            3,
+            "does not reproduce",
+        ),
     ],
 )
 def test_outcome(extra, value, expected):
@@ -101,7 +113,8 @@ def test_a_setting_that_is_not_printed_may_leave_the_text_undecided(value, sweep
         ({"expect": {"at_most": 3, "at_least": 1, "because": "x"}}, "one comparison"),
         ({"expect": {"near": 3, "within": -1, "because": "x"}}, "within"),
         ({"printed": {"near": 3, "within": 1}}, "text"),
-        ({"id": "erratum.t24-sum"}, "erratum"),
+        ({"id": "erratum.t24-sum"}, "an erratum needs what is printed"),
+        ({"id": "erratum.t24-sum", "printed": {"text": "three"}}, "is a gap, and affects a proof"),
         ({"meant": "the sum"}, "belong together"),
         ({"meant": "the sum", "affects": "everything"}, "affects"),
         ({"change": "a smaller step"}, "change"),
@@ -184,6 +197,26 @@ def test_claims_and_figures_promise_what_was_accepted():
 
 def test_every_quotation_was_found_in_the_papers():
     assert list(accepted.unfounded()) == []
+
+
+def test_quotations_in_the_box_of_an_erratum_are_looked_up_in_its_paper(tmp_path):
+    root = tiny_project.make(tmp_path / "book")
+    box = (
+        ':::{admonition} Wrong as printed: L24, Lemma 1\n:class: erratum\n\n"any\ndata" (1), "x"\n'
+    )
+    other = ':::{admonition} A note\n:class: note\n\n"ours"\n:::\n'
+    tiny_project.write(project.source("01_tiny", root), f'{box}:::\n\n"outside"\n\n{other}')
+    said = [("l24", "any data"), ("l24", "x")]
+    assert accepted.boxed("01_tiny", root) == said
+    for version in accepted.VERSIONS:
+        words = "prove it for any data there is" if version == "004" else "another paper"
+        tiny_project.write(tmp_path / f"papers/{version}.txt", words)
+    found = accepted.accept(tmp_path / "papers", root)
+    assert [line for line in found if line.startswith("box ")] == []
+    tiny_project.edit(project.source("01_tiny", root), '"any\ndata"', '"for all data there is"')
+    assert "box 01_tiny 1: absent in the papers: for all data there is" in accepted.accept(
+        tmp_path / "papers", root
+    )
 
 
 def test_no_expectation_is_the_run_s_own_output():

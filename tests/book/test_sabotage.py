@@ -30,6 +30,7 @@ from publishing import accepted, collect, keys, lint, project, staleness
 pytestmark = pytest.mark.slow
 
 TOY = "01_toy"
+TESTS = "tests/math/test_loss.py"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,8 @@ def book(tmp_path_factory):
     ignore = shutil.ignore_patterns("__pycache__")
     for place in ("ntpnb", "notebooks", "book/claims", "book/nb"):
         shutil.copytree(output.ROOT / place, root / place, ignore=ignore)
-    pages = ("book/_toc.yml", "book/equations.md")
+    (root / "tests/math").mkdir(parents=True)
+    pages = ("book/_toc.yml", "book/equations.md", "book/references.bib", "README.md", TESTS)
     for place in ("book/statements.yml", "requirements.lock", *pages):
         shutil.copy(output.ROOT / place, root / place)
     for name in project.names(root):
@@ -154,6 +156,8 @@ CHAPTER = f"notebooks/{TOY}.md"
 EXECUTED = f"book/nb/{TOY}.ipynb"
 ERRATUM = "erratum.t24-strictly-convex"
 PATH = "book/claims/evidence/path_theorem.yml"
+GD_PROOF = "book/claims/evidence/gd_proof.yml"
+REVERSED = "erratum.t24-epsilon"
 PATH_PROOF = "book/claims/evidence/path_proof.yml"
 ENTROPY = "t24.fig1.entropy"
 
@@ -221,6 +225,55 @@ EDITS = {
         acceptance,
         f"{ERRATUM}: promises",
     ),
+    "a quotation in the box of an erratum is invented": (
+        {
+            "notebooks/evidence/graph_svm_theorem.md": instead(
+                "Consider any dataset", "For any data"
+            )
+        },
+        acceptance,
+        "'For any data', accepted was 'Consider any dataset'",
+    ),
+    "an erratum's correction has its inequality reversed": (
+        {GD_PROOF: instead("epsilon < 1/2", "epsilon > 1/2")},
+        acceptance,
+        f"words {REVERSED}: promises",
+    ),
+    "a claim says something else of what it measures": (
+        {CLAIMS: claim(ENTROPY, statement="The toy's entropy of tokens.")},
+        acceptance,
+        f"words {ENTROPY}: promises",
+    ),
+    "a claim names another place of the paper": (
+        {CLAIMS: claim(ENTROPY, where="Fig. 2")},
+        acceptance,
+        f"words {ENTROPY}: promises",
+    ),
+    "a claim counts as other evidence": (
+        {CLAIMS: claim("t24.def1.toy", evidence="property")},
+        acceptance,
+        "words t24.def1.toy: promises",
+    ),
+    "the pages of a reference are forged": (
+        {"book/references.bib": instead("3420--3428", "3402--3428")},
+        acceptance,
+        "reference nacson2019convergence: promises",
+    ),
+    "a link with the right label leads elsewhere": (
+        {"README.md": instead(r"\[CITATION.cff\]\(CITATION.cff\)", "[CITATION.cff](LICENSE)")},
+        acceptance,
+        "README.md: [CITATION.cff](LICENSE): was never accepted",
+    ),
+    "a file of tests is emptied": (
+        {TESTS: lambda text: '"""Nothing."""\n'},
+        acceptance,
+        f"{TESTS}: 0 tests, accepted were ",
+    ),
+    "a test is removed": (
+        {TESTS: instead(r"^def test_", "def _test_")},
+        acceptance,
+        f"{TESTS}: ",
+    ),
     "a statement counts as quoted where it is not": (
         {"book/statements.yml": instead(r'quoted: "[^"]*"', 'quoted: "05#x"')},
         ledger,
@@ -271,6 +324,19 @@ def test_a_false_edit_is_noticed(book, edited, what):
         edited(path, change)
     said = [line for line in check(book) if line not in before]
     assert any(message in line for line in said), said
+
+
+def test_more_tests_than_accepted_are_welcome(book, edited):
+    before = honest(acceptance, book)
+    edited(TESTS, lambda text: f"{text}\n\ndef test_more():\n    assert True\n")
+    assert set(acceptance(book)) == before
+
+
+def test_a_claim_reworded_keeps_its_quotation_s_place_in_the_papers(book, edited):
+    edited("book/accepted.txt", instead(r"\t0.8811\t\w+$", "\t0.8811\t002"))
+    edited(CLAIMS, claim(ENTROPY, statement="The toy's entropy of tokens."))
+    accepted.accept(root=book)
+    assert "\t0.8811\t002\n" in (book / "book/accepted.txt").read_text(encoding="utf-8")
 
 
 def test_an_invented_quotation_stays_unfounded_until_it_is_looked_up(book, edited):

@@ -224,19 +224,25 @@ def test_a_layout_avoids_crossings_that_need_not_be():
 def claim(id, evidence, outcome, **more):
     """A claim as the scoreboard counts it."""
     explained = {"explained": f"nb/01_tiny.ipynb#{id}"} if outcome != "holds" else {}
-    return {"id": id, "evidence": evidence, "outcome": outcome} | explained | more
+    printed = None if outcome == "holds" else {"text": f"words of {id}"}
+    claimed = {"id": id, "evidence": evidence, "outcome": outcome, "printed": printed}
+    return claimed | explained | more
 
 
 def test_the_scoreboard_s_first_line_is_the_sum():
-    unprinted = {"unprinted": {"settings": "the scale", "sweep": ["t24.fig1.f"]}}
+    same = {"printed": {"text": "words of t24.fig1.e"}}
     entries = [
         claim("t24.fig1.a", "printed", "reproduced"),
         claim("t24.fig1.b", "printed", "reproduced"),
         claim("t24.fig1.c", "printed", "reproduced with a stated change"),
         claim("t24.fig1.d", "printed", "does not reproduce"),
-        claim("t24.fig1.e", "printed", "undecided by the text", **unprinted),
-        claim("t24.fig1.f", "printed", "undecided by the text"),
+        claim("t24.fig1.e", "printed", "undecided by the text"),
+        claim("t24.fig1.f", "printed", "reproduced", **same),
+        claim("l24.fig1.f", "printed", "reproduced", **same),
+        claim("t24.fig1.g", "by construction", "holds by construction"),
         claim("erratum.t24-a", "printed", "wrong as printed"),
+        claim("erratum.t24-b", "by construction", "wrong as printed"),
+        claim("erratum.t24-c", "illustration", "a gap in the argument"),
         claim("t24.thm1.a", "proof-step", "holds"),
         claim("t24.thm1.b", "proof-step", "holds"),
         claim("t24.thm1.c", "property", "holds"),
@@ -245,12 +251,35 @@ def test_the_scoreboard_s_first_line_is_the_sum():
     ]
     first = pages._in_sum(entries)
     assert first.startswith(
-        "**Of 5 numbers and comparisons that the papers print and we measure, 2 are met as "
-        "printed, 1 after a stated change, 1 are not met, and 1 are undecided by the text.** "
-        "Besides these, 1 places"
+        "**Of 6 sentences of the papers that print a number or a comparison and that we measure, 3 "
+        "are met as printed, 1 after a stated change, 1 are not met, and 1 are undecided by the "
+        "text.** These are 7 claims; a sentence counts with the least favourable outcome of its "
+        "claims. Besides these, 2 places of the papers are shown to be wrong as printed, and 1 to "
+        "leave a gap; 2 steps of proofs"
     )
-    assert "; 2 steps of proofs, identities and bounds are recomputed; 1 properties" in first
-    assert [pages.group(entry) for entry in entries[5:8]] == ["printed", "erratum", "proof-step"]
+    assert "are recomputed; 1 properties" in first
+    assert "1 more are no evidence" in first
+    kinds = [pages.group(entry) for entry in entries[6:11]]
+    assert kinds == ["printed", "by construction", "erratum", "erratum", "erratum"]
+
+
+def test_the_sums_of_the_real_scoreboard_agree():
+    """Claims by evidence and by outcome; printed sentences by outcome and in the text."""
+    listed = claims.load()
+    values = {id: value for _, id, value in collect.measured() if id in listed}
+    found = collect.outcomes(listed, values)
+    entries = [{"printed": None} | listed[id] | {"outcome": found[id]} for id in found]
+    evidence = re.findall(r"^  - (\d+)$", pages._evidence(entries), re.MULTILINE)
+    assert sum(map(int, evidence)) == len(entries)
+    rows = re.findall(r"\* - .*\n  - .*\n  - (.*)\n  - (.*)", pages._outcomes(entries))[1:]
+    *by_outcome, total = [[0 if cell == "–" else int(cell) for cell in row] for row in rows]
+    assert [sum(column) for column in zip(*by_outcome, strict=True)] == total
+    assert total == [len(entries), len(pages.sentences(entries))]
+    first = pages._in_sum([{"explained": ""} | entry for entry in entries])
+    sentences, *parts, of = map(int, re.findall(r"\d+", first.partition("Besides")[0]))
+    printed = [entry for entry in entries if pages.group(entry) == "printed"]
+    assert (sentences, of) == (sum(parts), len(printed))
+    assert sentences == len({entry["printed"]["text"] for entry in printed}) < len(printed)
 
 
 def swept(root, value_of_other):
@@ -275,8 +304,8 @@ def test_where_a_setting_decides_the_text_is_undecided(tmp_path):
     assert [entry["outcome"] for entry in entries] == ["undecided by the text"] * 2
     board = (root / "book/scoreboard.md").read_text(encoding="utf-8")
     assert (
-        "Of 1 numbers and comparisons that the papers print and we measure, 0 are met as printed"
-        in board
+        "Of 1 sentences of the papers that print a number or a comparison and that we measure, 0 "
+        "are met as printed" in board
     )
     assert "and 1 are undecided by the text" in board
     assert (

@@ -11,9 +11,11 @@ import shutil
 
 import pytest
 import tiny_project
-from PIL import Image
+import yaml
+from PIL import Image, ImageDraw
 
-from publishing import keys, project, repeated, runner, staleness, verify
+from ntpnb.notebook import claims, output
+from publishing import keys, manifest, project, repeated, runner, staleness, verify
 
 NAME = "01_tiny"
 
@@ -21,7 +23,8 @@ MORE = """glue("total", f"{total:.1f}")
 glue("half", f"{total / 2:.1f}")
 """
 
-SECOND = """figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)
+SECOND = """_ = ax.plot(scale * np.arange(4) ** 2)
+figures.save(fig, "tiny", {"x": scale * np.arange(4), "name": ["a", "b"]}, seed)
 fig, ax = figures.plt.subplots()
 _ = ax.bar(range(4), scale * np.arange(4)[::-1], width=0.9)
 figures.save(fig, "bars", {"x": scale * np.arange(4)}, [seed, 1])
@@ -83,6 +86,20 @@ def of_figure(**changes):
     return lambda outputs: record(outputs, "figure", "tiny").update(changes)
 
 
+def of_sketch(x):
+    return of_figure(sketch={"x": x, "name": [2]})
+
+
+def paint_a_curve_out(image):
+    """Cover the lower of the two curves where it runs alone, with what lies beside it."""
+    width, height = image.size
+    ImageDraw.Draw(image).rectangle(
+        (0.6 * width, 0.5 * height, 0.95 * width, 0.85 * height),
+        fill=image.getpixel((width // 2, height // 10)),
+    )
+    return image
+
+
 def swap_glue(outputs):
     scraps = [o["metadata"]["scrapbook"] for o in outputs if "scrapbook" in o.get("metadata", {})]
     one, other = scraps
@@ -109,7 +126,10 @@ def another_word(outputs):
 # What happens, what is said of it, and whether it is also noticed on another processor.
 FORGERIES = {
     "a measured value": (of_check(value=-12345.678), "t24.fig1.sum: value is -12345.678", True),
-    "a third of it": (of_check(value=4.0), "t24.fig1.sum: value is 4.0", True),
+    "a value 5 % larger": (of_check(value=12.6), "t24.fig1.sum: value is 12.6", True),
+    "a value made .65 of it": (of_check(value=7.8), "t24.fig1.sum: value is 7.8", True),
+    "a bound 40 % below": (of_check(value=7.2), "t24.fig1.sum: value is 7.2", True),
+    "an angle 30 % smaller": (of_check(value=8.4), "t24.fig1.sum: value is 8.4", True),
     "its sixth digit": (of_check(value=12.0001), "t24.fig1.sum: value is 12.0001", False),
     "an integer for a number": (of_check(value=12), "value is 12, executed here 12.0", True),
     "a claim's id": (of_check(id="t24.fig1.other"), "id is 't24.fig1.other'", True),
@@ -117,11 +137,25 @@ FORGERIES = {
     "a figure's name": (of_figure(figure="other"), "is 'other', executed here 'tiny'", True),
     "the number of curves": (of_figure(curves=[7, 0]), "tiny: curves is [7, 0]", True),
     "the hash of its data": (of_figure(data=64 * "0"), "tiny: data is '000", False),
+    "data 5 % larger": (of_sketch([4, 0.0, 6.3, 3.15, 2.45]), "tiny: sketch is {", True),
+    "data in another order": (of_sketch([4, 0.0, 6.0, 3.0, 0.66667]), "tiny: sketch is {", True),
+    "data with fewer entries": (of_sketch([3, 0.0, 6.0, 3.0, 2.33333]), "tiny: sketch is {", True),
+    "data rounded otherwise": (
+        of_sketch([4, 0.0, 6.0001, 3.0, 2.33333]),
+        "tiny: sketch is {",
+        False,
+    ),
+    "data without an array": (of_figure(sketch={"name": [2]}), "tiny: sketch is {", True),
     "names of glued numbers": (swap_glue, "scrapbook is {", True),
     "two pictures": (swap_pictures, "another picture than the one drawn here", True),
     "a blank picture": (
         lambda outputs: redraw(pictures(outputs)[0], lambda image: image.point(lambda _: 255)),
-        "another picture than the one drawn here: unlike by 1.00",
+        "another picture than the one drawn here",
+        True,
+    ),
+    "a curve painted out": (
+        lambda outputs: redraw(pictures(outputs)[0], paint_a_curve_out),
+        "another picture than the one drawn here",
         True,
     ),
     "a picture's size": (
@@ -141,6 +175,31 @@ def test_a_forged_notebook_is_noticed_though_its_hash_is_forged_too(forge, what)
     assert any(message in line for line in found), found
     assert all(line.startswith(f"{NAME}, cell [") for line in found)
     assert (forge(lambda outputs: None, exactly=False) != []) is everywhere
+
+
+def test_an_exception_allows_what_it_names_and_no_more(book, forge):
+    file = book / "book/elsewhere.yml"
+    lines = "- {because: a test, within: {t24.fig1.sum: 0.7}, share: {tiny: 0.06}}\n"
+    file.write_text(lines, encoding="utf-8")
+    try:
+        assert forge(of_check(value=12.6), exactly=False) == []
+        assert forge(of_sketch([4, 0.0, 6.3, 3.15, 2.45]), exactly=False) == []
+        assert forge(of_check(value=12.8), exactly=False) != []
+        assert forge(of_sketch([4, 0.0, 6.6, 3.3, 2.57]), exactly=False) != []
+        assert forge(of_check(value=12.6)) != []
+    finally:
+        file.unlink()
+
+
+def test_each_exception_names_a_claim_or_a_figure_once_and_has_a_reason():
+    groups = yaml.safe_load((output.ROOT / "book/elsewhere.yml").read_text(encoding="utf-8"))
+    assert all(group.keys() <= {"because", "within", "share", "pixels"} for group in groups)
+    assert all(len(group["because"].split()) > 5 for group in groups)
+    figures = {row["figure"] for row in manifest.figures()}
+    for kind, known in (("within", set(claims.load())), ("share", figures), ("pixels", figures)):
+        named = [name for group in groups for name in group.get(kind, {})]
+        assert len(named) == len(set(named))
+        assert [name for name in named if name not in known] == []
 
 
 def test_an_honest_notebook_has_no_differences_however_its_file_is_written(forge):

@@ -69,6 +69,19 @@ def test_a_later_version_replaces_what_the_foot_said_of_earlier_ones(newest, tmp
     )
 
 
+def test_candidates_come_before_their_release(newest, tmp_path):
+    for tag in ("v1.0.0", "v1.0.0rc2", "v1.0.0rc10", "v0.9.0", "v1.0.1rc1"):
+        archive(tmp_path / "old", tag)
+    found = versions.assemble(newest, tmp_path / "old")
+    assert found == ["v1.0.1rc1", "v1.0.0", "v1.0.0rc10", "v1.0.0rc2", "v0.9.0"]
+
+
+def test_a_tag_that_is_no_version_is_refused(newest, tmp_path):
+    archive(tmp_path / "old", "latest")
+    with pytest.raises(versions.VersionsError, match=r"^latest.zip: 'latest' is no version"):
+        versions.assemble(newest, tmp_path / "old")
+
+
 def test_without_releases_nothing_changes(newest, tmp_path):
     (tmp_path / "old").mkdir()
     before = (newest / "index.html").read_bytes()

@@ -195,7 +195,7 @@ def test_an_unknown_part_is_refused():
         [sys.executable, "-m", "benchmarks", "flow"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    parts = "margin, alone, descent, trials, path and flow, text, growth"
+    parts = "margin, alone, descent, trials, path and flow, text, growth, threads"
     assert f"unknown part flow; parts are {parts}" in done.stderr
 
 

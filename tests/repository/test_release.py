@@ -12,13 +12,22 @@ from tiny_project import edit
 
 from publishing import release
 
-FILES = ("pyproject.toml", "CHANGELOG.md", "CITATION.cff", ".zenodo.json", "codemeta.json")
+FILES = (
+    "pyproject.toml",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    ".zenodo.json",
+    "codemeta.json",
+    "README.md",
+    "book/references.bib",
+)
 ADDRESS = "https://github.com/owner/name"
 TAG = f"v{PROJECT['version']}"
 
 
 @pytest.fixture
 def project(tmp_path):
+    (tmp_path / "book").mkdir()
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -40,6 +49,44 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_one_file_says_otherwise_is_named(name, project):
     old, new, message = CHANGES[name]
+    edit(project / name, old, new)
+    assert any(message in line for line in release.disagreements(project))
+
+
+ARXIV = "https://arxiv.org/abs/"
+FORGERIES = {
+    "a start page": ("CITATION.cff", "start: 22624", "start: 22642", "their pages: CITATION.cff"),
+    "pages": ("book/references.bib", "685--693", "685--639", "their pages: CITATION.cff says"),
+    "a volume": ("CITATION.cff", "volume: 238", "volume: 283", "their volumes: CITATION.cff says"),
+    "an author": ("CITATION.cff", "family-names: Oymak", "family-names: Omyak", "their authors"),
+    "an initial's name": ("README.md", "S. Oymak", "S. Omyak", "their authors: CITATION.cff says"),
+    "a title": ("README.md", "Mechanics of Next", "Mechanic of Next", "their titles: CITATION.cff"),
+    "a title for archives": ("codemeta.json", "Linear Models", "Linear Model", "their titles"),
+    "a year": ("README.md", "AISTATS 2024", "AISTATS 2023", "their years: CITATION.cff says"),
+    "a link's label": (
+        "README.md",
+        "[arXiv:2402.18551]",
+        "[arXiv:2402.18552]",
+        "README.md ['arXiv",
+    ),
+    "its target": (
+        "README.md",
+        f"{ARXIV}2402.18551",
+        f"{ARXIV}2402.18552",
+        "README.md, in its links",
+    ),
+    "a note's identifier": (
+        "book/references.bib",
+        "arXiv:1806.01796",
+        "arXiv:1806.01769",
+        "nacson2018stochastic has two identifiers: 1806.01769 and 1806.01796",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_what_is_said_of_a_paper_agrees_everywhere(what, project):
+    name, old, new, message = FORGERIES[what]
     edit(project / name, old, new)
     assert any(message in line for line in release.disagreements(project))
 
@@ -67,11 +114,13 @@ def test_the_archive_s_files_name_what_the_package_needs():
     assert codemeta["softwareRequirements"] == PROJECT["dependencies"]
 
 
-def test_python_has_an_upper_bound_and_the_quick_job_runs_every_version_below_it():
+def test_python_has_no_upper_bound_and_the_stated_versions_are_those_of_the_quick_job():
     supported = SpecifierSet(PROJECT["requires-python"])
     workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))
     tested = workflow["jobs"]["check"]["strategy"]["matrix"]["python"]
-    assert [f"3.{minor}" for minor in range(30) if f"3.{minor}" in supported] == tested
+    oldest = int(tested[0].removeprefix("3."))
+    assert [minor for minor in range(100) if f"3.{minor}" in supported] == [*range(oldest, 100)]
+    assert tested == [f"3.{minor}" for minor in range(oldest, oldest + len(tested))]
     stated = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if "Python :: 3." in c]
     assert stated == tested
     codemeta = json.loads((ROOT / "codemeta.json").read_text("utf-8"))

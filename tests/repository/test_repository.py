@@ -89,6 +89,17 @@ def test_version_is_written_once():
     assert not naming
 
 
+def modules_in(path):
+    """Packages and modules that a source imports, by the first part of their names."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules.add(node.module.partition(".")[0])
+    return modules
+
+
 def imported(folder):
     """Distributions that the sources below a folder import, their own modules left out."""
     sources = list((ROOT / folder).rglob("*.py"))
@@ -98,13 +109,7 @@ def imported(folder):
         "language_model",
         "publishing",
     }  # of this repository, outside the installed package
-    modules = set()
-    for path in sources:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Import):
-                modules |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                modules.add(node.module.partition(".")[0])
+    modules = set().union(*map(modules_in, sources))
     owners = importlib.metadata.packages_distributions()
     return {canonical(owners[module][0]) for module in modules - local}
 
@@ -157,6 +162,27 @@ def test_lock_pins_every_direct_need_within_its_range():
         assert need.specifier.contains(pin.version), f"{need} is locked at {pin.version}"
 
 
+def test_the_oldest_allowed_matplotlib_has_what_is_called():
+    sources = [path.read_text("utf-8") for path in (ROOT / "ntpnb").rglob("*.py")]
+    assert any("get_figure(root=True)" in source for source in sources)  # new in matplotlib 3.10
+    for extra in ("plot", "notebook"):
+        [need] = [n for n in map(Requirement, EXTRAS[extra]) if n.name == "matplotlib"]
+        assert not need.specifier.contains("3.9.4")
+        assert need.specifier.contains("3.10.0")
+
+
+def test_tests_of_the_mathematics_need_no_jupyter():
+    support = {path.stem: path for path in (ROOT / "tests/support").glob("*.py")}
+    read, left = set(), sorted((ROOT / "tests/math").glob("*.py"))
+    while left:
+        path = left.pop()
+        read.add(path)
+        for module in modules_in(path):
+            assert not module.startswith(("jupyter_client", "jupyterlab")), path
+            if module in support and support[module] not in read:
+                left.append(support[module])
+
+
 @pytest.mark.parametrize("path", [ROOT / "requirements.lock", *OTHER_LOCKS], ids=lambda p: p.name)
 def test_lock_has_one_hashed_version_of_each_package_and_names_no_host(path):
     text = path.read_text("utf-8")
@@ -193,7 +219,8 @@ def test_readers_get_what_notebooks_need_and_nothing_that_tests_or_builds():
     assert names_of([*needed, *environment]) <= pins.keys()
     assert pins.keys() <= locked().keys()
     # myst-nb, which glues numbers, brings Sphinx with it; nothing else of the build comes along.
-    building = names_of(EXTRAS["book"]) - names_of(["docutils", "sphinx", "pillow", "ntpnb"])
+    with_sphinx = names_of(["docutils", "packaging", "pillow"])
+    building = names_of(EXTRAS["book"]) - names_of(["sphinx", "ntpnb"]) - with_sphinx
     left_out = building | names_of(EXTRAS["test"]) - names_of(["beautifulsoup4", "packaging"])
     assert {"jupyter-book", "playwright", "pytest", "mypy", "ruff"} <= left_out
     assert pins.keys() & left_out == {"psutil"}  # ipykernel's
@@ -209,7 +236,10 @@ def test_nothing_is_installed_without_hashes(path):
         if "pip install" in line or "pip wheel" in line:
             # the project itself comes from this folder, and its backend from the environment
             assert "--require-hashes" in line or "--no-deps" in line, line
-            assert "--no-deps" not in line or "--no-build-isolation" in line or "dist/" in line
+            pinned = "--require-hashes" in line or "--no-build-isolation" in line
+            assert "--no-deps" not in line or pinned or "dist/" in line
+            # A lock is complete. What pip looks up besides may have a release that is not in it.
+            assert ".lock" not in line or "--no-deps" in line, line
         assert "pipx" not in line
     listed = re.findall(r"-r (\S+)", text)
     assert all(name.endswith(".lock") or name == "everything.txt" for name in listed)
@@ -297,6 +327,26 @@ def test_actions_are_pinned_and_permissions_least(path):
     for name, job in workflow["jobs"].items():
         assert job.get("permissions") == needed.get((path.name, name))
     assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+def test_the_weekly_limits_cover_figures_and_the_newest_python_that_is_compared():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text("utf-8"))
+    job = workflow["jobs"]["checks"]
+    limits = [entry for entry in job["strategy"]["matrix"]["include"] if "resolution" in entry]
+    assert {entry["resolution"]: entry.get("python") for entry in limits} == {
+        "lowest-direct": None,
+        "highest": "3.13",
+    }
+    [setup] = [step for step in job["steps"] if "setup-python" in step.get("uses", "")]
+    assert setup["with"]["python-version"] == "${{ matrix.python || '3.11' }}"
+    [step] = [step for step in job["steps"] if step.get("if") == "matrix.resolution"]
+    first, *rest = step["run"].replace("\\\n", " ").splitlines()
+    assert "--extra plot" in first  # so that matplotlib is the oldest, or the newest, too
+    assert rest[0].strip() == "cat limits.txt"  # the log says which versions these are
+    named = re.findall(r"tests/\S+", rest[-1])
+    assert named
+    assert all((ROOT / name).exists() for name in named)
+    assert {"tests/math", "tests/book/test_figures.py"} <= set(named)
 
 
 # -- Makefile -------------------------------------------------------------------------------------
@@ -403,6 +453,31 @@ def test_the_readme_s_table_is_the_map_of_the_tree():
     assert {f"ntpnb/{name}" for name in subpackages} <= listed
     assert {f"tests/{name}" for name in tested} <= listed
     assert [name for name in listed if not (ROOT / name).is_dir()] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "DESCRIPTION.md", "CONTRIBUTING.md", "book/run.md", "book/scaling_out.md"]
+)
+def test_extras_that_a_page_names_exist(name):
+    text = (ROOT / name).read_text("utf-8")
+    named = re.findall(r"extra `(\w+)`", text)
+    for several in re.findall(r"pip install [^`\n]*\[([\w,]+)\]", text):
+        named += several.split(",")
+    assert set(named) <= EXTRAS.keys()
+
+
+def test_the_description_says_of_each_extra_what_it_brings():
+    text = (ROOT / PROJECT["readme"]).read_text("utf-8")
+    named = re.findall(r"extra `(\w+)`", text)
+    brought = dict(re.findall(r"extra `(\w+)` \(([\w, ]+)\)", text))
+    assert named == [*brought]
+    for extra, packages in brought.items():
+        assert set(packages.split(", ")) == names_of(EXTRAS[extra])
+    assert brought["plot"] == "matplotlib"
+    [added] = re.findall(
+        r"`pip install \"\.\[plot\]\"` adds\s+(\w+)", (ROOT / "README.md").read_text()
+    )
+    assert added == brought["plot"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -1,4 +1,4 @@
-"""The wheel, in a clean environment: the mathematics, what a chapter imports, numpy and scipy."""
+"""The wheel, in a clean environment: the mathematics, what a chapter imports, and its needs."""
 
 import email
 import importlib.metadata
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory):
 def clean(wheel):
     """A function that runs Python code where the wheel and its needs are all there is.
 
-    The needs are links to this environment's numpy and scipy, so that nothing is downloaded.
+    The needs are links to this environment's packages, so that nothing is downloaded.
     """
     environment = wheel.parent / "environment"
     made = run(sys.executable, "-m", "venv", "--without-pip", str(environment))
@@ -133,7 +133,7 @@ def test_the_example_runs(name, clean):
     assert f"{float(done.stdout):.3f}" == shown
 
 
-# What needs more than numpy and scipy: the call, and what its one line has to name.
+# What needs more than its dependencies: the call, and what its one line has to name.
 NEEDS_MORE = {
     "a sweep": ("import ntpnb; ntpnb.thresholds.sweep([(4, 2, 3)], 1)", "ntpnb[sweep]"),
     "a report's figure": ("import ntpnb; ntpnb.report(ntpnb.datasets.toy()).plot()", "ntpnb[plot]"),

@@ -30,6 +30,7 @@ def data_from_arrays() -> ntpnb.NextTokenData:
     assert_type(data.candidate_counts, FloatArray | None)
     assert_type(data.context_groups, IntArray)
     assert_type(data.contexts, tuple[tuple[int, ...], ...] | None)
+    assert_type(data.labels, tuple[str, ...] | None)
     assert_type(data.shape, tuple[int, int])
     assert_type(data.vocab_size, int)
     assert_type(data.support, BoolArray)

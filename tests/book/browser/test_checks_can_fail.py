@@ -74,8 +74,7 @@ LETTERS = {
 
 
 @pytest.mark.parametrize("complaint", [None, *LETTERS])
-def test_pale_letters_are_found(complaint, lend, tmp_path):
-    figures.use_style()
+def test_pale_letters_are_found(complaint, lend, tmp_path, book_style):
     fig = figures.plt.figure(facecolor="none" if LETTERS.get(complaint) == {} else None)
     _ = fig.text(0.2, 0.5, "Word $x_2$", size=20, **LETTERS.get(complaint, {}))
     path = tmp_path / "figure.svg"

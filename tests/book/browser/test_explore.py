@@ -156,6 +156,7 @@ VERDICTS = {
     "tie": "yes yes",
     "barely": "yes yes",
     "inseparable": "no yes",
+    "moved": "yes yes",
     "incompatible": "yes no",
     "optimizers": "yes yes",
 }
