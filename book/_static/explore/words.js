@@ -25,6 +25,7 @@ document.addEventListener("DOMContentLoaded", () => {
     tie: { name: "A tie", h: [[60, 90], [-90, -60]], p: [[90, 10, 0], [0, 0, 100]] },
     barely: { name: "Barely separable", h: [TOY.h[0], TOY.h[1], [12, -124]], p: TOY.p },
     inseparable: { name: "Not separable", h: [[0, -100], TOY.h[1], TOY.h[2]], p: TOY.p },
+    moved: { name: "The toy, with A moved", h: [[15, 30], TOY.h[1], TOY.h[2]], p: TOY.p },
     incompatible: { name: "Not compatible", h: [[0, 70], TOY.h[1], TOY.h[2], [0, 140]], p: [...TOY.p, [0, 10, 30, 60, 0]] },
     optimizers: { name: "Adam and normalized GD, side by side", ...ONE_EACH, method: "both", time: 4 },
   };
