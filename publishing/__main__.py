@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     stale.add_argument("--why", action="store_true", help="say of each why")
     stale.add_argument("--check", action="store_true", help="fail where there are any")
     commands.add_parser(
-        "unrepeated", help="list what nbval has to execute: this clone has not given it again"
+        "unrepeated", help="list what nbval has to execute: this clone has not done so itself"
     )
     commands.add_parser(
         "verify", help="compare values, seeds, names and pictures with this clone's own execution"
@@ -128,7 +128,7 @@ def _unrepeated() -> int:
     for path in remaining:
         print(path.relative_to(output.ROOT).as_posix())
     repeated_here = len(project.names()) - len(remaining)
-    print(f"{repeated_here} notebooks: executed in this clone, same bytes", file=sys.stderr)
+    print(f"{repeated_here} notebooks: executed in this clone, and compared", file=sys.stderr)
     return 0
 
 

@@ -480,8 +480,10 @@ def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Pa
 `make book` runs every notebook whose text, claims, imported sources or locked environment changed,
 or one of whose figures is missing or has other data; `make figures` runs all of them, and
 `make figures FIG=t24-fig4` only the one that draws that figure. Each run starts a fresh kernel with
-one BLAS thread and explicit seeds, so the same machine type gives the same bytes. Another processor
-may change last digits: the notebooks print, and the tests compare, only what survives that.
+one BLAS thread and explicit seeds, and on x86 without the instructions that only some processors
+have, so the same machine type gives the same bytes. Another processor may change last digits, and
+more in long runs of Adam, of sign and of spectral descent: `book/elsewhere.yml` says what, how much
+and why, and `publishing verify` compares the rest to a thousandth.
 
 ## The papers' figures
 

@@ -7,12 +7,14 @@ with no further run.
 
 The machine type that wrote the committed notebooks gives them again byte for byte. Where it does so
 for most of them, nothing may differ in the others but how a picture's letters are placed. Another
-processor rounds differently: there values, and in place of hashes the sketches of figures' data,
-agree to a thousandth. Some runs amplify what rounding does; `book/elsewhere.yml` names them.
+processor rounds differently: there values, printed numbers, and in place of hashes the sketches of
+figures' data, agree to a thousandth. Some runs amplify what rounding does; `book/elsewhere.yml`
+names them.
 """
 
 import io
 import math
+import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -45,6 +47,7 @@ Exceptions: TypeAlias = Mapping[str, Mapping[str, float]]
 
 _NEAR = 5  # pixels, the side of what lies near: letters and lines may move by two
 _PICTURE = "image/png"
+_NUMBER = re.compile(r"[-−]?\d+(?P<fraction>\.\d*)?(?:e(?P<exponent>[-+]?\d+))?")
 
 
 def exceptions(root: Path = output.ROOT) -> Exceptions:
@@ -53,8 +56,8 @@ def exceptions(root: Path = output.ROOT) -> Exceptions:
     Returns
     -------
     dict
-        ``within``, by claim; ``share`` and ``pixels``, by figure. The head of the file says what
-        they mean.
+        ``within``, by claim, glued number or page; ``share`` and ``pixels``, by figure. The head of
+        the file says what they mean.
     """
     path = Path(root) / "book/elsewhere.yml"
     groups = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
@@ -88,19 +91,38 @@ def differences(name: str, root: Path = output.ROOT, *, exactly: bool) -> Iterat
     """
     if repeated.has_same_bytes(name, root):
         return
-    committed = _outputs(project.read_executed(name, root))
-    here = _outputs(project.read_json(repeated.executed_here(name, root), {"cells": []}))
-    excepted = None if exactly else exceptions(root)
-    if len(committed) != len(here):
-        yield f"{name}: {len(committed)} cells, executed here {len(here)}"
+    committed = project.read_executed(name, root)
+    here = project.read_json(repeated.executed_here(name, root), {"cells": []})
+    yield from between(name, committed, here, None if exactly else exceptions(root))
+
+
+def between(
+    name: str,
+    committed: Mapping[str, Any],
+    here: Mapping[str, Any],
+    excepted: Exceptions | None,
+) -> Iterator[str]:
+    """Yield, as one line each, where two executions of a notebook differ.
+
+    Parameters
+    ----------
+    name : str
+    committed, here : mapping
+        The executed notebooks.
+    excepted : mapping, optional
+        What may differ by more than a thousandth, see `exceptions`. Without it nothing may differ.
+    """
+    olds, news = _outputs(committed), _outputs(here)
+    if len(olds) != len(news):
+        yield f"{name}: {len(olds)} cells, executed here {len(news)}"
         return
-    for number, (old, new) in enumerate(zip(committed, here, strict=True), 1):
+    for number, (old, new) in enumerate(zip(olds, news, strict=True), 1):
         where = f"{name}, cell [{number}]"
         if len(old) != len(new):
             yield f"{where}: {len(old)} outputs, executed here {len(new)}"
             continue
         for one, other in zip(old, new, strict=True):
-            for line in _of_output(one, other, excepted):
+            for line in _of_output(one, other, excepted, name):
                 yield f"{where}: {line}"
 
 
@@ -110,32 +132,90 @@ def _outputs(notebook: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def _of_output(
-    one: Mapping[str, Any], other: Mapping[str, Any], excepted: Exceptions | None
+    one: Mapping[str, Any], other: Mapping[str, Any], excepted: Exceptions | None, page: str
 ) -> Iterator[str]:
     """Yield where two outputs differ: without `excepted` to the last digit, else coarsely."""
+    known = one.get("metadata", {})
+    record = known.get("ntpnb", {})
+    name = record.get("id") or record.get("figure") or known.get("scrapbook", {}).get("name", page)
+    within = None if excepted is None else excepted["within"].get(name, ABSOLUTE)
     for field in sorted((one.keys() | other.keys()) - {"data", "metadata", "execution_count"}):
-        yield from _of_field(field, one.get(field), other.get(field))
+        yield from _of_field(field, one.get(field), other.get(field), within)
     old, new = one.get("data", {}), other.get("data", {})
     for kind in sorted(old.keys() | new.keys()):
         if kind == _PICTURE and kind in old and kind in new:
-            name = one.get("metadata", {}).get("ntpnb", {}).get("figure")
             pixels = (excepted or {}).get("pixels", {}).get(name, PIXELS)
             yield from _of_picture(old[kind], new[kind], pixels)
         else:
-            yield from _of_field(kind, old.get(kind), new.get(kind))
-    old, new = one.get("metadata", {}), other.get("metadata", {})
+            yield from _of_field(kind, old.get(kind), new.get(kind), within)
+    old, new = known, other.get("metadata", {})
     for field in sorted(old.keys() | new.keys()):
         if field == "ntpnb" and field in old and field in new:
             yield from _of_record(old[field], new[field], excepted)
         else:
-            yield from _of_field(field, old.get(field), new.get(field))
+            yield from _of_field(field, old.get(field), new.get(field), None)
 
 
-def _of_field(field: str, one: object, other: object) -> Iterator[str]:
-    """Yield how two fields differ that have to be equal; lines of a text count as one text."""
+def _of_field(field: str, one: object, other: object, within: float | None) -> Iterator[str]:
+    """Yield how two fields differ; lines of a text count as one text.
+
+    Without `within` they have to be equal, else texts may differ as `same_text` says.
+    """
     one, other = ("".join(x) if isinstance(x, list) else x for x in (one, other))
-    if one != other:
+    if within is not None and isinstance(one, str) and isinstance(other, str):
+        is_same = same_text(one, other, within)
+    else:
+        is_same = one == other
+    if not is_same:
         yield f"{field} is {one!r:.200}, executed here {other!r:.200}"
+
+
+def same_text(one: str, other: str, within: float = ABSOLUTE) -> bool:
+    """Say whether two printed texts may be the same, computed by different processors.
+
+    Their words are the same, and their numbers as close as measured values are, or one apart in
+    the last printed digit of a fraction.
+
+    Parameters
+    ----------
+    one, other : str
+    within : float
+        How far apart two numbers may lie, whatever their size.
+
+    Examples
+    --------
+    >>> from publishing.verify import same_text
+    >>> same_text("share 0.67", "share 0.66"), same_text("share 0.67", "share 0.65")
+    (True, False)
+    >>> same_text("20 runs", "21 runs"), same_text("20 runs", "20 steps")
+    (False, False)
+    """
+    if _words(one) != _words(other):
+        return False
+    pairs = zip(_NUMBER.finditer(one), _NUMBER.finditer(other), strict=True)
+    return all(
+        math.isclose(
+            _as_float(old), _as_float(new), rel_tol=RELATIVE, abs_tol=max(within, _last_digit(old))
+        )
+        for old, new in pairs
+    )
+
+
+def _words(text: str) -> list[str]:
+    """What a text says beside its numbers, whose columns may be of another width."""
+    return _NUMBER.sub(" # ", text).split()
+
+
+def _as_float(number: re.Match[str]) -> float:
+    return float(number[0].replace("−", "-"))
+
+
+def _last_digit(number: re.Match[str]) -> float:
+    """What one in the last printed digit of a fraction is worth, and a little more for rounding."""
+    if number["fraction"] is None and number["exponent"] is None:
+        return 0.0
+    decimals = len(number["fraction"] or ".") - 1
+    return 1.001 * 10.0 ** (int(number["exponent"] or 0) - decimals)
 
 
 def _of_record(

@@ -24,7 +24,7 @@ OPTIMIZERS = ("06", "10", "11", "15", "18", "19", "20", "21")
 """The chapters that speak of where an optimizer or a flow ends."""
 
 FATE = re.compile(
-    r"\b(?:tends? to|goes to|settles?|loses?|ends? at|stops? at|steps adds?|does not fall)\b"
+    r"\b(?:tends? to|goes to|settles?|loses?|mixes|ends? at|stops? at|steps adds?|does not fall)\b"
 )
 """Words of a statement about what training does in the end, and of what measures it."""
 

@@ -1,5 +1,6 @@
 """The whole book on other threads and other processors, and built twice: what differs is named."""
 
+import json
 import os
 import platform
 import shutil
@@ -12,7 +13,7 @@ import pytest
 from tiny_project import command, contents
 
 from ntpnb.notebook import output
-from publishing import execute, kernel, project
+from publishing import execute, kernel, project, verify
 
 pytestmark = pytest.mark.stress
 
@@ -58,21 +59,18 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", project.names())
-def test_printed_digits_survive_other_threads_and_processors(name, setting, tmp_path, monkeypatch):
+def test_what_is_measured_survives_other_processors(name, setting, tmp_path, monkeypatch):
     if "BLAS" in setting and platform.machine() != "x86_64":
         pytest.skip("the names of processors are those of the x86 family")
     # The kernel's environment, where one thread is otherwise set.
     monkeypatch.setattr(kernel, "THREADS", kernel.THREADS | SETTINGS[setting])
     root = copy_of_the_book(tmp_path / "copy")
     execute.execute(name, tmp_path / "new.ipynb", root=root)
-    old, new = texts(project.executed(name)), texts(tmp_path / "new.ipynb")
-    assert len(old) == len(new)
-    differing = {
-        f"cell [{number}]": (before, after)
-        for number, (before, after) in enumerate(zip(old, new, strict=True), 1)
-        if before != after
-    }
-    assert differing == {}
+    committed, new = (
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (project.executed(name), tmp_path / "new.ipynb")
+    )
+    assert list(verify.between(name, committed, new, verify.exceptions())) == []
 
 
 def build(root):

@@ -123,6 +123,21 @@ def another_word(outputs):
     outputs[0]["text"] = ["first\n", "second 2\n"]
 
 
+def of_glue(text):
+    """Write another number where the page quotes the total, 12.0."""
+
+    def change(outputs):
+        [total] = [
+            output
+            for output in outputs
+            if output.get("metadata", {}).get("scrapbook", {}).get("name") == "total"
+        ]
+        [kind] = total["data"]
+        total["data"][kind] = repr(text)
+
+    return change
+
+
 # What happens, what is said of it, and whether it is also noticed on another processor.
 FORGERIES = {
     "a measured value": (of_check(value=-12345.678), "t24.fig1.sum: value is -12345.678", True),
@@ -163,6 +178,8 @@ FORGERIES = {
         "a picture of (30, 40) pixels",
         True,
     ),
+    "a quoted number 5 % larger": (of_glue("12.6"), "text/plain is \"'12.6'\"", True),
+    "its last printed digit": (of_glue("12.1"), "text/plain is \"'12.1'\"", False),
     "printed text": (another_word, "text is 'first\\nsecond 2\\n'", True),
     "an output that is missing": (lambda outputs: outputs[0].clear(), "output_type is None", True),
 }
@@ -179,24 +196,34 @@ def test_a_forged_notebook_is_noticed_though_its_hash_is_forged_too(forge, what)
 
 def test_an_exception_allows_what_it_names_and_no_more(book, forge):
     file = book / "book/elsewhere.yml"
-    lines = "- {because: a test, within: {t24.fig1.sum: 0.7}, share: {tiny: 0.06}}\n"
+    lines = "- {because: a test, within: {t24.fig1.sum: 0.7, total: 0.5}, share: {tiny: 0.06}}\n"
     file.write_text(lines, encoding="utf-8")
     try:
         assert forge(of_check(value=12.6), exactly=False) == []
         assert forge(of_sketch([4, 0.0, 6.3, 3.15, 2.45]), exactly=False) == []
+        assert forge(of_glue("12.4"), exactly=False) == []
         assert forge(of_check(value=12.8), exactly=False) != []
+        assert forge(of_glue("12.6"), exactly=False) != []
         assert forge(of_sketch([4, 0.0, 6.6, 3.3, 2.57]), exactly=False) != []
         assert forge(of_check(value=12.6)) != []
     finally:
         file.unlink()
 
 
-def test_each_exception_names_a_claim_or_a_figure_once_and_has_a_reason():
+def test_each_exception_names_what_there_is_once_and_has_a_reason():
     groups = yaml.safe_load((output.ROOT / "book/elsewhere.yml").read_text(encoding="utf-8"))
     assert all(group.keys() <= {"because", "within", "share", "pixels"} for group in groups)
     assert all(len(group["because"].split()) > 5 for group in groups)
     figures = {row["figure"] for row in manifest.figures()}
-    for kind, known in (("within", set(claims.load())), ("share", figures), ("pixels", figures)):
+    glued = {
+        output["metadata"]["scrapbook"]["name"]
+        for page in project.names()
+        for cell in project.read_executed(page)["cells"]
+        for output in cell.get("outputs", [])
+        if "scrapbook" in output.get("metadata", {})
+    }
+    numbers = {*claims.load(), *glued, *project.names()}
+    for kind, known in (("within", numbers), ("share", figures), ("pixels", figures)):
         named = [name for group in groups for name in group.get(kind, {})]
         assert len(named) == len(set(named))
         assert [name for name in named if name not in known] == []

@@ -87,7 +87,10 @@ NASTY = {
     "a step like a float's end": (lambda: ntpnb.descend(TOY, ntpnb.GD(1e300), 9), "step is 1e"),
     "a step of several": (lambda: ntpnb.GD(np.ones(2)), "step"),
     "no times": (lambda: ntpnb.gradient_flow(TOY, None), "log_times"),
-    "a time of e^(1e300)": (lambda: ntpnb.gradient_flow(TOY, [1e300]), "the flow stopped .*: s"),
+    "a time of e^(1e300)": (
+        lambda: ntpnb.gradient_flow(TOY, [1e300]),
+        "the flow stopped .*: (steps too wild|Required step size)",  # which one rounding decides
+    ),
     "a flow that leads nowhere": (lambda: ntpnb.gradient_flow(BOTH_WAYS, [1.0]), "strict pairs"),
     "a huge radius": (lambda: ntpnb.regularization_path(TOY, [1e300]), "path stopped .* extreme"),
     "a tiny radius": (lambda: ntpnb.regularization_path(TOY, [1e-300]), "path stopped .* extreme"),

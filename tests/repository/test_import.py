@@ -100,7 +100,12 @@ def test_every_class_of_results_is_exported_and_in_help():
     found = [*saving.Storable.__subclasses__()]
     for kind in found:
         found += [sub for sub in kind.__subclasses__() if sub not in found]
-    names = {kind.__name__ for kind in found if kind.__module__.startswith("ntpnb")}
+    names = {
+        kind.__name__
+        for kind in found
+        if kind.__module__.startswith("ntpnb")
+        and hasattr(sys.modules[kind.__module__], kind.__name__)  # no example of a docstring's
+    }
     needed = {name for name in names if not name.startswith("_")} - inner - {"Result"}
     assert {"MarginSolution", "FinitePart", "Trace", "FlowTrace", "Report"} <= needed
     assert needed <= {thing.__name__ for thing in public.values() if inspect.isclass(thing)}
