@@ -8,9 +8,14 @@ from scipy.special import softmax
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.partition import partition_pairs, require_affordable
+from ntpnb.margin.partition import (
+    STALLED_CORRECTION,
+    contradiction,
+    partition_pairs,
+    require_affordable,
+)
 from ntpnb.margin.solution import MarginSolution, combined_pairs, measured_on, pair_lengths
-from ntpnb.margin.solve import max_margin
+from ntpnb.margin.solve import ACCEPT, max_margin
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -104,11 +109,17 @@ class ImplicitBias(Result):
             if name in known and not isinstance(known[name], kind):
                 raise ValueError(f"{type(self).__name__}.{name} is {in_short(known[name])}")
         _require_own_order("order", known.get("order"), self.data)
-        if "finite_part" in known and self.finite_part.W.shape != self.data.shape:
+        if "finite_part" in known and not _are_same(self.finite_part.subspace._data, self.data):
             raise ValueError(f"{type(self).__name__}.finite_part is one of other data")
         answer = known.get("_max_margin_or_refusal")
         if isinstance(answer, MarginSolution):
-            known["_max_margin_or_refusal"] = measured_on(self.data, answer)
+            solution = measured_on(self.data, answer)
+            if not solution.kkt_residual <= ACCEPT:
+                raise ValueError(
+                    f"{type(self).__name__}'s margin solution is none: its KKT residual is "
+                    f"{solution.kkt_residual:.1e}"
+                )
+            known["_max_margin_or_refusal"] = solution
         if isinstance(answer, NotSeparableError):
             _require_certificate(self.data, answer)
         return self
@@ -168,6 +179,8 @@ class ImplicitBias(Result):
         try:
             return max_margin(self.data, order=order, seconds=watch.left, progress=watch.say)
         except (NotSeparableError, ConvergenceError) as refusal:
+            if refusal is watch.raised:
+                raise
             return refusal
 
     @property
@@ -378,16 +391,26 @@ class Twin(ImplicitBias):
         self.correction = correction
 
     def _checked(self) -> Self:
+        """The twin that a file describes; what proves the finite pairs is computed anew."""
         require_data("Twin.original", self.original)
         _require_own_order("original_order", self.original_order, self.original)
-        shape = (len(self.original_order.strict),)
-        if (as_array("Twin.certificate", self.certificate, ndim=1, shape=shape) < 0).any():
-            raise ValueError("Twin.certificate has a negative weight")
+        laws = self.data.sparse_target_probs
+        if not _are_same(*(x.replace(target_probs=laws) for x in (self.data, self.original))):
+            raise ValueError("Twin.data and Twin.original differ in more than distributions")
         at_zero = np.zeros(self.data.shape)
         slope = gradient(at_zero, self.original)
         missed = np.linalg.norm(gradient(at_zero, self.data) - slope)
         if not missed <= CERTAIN * _size_of_gradients(self.data):
             raise ValueError("Twin.data do not train as Twin.original do")
+        if not 0 <= self.correction <= STALLED_CORRECTION:
+            raise ValueError(f"Twin.correction is {self.correction!r}; a small share is needed")
+        as_array("Twin.certificate", self.certificate, ndim=1)
+        if self.certificate.any():
+            found = contradiction(self.original, self.original_order, self.data.target_probs)
+            self.certificate, self.residual = found
+        else:
+            _require_own_order("with all pairs won, original_order", self.original_order, self.data)
+            self.certificate, self.residual = np.zeros(len(self.original_order.strict)), 0.0
         return super()._checked()
 
     @property
@@ -412,6 +435,11 @@ def _require_own_order(name: str, order: TokenPriority | None, data: NextTokenDa
     """Raise ``ValueError`` where an order that was read is not that of the data."""
     if order is not None and order.to_dict() != token_priority(data).to_dict():
         raise ValueError(f"{name} is not the order of its data")
+
+
+def _are_same(data: NextTokenData, other: NextTokenData) -> bool:
+    """Whether two datasets hold the same numbers, whatever their rows are called."""
+    return data.replace().to_dict() == other.replace().to_dict()
 
 
 def _require_certificate(data: NextTokenData, refusal: NotSeparableError) -> None:

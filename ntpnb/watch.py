@@ -51,6 +51,11 @@ class Watch:
     progress : callable, optional
         Called with a line of text. What it raises ends the computation.
 
+    Attributes
+    ----------
+    raised : Exception or None
+        What ``progress`` has raised, which ends everything that was asked for.
+
     Raises
     ------
     TypeError
@@ -80,6 +85,7 @@ class Watch:
         self.seconds = seconds
         self._asked = seconds.asked if isinstance(seconds, TimeLeft) else seconds
         self._progress = progress
+        self.raised: Exception | None = None
         self._started = time.monotonic()
 
     @property
@@ -125,7 +131,11 @@ class Watch:
     def say(self, text: str) -> None:
         """Pass on a line that says what is known."""
         if self._progress is not None:
-            self._progress(text)
+            try:
+                self._progress(text)
+            except Exception as error:
+                self.raised = error
+                raise
 
     def tell(self, text: str) -> None:
         """Pass on a line, and end the computation where the time is over.

@@ -2,12 +2,12 @@
 
 One line a claim, with tabs between its fields: id, what is expected, what the print is compared
 with, the words of the print, and where these were found in the papers; and one line of its words.
-One line a quotation in the box of an erratum. One line a figure: how many curves it has, and how
-many of them its data do not hold. One line an entry of the bibliography, and a link of the README.
-One line a file of tests: how many it has at least. A claim that is removed, an expectation that is
-widened, a sentence or quotation that is changed, a curve drawn from other numbers or a test that is
-gone shows there, in a file that changes for no other reason; `python -m publishing accept` writes
-it anew.
+One line a quotation in the box of an erratum, and an exception for other processors. One line a
+figure: how many curves it has, and how many of them its data do not hold. One line an entry of the
+bibliography, and a link of the README. One line a file of tests: how many it has at least. A claim
+that is removed, an expectation that is widened, a sentence or quotation that is changed, a curve
+drawn from other numbers or a test that is gone shows there, in a file that changes for no other
+reason; `python -m publishing accept` writes it anew.
 
 The papers' texts are not part of the repository. Whoever has them looks the quotations up, with
 ``accept --papers FOLDER``, where FOLDER holds ``000*.txt``, ``001*.txt``, ``002*.txt`` and
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from ntpnb.notebook import output
 from ntpnb.notebook.claims import load
 from ntpnb.notebook.comparisons import comparison, describe
-from publishing import manifest, project
+from publishing import manifest, project, verify
 
 VERSIONS = {"000": "t24", "001": "t24", "002": "t24", "004": "l24"}
 """Which paper is in which text, by the first three letters of the file's name."""
@@ -38,6 +38,10 @@ _BOX = re.compile(
     r"^:::\{admonition\} .*\b([TL]24)\b.*\n:class: erratum\n((?:(?!:::$).*\n)*)", re.MULTILINE
 )
 _BREAK = re.compile(r"[^A-Za-z\s,'’-]|\b(?!a\b)[A-Za-z]\b")
+
+
+_WORDS = ("evidence", "where", "statement", "meant", "change", "unprinted", "explained")
+"""What a claim says beside its numbers; without a stated change it would count as reproduced."""
 
 
 class Quotation(NamedTuple):
@@ -145,7 +149,7 @@ def _words_of(claim: Mapping[str, Any]) -> str:
 
     A sentence that changes leaves the quotation's line, and where it was found, as they were.
     """
-    fields = [claim.get(name, "—") for name in ("evidence", "where", "statement", "meant")]
+    fields = [claim.get(name, "—") for name in _WORDS]
     return "\t".join([f"words {claim['id']}", *(" ".join(field.split()) for field in fields)])
 
 
@@ -160,6 +164,8 @@ def _promises(root: Path) -> dict[str, str]:
     for key, fields in project.references(root).items():
         said = (f"{name} = {value}" for name, value in fields.items())
         lines.append("\t".join([f"reference {key}", *said]))
+    for kind, allowed in verify.exceptions(root).items():
+        lines += [f"elsewhere {kind} {name}\t{number:g}" for name, number in allowed.items()]
     readme = Path(root) / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
     for label, target in _LINK.findall(text):

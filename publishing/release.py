@@ -39,8 +39,10 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
     papers = citation["references"]
     listed = project.references(root)
     cited = [listed[key] for key in ("T24", "L24")]
-    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
-    described = _PAPER.findall(readme)
+    described, on_index = (
+        _PAPER.findall(" ".join((root / page).read_text(encoding="utf-8").split()))
+        for page in ("README.md", "DESCRIPTION.md")
+    )
     return {
         "pyproject.toml": {
             "version": declared["version"],
@@ -89,6 +91,8 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
             "their years": [year for _, _, year, *_ in described],
         },
         "README.md, in its links": {"papers": [f"arXiv:{target}" for *_, target in described]},
+        "DESCRIPTION.md": {"papers": [f"arXiv:{label}" for *_, label, _ in on_index]},
+        "DESCRIPTION.md, in its links": {"papers": [f"arXiv:{target}" for *_, target in on_index]},
         ".zenodo.json": {
             "version": zenodo["version"],
             "date": zenodo["publication_date"],

@@ -15,6 +15,7 @@ again. By the theorem of the alternative exactly one partition has both proofs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack, lstsq
@@ -248,16 +249,16 @@ def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partitio
             back = _pair_of_entries(twin, twin_order)
             newton.restart((back >= 0) & contradicting[back])
             continue
-        residual = _residual(data, newton.probs(), pair_of >= 0)
-        if residual > VANISHES:
+        found = contradiction(data, order, newton.probs())
+        if found.residual > VANISHES:
             raise ConvergenceError(
                 "which pairs can be won is undecided: the weights of those that stay finite leave "
-                f"a sum of {residual:.1e}, and not zero",
-                residual,
+                f"a sum of {found.residual:.1e}, and not zero",
+                found.residual,
             )
         return Partition(
-            certificate=_by_pair(data, newton.probs(), pair_of, len(order.strict)),
-            residual=residual,
+            certificate=found.certificate,
+            residual=found.residual,
             correction=newton.correction,
             twin=twin,
             order=twin_order,
@@ -265,6 +266,21 @@ def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partitio
         )
     raise ConvergenceError(
         f"which pairs can be won is undecided: no guess was right in {MOST_ROUNDS} rounds", np.inf
+    )
+
+
+class Contradiction(NamedTuple):
+    """That the finite pairs contradict each other, see :class:`ntpnb.bias.Twin`."""
+
+    certificate: FloatArray
+    residual: float
+
+
+def contradiction(data: NextTokenData, order: TokenPriority, probs: FloatArray) -> Contradiction:
+    """Weigh the pairs that stay finite, where training tends to probabilities of shape (m, V)."""
+    pair_of = _pair_of_entries(data, order)
+    return Contradiction(
+        _by_pair(data, probs, pair_of, len(order.strict)), _residual(data, probs, pair_of >= 0)
     )
 
 

@@ -331,18 +331,18 @@ def _report_on(
     """Compute every part of a report; what fails in one of them leaves the others."""
     matrices = None if W is None else _as_checkpoints(W, bias.data)
     failures: dict[str, Exception] = {}
-    finite = _attempt(FINITE_PART, lambda: bias.finite_part, failures)
-    svm = _attempt(DIRECTION, lambda: bias.max_margin, failures)
+    finite = _attempt(bias, FINITE_PART, lambda: bias.finite_part, failures)
+    svm = _attempt(bias, DIRECTION, lambda: bias.max_margin, failures)
     twin = None
     if DIRECTION not in failures and bias.separable is False:
-        twin = _attempt(TWIN, lambda: _complete_twin(bias), failures)
+        twin = _attempt(bias, TWIN, lambda: _complete_twin(bias), failures)
     # Training on the data is training on their twin, which has a direction and a finite part.
     trained: ImplicitBias = bias
     if twin is not None:
         trained = twin
         finite = twin.finite_part
         svm = twin.max_margin
-    way = _attempt(WAY, lambda: _way_in_time(trained, finite, svm), failures) or _Way()
+    way = _attempt(bias, WAY, lambda: _way_in_time(trained, finite, svm), failures) or _Way()
     weights = None
     if matrices is not None:
         weights = compare_what_is_known(
@@ -363,7 +363,7 @@ def _report_on(
         weights=weights,
         failures=failures,
     )
-    _attempt(ROOM, lambda: found.generic_dimension, failures)
+    _attempt(bias, ROOM, lambda: found.generic_dimension, failures)
     return found
 
 
@@ -384,16 +384,20 @@ def _as_checkpoints(W: ArrayLike, data: NextTokenData) -> FloatArray:
     return matrices
 
 
-def _attempt(part: str, compute: Callable[[], T], failures: dict[str, Exception]) -> T | None:
+def _attempt(
+    bias: ImplicitBias, part: str, compute: Callable[[], T], failures: dict[str, Exception]
+) -> T | None:
     """Compute one part; where that fails, note why and return None."""
     try:
         return compute()
-    except ConvergenceError as error:
+    except (ConvergenceError, ValueError, MemoryError) as error:
+        if error is bias._watch.raised:
+            raise
         failures[part] = error
-    except ValueError as error:  # too large for what was asked, as its message says
-        failures[part] = ValueError(str(error))
-    except MemoryError as error:
-        failures[part] = MemoryError(f"there is not enough memory: {error}")
+        if isinstance(error, ValueError):  # too large for what was asked, as its message says
+            failures[part] = ValueError(str(error))
+        if isinstance(error, MemoryError):
+            failures[part] = MemoryError(f"there is not enough memory: {error}")
     return None
 
 

@@ -1,7 +1,7 @@
 """The numbers of a report, each derived once from what the theory and a flow say of the data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -79,6 +79,14 @@ class _Way(NamedTuple):
     angle: FloatArray
 
 
+def _require_shapes(part: Result, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+    """Raise ``ValueError`` unless arrays of a part that was read have the shape they need."""
+    for name in names:
+        found = np.shape(getattr(part, name))
+        if found != shape:
+            raise ValueError(f"{type(part).__name__}.{name} has shape {found}; it needs {shape}")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Findings(Result):
     """What a report knows, without its words and its figure: see :class:`Report`.
@@ -105,6 +113,30 @@ class Findings(Result):
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without_caches(self)
+
+    def _checked(self) -> "Findings":
+        """The findings that a file describes, whose parts have the shapes of these data."""
+        m, V = self.data.num_contexts, self.data.vocab_size
+        if self.words is not None and len(self.words) != V:
+            raise ValueError(f"{len(self.words)} words name {V} tokens")
+        if self.angle is not None and self.flow is None:
+            raise ValueError("there are angles, and no flow that they belong to")
+        if self.flow is not None:
+            times = len(np.atleast_1d(self.flow.log_times))
+            one_each = ("log_times", "loss", "excess", "norm")
+            _require_shapes(self.flow, one_each, (times,))
+            _require_shapes(self.flow, ("W", "_inside"), (times, *self.data.shape))
+        if self.descent is not None:
+            steps = len(np.atleast_1d(self.descent.steps))
+            _require_shapes(self.descent, ("steps", "along", "across", "excess"), (steps,))
+        if self.weights is not None:
+            given = np.shape(self.weights.norm)[:1]
+            one_each = ("alignment", "angle", "corrected_alignment", "finite_error")
+            _require_shapes(self.weights, (*one_each, "norm", "loss", "excess"), given)
+            _require_shapes(self.weights, ("margin",), (*given, m))
+        if self.flow is None:
+            return self
+        return replace(self, angle=self.flow.compare(self.twin or self.bias).angle)
 
     @property
     def data(self) -> NextTokenData:

@@ -9,6 +9,7 @@ one, the data are compatible (T24 Def. 1). In text the core consists of a few fr
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
@@ -16,7 +17,14 @@ import scipy.linalg as sla
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.tied.entries import BLOCK, GatheredRows, TieEntries, log_softmax
 from ntpnb.tied.newton import RestrictedLoss
-from ntpnb.tied.subspace import SVD_ERROR, UNCLEAR, thin_svd
+from ntpnb.tied.subspace import (
+    NO_DEPENDENCE,
+    SVD_ERROR,
+    UNCLEAR,
+    NearDependence,
+    by_error,
+    thin_svd,
+)
 
 # Least squared singular value of independent unit rows: far above its rounding, which is 1e-14.
 INDEPENDENT = 1e-11
@@ -119,13 +127,16 @@ class CoreLoss(RestrictedLoss):
         self.most_inner_steps = min(MOST_INNER_STEPS, 10 * num_unknowns)
         self._rows = GatheredRows(embeddings, np.split(self._context, first[1:]))
         self._parts = np.split(np.arange(len(self._context)), first[1:])
-        self._whitenings = [
+        roots = [
             _inverse_root(
                 np.sqrt(self._weights[part])[:, None] * self._rows[i],
                 entries.rows[contexts[self._context[part]]],
             )
             for i, part in enumerate(self._parts)
         ]
+        self._whitenings = [root.matrix for root in roots]
+        self.weakest = max((root.weakest for root in roots), key=by_error)
+        self.weakest.require(UNCLEAR)
 
     def loss(self, W: FloatArray) -> float:
         """Divergence of the targets from the probabilities, averaged over the contexts."""
@@ -169,16 +180,19 @@ class CoreLoss(RestrictedLoss):
         return np.stack([residuals[part] @ self._rows[i] for i, part in enumerate(self._parts)])
 
 
-def _inverse_root(rows: FloatArray, names: IntArray) -> FloatArray:
-    """Symmetric pseudo-inverse square root of ``rowsᵀ rows``, shape (q, q).
+class _InverseRoot(NamedTuple):
+    """Symmetric pseudo-inverse square root of ``rowsᵀ rows``, and what costs it most digits."""
 
-    Raises ``ValueError`` where rounding hides whether the rows, of those names, are dependent.
-    """
+    matrix: FloatArray
+    weakest: NearDependence
+
+
+def _inverse_root(rows: FloatArray, names: IntArray) -> _InverseRoot:
+    """Invert ``rowsᵀ rows``, of rows of the data with those numbers."""
     if len(rows) > rows.shape[1]:
         values, vectors = sla.eigh(rows.T @ rows)
         if values[0] > WELL_CONDITIONED * values[-1]:
             root: FloatArray = (vectors / np.sqrt(values)) @ vectors.T
-            return root
+            return _InverseRoot(root, NO_DEPENDENCE)
     svd = thin_svd(rows, SVD_ERROR)
-    svd.weakest(names).require(UNCLEAR)
-    return (svd.Vt.T / svd.s) @ svd.Vt
+    return _InverseRoot((svd.Vt.T / svd.s) @ svd.Vt, svd.weakest(names))

@@ -187,7 +187,7 @@ def finite_part(
     tied = restrict(data, order)
     W = np.zeros(data.shape)
     if F.dim:
-        F.weakest.require(ON_SUBSPACE)
+        F.weakest.require(ON_SUBSPACE, data)
         W = F.fit(_pooled_log_odds(tied))
         if not _all_tied_occur(tied) or _largest_log_odds_error(W, tied) > COMPATIBLE:
             W = _minimise(tied, F, W, watch)
@@ -283,5 +283,5 @@ def _minimise(tied: NextTokenData, F: EqualSubspace, start: FloatArray, watch: W
     W = start if problem.loss(start) < problem.loss(zero) else zero
     best = minimise(problem, W, watch)
     if best.slope > SLOPE:
-        raise not_settled(best.slope, F.project(best.W), watch, F.weakest.contexts)
+        raise not_settled(best.slope, F.project(best.W), watch, F.weakest.contexts(tied))
     return F.project(best.W)

@@ -110,7 +110,8 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
     slope = _slope(W, entries, core, problem)
     watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
     if slope > SLOPE:
-        raise not_settled(slope, W, watch)
+        nearest = "" if problem is None else problem.weakest.contexts(data)
+        raise not_settled(slope, W, watch, nearest)
     return LargeSolution(W, *evidence(W, data))
 
 

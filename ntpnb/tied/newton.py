@@ -149,7 +149,7 @@ def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") ->
     if watch.expired:
         return ConvergenceError(f"{watch.stopped}: {known}", slope, W)
     return ConvergenceError(
-        f"{known}. Nearly dependent context embeddings are the usual cause"
+        f"{known}. Nearly dependent embeddings, of contexts or tokens, are the usual cause"
         + (f", and those of {nearest} are nearest to that" if nearest else ""),
         slope,
         W,

@@ -263,6 +263,12 @@ class EqualSubspace(Result, ABC):
         """An orthonormal basis with p·q entries for each of its elements, in any shape."""
 
 
+def named_contexts(data: NextTokenData | None, rows: IntArray) -> str:
+    """Rows of the data in words, by their labels where they are at hand."""
+    names = rows.tolist() if data is None else [data.label(row) for row in rows.tolist()]
+    return "contexts " + ", ".join(map(str, names))
+
+
 class NearDependence(NamedTuple):
     """Weights of unit embeddings whose sum is short.
 
@@ -282,20 +288,19 @@ class NearDependence(NamedTuple):
     weights: FloatArray
     rows: IntArray
 
-    @property
-    def contexts(self) -> str:
+    def contexts(self, data: NextTokenData | None) -> str:
         """The rows that take part, in words."""
         takes_part = np.abs(self.weights) > 0.01 * np.abs(self.weights).max(initial=0.0)
-        return "contexts " + ", ".join(map(str, np.unique(self.rows[takes_part])))
+        return named_contexts(data, np.unique(self.rows[takes_part]))
 
-    def require(self, most: float) -> None:
+    def require(self, most: float, data: NextTokenData | None = None) -> None:
         """Raise ``ValueError``, naming the rows that take part, where rounding may turn more."""
         if self.error > most:
             raise ValueError(
-                f"the embeddings of {self.contexts} are linearly dependent but for {self.size:.1e} "
-                f"of their length, so that rounding may turn what their ties span by "
-                f"{self.error:.1e}; merge_tolerance makes one of nearly equal contexts, and others "
-                "need directions of more equal scale"
+                f"the embeddings of {self.contexts(data)} are linearly dependent but for "
+                f"{self.size:.1e} of their length, so that rounding may turn what their ties span "
+                f"by {self.error:.1e}; merge_tolerance makes one of nearly equal contexts, and "
+                "others need directions of more equal scale"
             )
 
 
@@ -328,9 +333,11 @@ class _DenseSubspace(EqualSubspace):
     def __init__(self, data: NextTokenData, T: FloatArray, order: TokenPriority) -> None:
         super().__init__(data)
         H = data.group_embeddings
-        self._token_space = thin_svd(_unit_rows(T), SVD_ERROR).Vt
-        self._context_space = thin_svd(_unit_rows(H), SVD_ERROR).Vt
         self._ties = _ties_to_shortest(T, order)
+        # Differences of nearly equal tokens are exact, and what spans the tokens is not.
+        pairs = np.unique(np.stack([self._ties.i, self._ties.j], axis=1), axis=0)
+        self._token_space = thin_svd(_unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]]), SVD_ERROR).Vt
+        self._context_space = thin_svd(_unit_rows(H), SVD_ERROR).Vt
         self._require_room()
 
         # Generators of norm one: a long embedding must not decide what counts as rounding.
@@ -340,7 +347,7 @@ class _DenseSubspace(EqualSubspace):
         self._generators = _flat_outer_products(_unit_rows(differences), contexts)
         self._svd = thin_svd(self._generators, SVD_ERROR)
         self.weakest = self._svd.weakest(_first_rows(data)[self._ties.group])
-        self.weakest.require(UNCLEAR)
+        self.weakest.require(UNCLEAR, data)
 
     @property
     def dim(self) -> int:
@@ -355,7 +362,8 @@ class _DenseSubspace(EqualSubspace):
     def whitening(self) -> Whitening:
         tie_probs = _group_probs(self._data)[self._ties.group]
         weights = self._generator_norms * np.sqrt(tie_probs)
-        _, s, Vt = thin_svd(weights[:, None] * self._generators)
+        rows = _first_rows(self._data)[self._ties.group]
+        _, s, Vt = _whole_svd(weights[:, None] * self._generators, self._svd.rank, rows, self._data)
 
         def whiten(G: FloatArray) -> FloatArray:
             return self._from_coordinates(self._to_coordinates(G) @ Vt.T / s @ Vt)
@@ -447,7 +455,7 @@ class _TokenwiseSubspace(EqualSubspace):
         common = self._split_common_scores()
         self._bound = common.bound
         self._bound_values = common.bound_values
-        self._range_of_common = self._range_of_common_scores(common.free)
+        self._range_of_common = self._range_of_common_scores(common)
 
         q = data.shape[1]
         # The complement consists of free common scores and of the null spaces of the H_i.
@@ -472,7 +480,10 @@ class _TokenwiseSubspace(EqualSubspace):
         component_probs = _group_probs(self._data)[self._owner]
         weights = self._lengths * np.sqrt(component_probs)
         weighted = weights[:, None] * self._directions
-        svds = [thin_svd(weighted[holders]) for holders in self._holders]
+        svds = [
+            _whole_svd(weighted[holders], rank, self._rows[holders], self._data)
+            for holders, rank in zip(self._holders, self._ranks, strict=True)
+        ]
 
         def whiten(G: FloatArray) -> FloatArray:
             rows = [g @ svd.Vt.T / svd.s @ svd.Vt for g, svd in zip(G, svds, strict=True)]
@@ -511,7 +522,7 @@ class _TokenwiseSubspace(EqualSubspace):
             svd = self._row_svd(i)
             ranks.append(svd.rank)
             weakest = svd.weakest(self._rows[holders])
-            weakest.require(UNCLEAR)
+            weakest.require(UNCLEAR, self._data)
             self.weakest = max(self.weakest, weakest, key=by_error)
         return ranks
 
@@ -564,26 +575,41 @@ class _TokenwiseSubspace(EqualSubspace):
             noise = nearest.error * np.sqrt(len(self._holders))  # V projections may be off
             bound[~bound] = sines > noise
             if noise > ON_SUBSPACE and not bound.all():
-                nearest.require(0.0)
+                nearest.require(0.0, self._data)
             if bound.any():
                 least = np.argmin(np.where(bound, values, np.inf))
                 sine = float(np.sqrt(values[least]))
                 weakest = NearDependence(sine, noise / sine, vectors[:, least], self._rows)
-                weakest.require(UNCLEAR)
+                weakest.require(UNCLEAR, self._data)
                 self.weakest = max(self.weakest, weakest, key=by_error)
         return _CommonScores(vectors[:, ~bound], vectors[:, bound], values[bound])
 
-    def _range_of_common_scores(self, free: FloatArray) -> FloatArray | None:
+    def _range_of_common_scores(self, common: "_CommonScores") -> FloatArray | None:
         """Orthonormal basis of what free common scores make of the rows of W, if any are free."""
-        if not free.shape[1]:
+        if not common.free.shape[1]:
             return None
+        # QR and no normal equations: nearly parallel contexts make this ill-conditioned.
+        Q: FloatArray = sla.qr(self._rows_made_by(common.free), mode="economic")[0]
+        if common.bound.shape[1]:
+            # Rows w and common scores c are a null vector of H_i w_i = c_i. Bound scores b with the
+            # rows that come nearest miss by their sine: that over their length is how small
+            # singular values of these equations are, and what rounding is divided by.
+            sines = np.sqrt(common.bound_values)
+            lengths = np.linalg.norm(self._rows_made_by(common.bound), axis=0)
+            errors = SVD_ERROR * len(self._owner) ** 0.5 * lengths / sines
+            k = int(errors.argmax())
+            weakest = NearDependence(sines[k], errors[k], common.bound[:, k], self._rows)
+            weakest.require(UNCLEAR, self._data)
+            self.weakest = max(self.weakest, weakest, key=by_error)
+        return Q
+
+    def _rows_made_by(self, scores: FloatArray) -> FloatArray:
+        """Rows of W, one after the other, by which common scores are produced or nearly so."""
         rows = [
-            (svd.U / svd.s).T @ free[holders]
+            (svd.U / svd.s).T @ scores[holders]
             for holders, svd in zip(self._holders, self._row_svds(), strict=True)
         ]
-        # QR and no normal equations: nearly parallel contexts make this ill-conditioned.
-        Q: FloatArray = sla.qr(np.concatenate(rows), mode="economic")[0]
-        return Q
+        return np.concatenate(rows)
 
     def _nearest_common_scores(self, wanted: FloatArray) -> FloatArray:
         """Bound common scores that come nearest to what the targets ask for, shape (components,).
@@ -675,6 +701,23 @@ def thin_svd(A: FloatArray, tolerance: float = RANK_TOLERANCE) -> ThinSVD:
     U, s, Vt = sla.svd(A, full_matrices=False)
     rank = np.count_nonzero(s > tolerance * s[0] * np.sqrt(len(A)))
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
+
+
+def _whole_svd(A: FloatArray, rank: int, rows: IntArray, data: NextTokenData) -> ThinSVD:
+    """Decompose what has the rank of its rows' directions, or explain which are too short for it.
+
+    Row k belongs to row ``rows[k]`` of the data.
+    """
+    svd = thin_svd(A, SVD_ERROR)
+    if svd.rank < rank:
+        lengths = np.linalg.norm(A, axis=1)
+        short = np.unique(rows[lengths <= lengths.max() * ON_SUBSPACE])
+        raise ValueError(
+            f"the embeddings of {named_contexts(data, short)}, or the probabilities of these "
+            "contexts, are so small beside others that rounding hides what they add; others of "
+            "more equal scale are needed"
+        )
+    return svd
 
 
 def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:

@@ -174,16 +174,18 @@ def compare(
     """
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     matrices = as_weights("W", W, bias.data)
-    finite = _part_or_reason(lambda: bias.finite_part)
-    svm = _part_or_reason(bias.require_max_margin)
+    finite = _part_or_reason(bias, lambda: bias.finite_part)
+    svm = _part_or_reason(bias, bias.require_max_margin)
     return compare_what_is_known(matrices, bias, finite, svm)
 
 
-def _part_or_reason(compute: Callable[[], Part]) -> Part | Exception:
+def _part_or_reason(bias: ImplicitBias, compute: Callable[[], Part]) -> Part | Exception:
     """One part of the theory, or the error that says why it is not known."""
     try:
         return compute()
     except (ConvergenceError, ValueError, MemoryError) as error:  # not separable: a ValueError
+        if error is bias._watch.raised:
+            raise
         return error
 
 

@@ -271,6 +271,21 @@ def test_what_needs_no_direction_is_there_where_there_is_none(name):
     assert again.missing == found.missing
 
 
+@pytest.mark.parametrize("error", [ValueError, MemoryError, ntpnb.ConvergenceError])
+@pytest.mark.parametrize("ask", ["compare", "report"])
+def test_what_progress_raises_ends_everything(ask, error):
+    def stop(text):
+        raise error("enough", 0.0) if error is ntpnb.ConvergenceError else error("enough")
+
+    data = ntpnb.datasets.toy()
+    asked = {
+        "compare": lambda: ntpnb.compare(np.zeros(data.shape), data, progress=stop),
+        "report": lambda: ntpnb.report(data, progress=stop),
+    }
+    with pytest.raises(error, match="enough"):
+        asked[ask]()
+
+
 def test_a_direction_for_which_memory_is_not_enough_is_missing(monkeypatch):
     def too_much(*arguments, **options):
         raise MemoryError("4 TiB are needed")

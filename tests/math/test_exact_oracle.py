@@ -154,6 +154,15 @@ def nearly_in_pairs(seed, epsilon):
     return NextTokenData(np.concatenate([H, twins]), some_probs(rng, 2 * m, V))
 
 
+def two_pairs(seed, epsilon):
+    """Two directions in the plane, each of two contexts: what rounding may turn, it turns twice."""
+    rng = np.random.default_rng(seed)
+    base = rng.standard_normal((2, 2))
+    return NextTokenData(
+        base[[0, 0, 1, 1]] + epsilon * rng.standard_normal((4, 2)), some_probs(rng, 4, 4)
+    )
+
+
 def embedded(seed, epsilon):
     """Nearly equal contexts, and tokens with embeddings of their own."""
     data = nearly_equal(seed, epsilon)
@@ -170,8 +179,8 @@ def nearly_special(seed, epsilon):
     return NextTokenData(H, some_probs(rng, m, V))
 
 
-KINDS = [nearly_equal, nearly_flat, nearly_in_pairs, nearly_special, embedded]
-PROBLEMS = range(8)  # of each kind and each epsilon: 400 in all
+KINDS = [nearly_equal, nearly_flat, nearly_in_pairs, nearly_special, two_pairs, embedded]
+PROBLEMS = range(8)  # of each kind and each epsilon: 480 in all
 
 
 # -- the tests ------------------------------------------------------------------------------------
@@ -237,6 +246,38 @@ def test_the_paper_s_data_are_as_they_were():
     require_exact(toy, ntpnb.finite_part(toy), orthonormal_basis(toy))
 
 
+def test_two_pairs_of_contexts_that_rounding_turns_twice_are_refused():
+    H = [
+        [1.0500655, -0.4881268],
+        [1.0500608, -0.4881084],
+        [-1.0697295, 1.001966],
+        [-1.0697393, 1.001957],
+    ]
+    P = np.array([[0, 37, 0, 63], [22, 48, 30, 0], [63, 0, 10, 27], [0, 0, 28, 72]]) / 100
+    assert not right_or_refused(NextTokenData(H, P))
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-8, 1e-11])
+def test_tokens_may_be_nearly_equal(gap):
+    token = np.array([1.0, 2.0, 3.0, 0.5])
+    T = [token, token + gap * np.array([1.0, -1.0, 0.5, 2.0])]
+    assert right_or_refused(NextTokenData([[1.0]], [[0.7, 0.3]], token_embeddings=T))
+
+
+@pytest.mark.parametrize("short", [1e-9, 1e-11, 1e-13])
+def test_contexts_may_be_short_beside_others(short):
+    P = [[0.5, 0.5], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
+    H = [[1.0, 0.0], [2.0, 0.0], [0.0, short], [0.0, 2 * short]]
+    assert right_or_refused(NextTokenData(H, P))
+
+
+def test_contexts_too_short_beside_others_are_named():
+    P = [[0.5, 0.5], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
+    data = NextTokenData([[1.0, 0.0], [2.0, 0.0], [0.0, 1e-17], [0.0, 2e-17]], P)
+    with pytest.raises(ValueError, match="the embeddings of contexts 2, 3, or the probabilities"):
+        ntpnb.finite_part(data)
+
+
 @pytest.mark.parametrize("gap", [1e-12, 1e-13])
 def test_what_rounding_hides_is_refused(gap):
     data = NextTokenData([[1.0, 0.0], [1.0, gap], [0.0, 1.0]], [[0.5, 0.5], [0.3, 0.7], [1, 0]])
@@ -262,7 +303,8 @@ def test_large_data_are_refused_too(monkeypatch):
         data = nearly_equal(seed, 1e-10)
         try:
             found = ntpnb.finite_part(data)
-        except (ValueError, ntpnb.ConvergenceError):
+        except (ValueError, ntpnb.ConvergenceError) as error:
+            require_named(error, data)
             continue
         basis = orthonormal_basis(data)
         expected = exact_finite_part(data, basis, found.W)

@@ -440,7 +440,7 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
         assert slope <= 1e-9 * scale(0 * W, data) + 1e-14 * scale(W, data)
     else:
         assert angle < 5e-6
-        assert "Nearly dependent context embeddings" in str(refusal)
+        assert "Nearly dependent embeddings" in str(refusal)
         assert refusal.residual > 1e-9
         assert np.isfinite(slope)
 

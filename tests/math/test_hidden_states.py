@@ -294,6 +294,16 @@ def test_a_report_names_contexts_by_their_labels():
     assert "context row" not in str(found)
 
 
+def test_nearly_dependent_contexts_are_named_by_their_labels():
+    hidden = [[1.0, 0.0], [1.0, 0.0], [1.0, 1e-12], [1.0, 1e-12]]
+    names = ["w", "x", "y", "z"]
+    data = NextTokenData.from_hidden_states(
+        hidden, [0, 1, 0, 1], labels=names, merge_tolerance=None
+    )
+    with pytest.raises(ValueError, match="the embeddings of contexts 'w', 'y' are linearly"):
+        ntpnb.equal_subspace(data)
+
+
 def test_an_error_names_contexts_by_their_labels():
     angle = 1e-9
     hidden = [[1.0, 0.0], [np.cos(angle), np.sin(angle)]]

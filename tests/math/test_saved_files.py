@@ -14,6 +14,7 @@ from problems import any_problem
 
 import ntpnb
 from ntpnb import NextTokenData, datasets, saving
+from ntpnb.bias import Twin
 
 TOY = datasets.toy()
 CONTRADICTION = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
@@ -336,6 +337,70 @@ def test_a_forged_refusal_is_refused(tmp_path):
         with pytest.raises(ValueError, match="certificate"):
             read(written(bias), tmp_path)
     assert not read(written(known_bias(CONTRADICTION)), tmp_path).separable
+
+
+def test_a_solution_that_proves_nothing_separates_no_data(tmp_path):
+    plain = written(known_bias(CONTRADICTION))
+    svm = ntpnb.max_margin(CONTRADICTION.replace(target_probs=[[1, 0], [1, 0]]))
+    for lam in ([3.0, 0.5], [0.0, 0.0]):
+        forged = copy.deepcopy(plain)
+        W = np.array([[lam[0] - lam[1]], [lam[1] - lam[0]]])
+        answer = svm.to_dict() | {"W": W.tolist(), "strict_multipliers": lam}
+        answer["_data"] = CONTRADICTION.to_dict()
+        forged["result"]["_max_margin_or_refusal"] = answer
+        with pytest.raises(ValueError, match="margin solution is none: its KKT residual"):
+            read(forged, tmp_path)
+
+
+def test_a_finite_part_of_other_data_is_refused(tmp_path):
+    plain = written(known_bias(TOY))
+    other = TOY.replace(context_embeddings=3 * TOY.context_embeddings)
+    plain["result"]["finite_part"] = ntpnb.finite_part(other).to_dict()
+    with pytest.raises(ValueError, match="finite_part is one of other data"):
+        read(plain, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "forged"), [("certificate", [5.0, 0.0]), ("residual", 123.0)], ids=["pairs", "number"]
+)
+def test_what_proves_a_twin_is_computed_anew(part, forged, tmp_path):
+    twin = ntpnb.implicit_bias(CONTRADICTION).twin
+    plain = written(twin)
+    plain["result"][part] = forged
+    back = read(plain, tmp_path)
+    assert back.certificate == pytest.approx(twin.certificate)
+    assert back.residual == pytest.approx(twin.residual, abs=1e-12)
+
+
+def test_a_twin_that_is_none_is_refused(tmp_path):
+    twin = ntpnb.implicit_bias(CONTRADICTION).twin
+    parts = ("data", "original", "original_order", "certificate", "residual", "correction")
+    honest = {name: getattr(twin, name) for name in parts}
+    other = twin.data.replace(context_embeddings=[[2.0], [7.0]])
+    for change, message in (
+        ({"certificate": np.zeros(2)}, "with all pairs won"),
+        ({"correction": 99.0}, "correction is 99"),
+        ({"data": other}, "differ in more than distributions"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(written(Twin(**(honest | change))), tmp_path)
+    assert read(written(Twin(**honest)), tmp_path).finite.tolist() == twin.finite.tolist()
+
+
+@pytest.mark.parametrize("name", ["flow.loss", "flow.W", "weights.margin", "weights.angle"])
+def test_parts_of_a_report_have_the_shapes_of_its_data(name, tmp_path):
+    plain = written(ntpnb.report(TOY, W=np.ones((2, *TOY.shape))))
+    part, array = name.split(".")
+    plain["result"][part][array] = [0.5]
+    with pytest.raises(ValueError, match=f"{array} has shape"):
+        read(plain, tmp_path)
+
+
+def test_angles_of_a_report_are_measured_anew(tmp_path):
+    found = ntpnb.report(TOY)
+    plain = written(found)
+    plain["result"]["angle"] = [0.0] * len(found.angle)
+    assert read(plain, tmp_path).angle == pytest.approx(found.angle)
 
 
 def test_what_follows_from_a_report_is_not_read(tmp_path):

@@ -19,6 +19,7 @@ FILES = (
     ".zenodo.json",
     "codemeta.json",
     "README.md",
+    "DESCRIPTION.md",
     "book/references.bib",
 )
 ADDRESS = "https://github.com/owner/name"
@@ -74,6 +75,12 @@ FORGERIES = {
         f"{ARXIV}2402.18551",
         f"{ARXIV}2402.18552",
         "README.md, in its links",
+    ),
+    "an identifier on the index page": (
+        "DESCRIPTION.md",
+        "[arXiv:2402.18551]",
+        "[arXiv:2402.18552]",
+        "DESCRIPTION.md ['arXiv",
     ),
     "a note's identifier": (
         "book/references.bib",
