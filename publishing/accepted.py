@@ -150,7 +150,7 @@ def _words_of(claim: Mapping[str, Any]) -> str:
     A sentence that changes leaves the quotation's line, and where it was found, as they were.
     """
     fields = [claim.get(name, "—") for name in _WORDS]
-    return "\t".join([f"words {claim['id']}", *(" ".join(field.split()) for field in fields)])
+    return "\t".join([f"words {claim['id']}", *(" ".join(str(field).split()) for field in fields)])
 
 
 def _promises(root: Path) -> dict[str, str]:
