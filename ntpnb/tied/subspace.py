@@ -361,9 +361,11 @@ class _DenseSubspace(EqualSubspace):
 
     def whitening(self) -> Whitening:
         tie_probs = _group_probs(self._data)[self._ties.group]
+        long = self._generator_norms[:, None] * self._generators
         weights = self._generator_norms * np.sqrt(tie_probs)
         rows = _first_rows(self._data)[self._ties.group]
-        _, s, Vt = _whole_svd(weights[:, None] * self._generators, self._svd.rank, rows, self._data)
+        _require_scale(long, self._svd.rank, rows, self._data)
+        _, s, Vt = thin_svd(weights[:, None] * self._generators, SVD_ERROR)
 
         def whiten(G: FloatArray) -> FloatArray:
             return self._from_coordinates(self._to_coordinates(G) @ Vt.T / s @ Vt)
@@ -480,10 +482,10 @@ class _TokenwiseSubspace(EqualSubspace):
         component_probs = _group_probs(self._data)[self._owner]
         weights = self._lengths * np.sqrt(component_probs)
         weighted = weights[:, None] * self._directions
-        svds = [
-            _whole_svd(weighted[holders], rank, self._rows[holders], self._data)
-            for holders, rank in zip(self._holders, self._ranks, strict=True)
-        ]
+        long = self._lengths[:, None] * self._directions
+        for holders, rank in zip(self._holders, self._ranks, strict=True):
+            _require_scale(long[holders], rank, self._rows[holders], self._data)
+        svds = [thin_svd(weighted[holders], SVD_ERROR) for holders in self._holders]
 
         def whiten(G: FloatArray) -> FloatArray:
             rows = [g @ svd.Vt.T / svd.s @ svd.Vt for g, svd in zip(G, svds, strict=True)]
@@ -703,21 +705,18 @@ def thin_svd(A: FloatArray, tolerance: float = RANK_TOLERANCE) -> ThinSVD:
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
 
 
-def _whole_svd(A: FloatArray, rank: int, rows: IntArray, data: NextTokenData) -> ThinSVD:
-    """Decompose what has the rank of its rows' directions, or explain which are too short for it.
+def _require_scale(A: FloatArray, rank: int, rows: IntArray, data: NextTokenData) -> None:
+    """Raise ``ValueError`` where A lacks the rank of its rows' directions, naming the short rows.
 
     Row k belongs to row ``rows[k]`` of the data.
     """
-    svd = thin_svd(A, SVD_ERROR)
-    if svd.rank < rank:
+    if thin_svd(A, SVD_ERROR).rank < rank:
         lengths = np.linalg.norm(A, axis=1)
         short = np.unique(rows[lengths <= lengths.max() * ON_SUBSPACE])
         raise ValueError(
-            f"the embeddings of {named_contexts(data, short)}, or the probabilities of these "
-            "contexts, are so small beside others that rounding hides what they add; others of "
-            "more equal scale are needed"
+            f"the embeddings of {named_contexts(data, short)} are so short beside others that "
+            "rounding hides what they add; others of more equal scale are needed"
         )
-    return svd
 
 
 def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:

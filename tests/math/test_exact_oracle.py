@@ -274,7 +274,7 @@ def test_contexts_may_be_short_beside_others(short):
 def test_contexts_too_short_beside_others_are_named():
     P = [[0.5, 0.5], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
     data = NextTokenData([[1.0, 0.0], [2.0, 0.0], [0.0, 1e-17], [0.0, 2e-17]], P)
-    with pytest.raises(ValueError, match="the embeddings of contexts 2, 3, or the probabilities"):
+    with pytest.raises(ValueError, match="the embeddings of contexts 2, 3 are so short beside"):
         ntpnb.finite_part(data)
 
 
