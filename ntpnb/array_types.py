@@ -1,5 +1,7 @@
 """Names for the arrays that functions take and return; their shapes stand in the docstrings."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import sparray, spmatrix
@@ -7,4 +9,5 @@ from scipy.sparse import sparray, spmatrix
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+AnyPrecision = npt.NDArray[Any]  # of floats, in single or double precision
 Sparse = sparray | spmatrix  # of any of scipy's formats

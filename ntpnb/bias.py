@@ -8,14 +8,14 @@ from scipy.special import softmax
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.partition import (
+from ntpnb.margin.solution import MarginSolution, combined_pairs, measured_on, pair_lengths
+from ntpnb.margin.solve import max_margin
+from ntpnb.partition import (
     STALLED_CORRECTION,
     contradiction,
     partition_pairs,
     require_affordable,
 )
-from ntpnb.margin.solution import MarginSolution, combined_pairs, measured_on, pair_lengths
-from ntpnb.margin.solve import ACCEPT, max_margin
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -24,6 +24,7 @@ from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.large import is_large
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.tolerances import ACCEPT
 from ntpnb.validation import as_array
 from ntpnb.watch import Progress, Watch
 

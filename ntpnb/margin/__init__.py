@@ -1,23 +1,21 @@
 """The max-margin problem of both papers: solutions and refusals that carry their own proof.
 
-``solve`` has the two public functions: which methods are tried, and what ends the search. It rests
-on four layers, to be read in this order:
+``solve`` has the two public functions, and reads like this list, in this order:
 
-- ``normal_form`` states the problem as methods see it, with its dual and all signs.
-  ``support_program`` and ``pair_program`` are its two forms, between which ``program`` chooses.
-- ``active_set``, ``interior_point``, ``fista`` and ``reference`` are methods. Each is a generator
-  of :class:`~ntpnb.margin.iterate.Iterate`, claims nothing that is believed unchecked, and may
-  raise ``LinAlgError`` or ``RuntimeError`` where it runs out of digits or steps.
-- ``large`` encloses the margin on the pairs in a ``working_set``; for that no program is too large.
-- ``solution`` turns multipliers into a solution and measures its residuals from the data alone;
-  ``separation`` seeks proofs that the data are separable, or that they are not.
+- ``collapse`` lets one token stand for all that are never a target.
+- ``parts`` looks for contradictions among few frequent tokens, which refute real text.
+- ``growing_set`` is the method: it names a first set of pairs, solves it by the ``active_set`` or
+  the ``interior_point``, looks at all pairs, and begins again with those that were missed.
+  ``proximal`` grows sets where contexts are too many for a matrix of contexts and contexts.
+- ``narrow`` asks a linear program where contexts agree to six digits.
 
-``collapse`` lets one token stand for all that are never a target, before anything else is done.
+Below are the problem as the method sees it, with its dual and all signs (``normal_form``), its two
+forms (``support_program``, ``pair_program``), and the Newton system of the first (``row_system``).
+Nothing that a method claims is believed: ``solution`` turns multipliers into a ``W`` and measures
+its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
+they are not.
+
 ``norms`` is the same problem in other norms than Frobenius', by solvers that others wrote.
-``row_system`` and ``factorization`` are the linear algebra below the programs.
-
-``nuclear`` solves another problem, for logits without fixed embeddings, by Newton's method in
-``spectral_ball``; see :mod:`ntpnb.features`.
 """
 
 from ntpnb.margin.norms import NormMarginSolution

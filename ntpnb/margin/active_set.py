@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ntpnb.array_types import BoolArray, FloatArray
-from ntpnb.margin.iterate import Iterate
-from ntpnb.margin.normal_form import PROX, KKTSolver, MarginProgram
+from ntpnb.margin.normal_form import Iterate, KKTSolver, MarginProgram
+from ntpnb.tolerances import PROX
 
 
 def active_set(
@@ -36,25 +36,27 @@ def active_set(
         far as any before.
     """
     if dual is None:
-        dual = np.zeros(program.rhs.shape)
+        dual = np.zeros(len(program))
     if tight is None:
-        tight = program.domain
+        tight = np.full(len(program), True)
     centre = dual
     common = program.zero_common()
     solver: KKTSolver | None = None
-    fewest_wrong = program.rhs.size + 1
+    fewest_wrong = len(program) + 1
     smallest_move = np.inf
     rounds_stalled = 0
     new_guess = False
 
     while rounds_stalled < patience:
         if solver is None or new_guess:
-            solver = program.kkt_solver(tight, PROX, solver)
+            solver = program.kkt_solver(tight, PROX)
             dual = np.where(tight, dual, 0.0)
-        residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
-        newton = solver(residual, -program.column_sums(dual))
-        dual = dual + newton.step
-        common = common + newton.common
+        # The second time what rounding left: θ is so small that inverses cancel.
+        for _ in range(2):
+            residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
+            newton = solver(residual, -program.column_sums(dual))
+            dual = dual + newton.step
+            common = common + newton.common
 
         slack = program.slack(program.weights(dual), common)
         noise = 1e-14 * max(1.0, np.abs(dual).max())

@@ -9,6 +9,7 @@ What the small problem knows is said of the whole one here. Each of the tokens h
 of the multipliers of the one that stands for them. A certificate needs one of them only.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +19,7 @@ from scipy.sparse import csr_array
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import PairWeights
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import TokenPriority, listed_tokens, token_priority
 from ntpnb.saving import register
 from ntpnb.validation import require_dense
 
@@ -89,8 +91,9 @@ class SharedMultipliers:
         tokens, first, counts = np.unique(self.kept, return_index=True, return_counts=True)
         which = np.searchsorted(tokens, token)
         weights = self.table.tocsr()[group, token] * counts[which]
-        row = np.argsort(data.group_index)[group]
-        return strict_weights(data, row, first[which], np.asarray(weights).ravel())
+        return strict_weights(
+            token_priority(data), group, first[which], np.asarray(weights).ravel()
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,16 +134,6 @@ class Collapse:
         kept[self.targets] = np.arange(len(self.targets))
         return kept
 
-    def shared(self, multipliers: FloatArray) -> SharedMultipliers:
-        """Multipliers of the strict pairs of ``data``, in its order, as ones of the whole."""
-        multiplicity = np.bincount(self.kept)
-        laws = in_order_of_groups(self.data)
-        loses = np.ones(laws.shape, dtype=bool)
-        loses[laws.nonzero()] = False
-        table = np.zeros(laws.shape)
-        table[loses] = multipliers
-        return self.shared_table(csr_array(table / multiplicity))
-
     def shared_table(self, table: csr_array) -> SharedMultipliers:
         """Multipliers of the strict pairs of the whole, from those of one token of each kind."""
         return SharedMultipliers(table, self.kept, in_order_of_groups(self.whole))
@@ -153,8 +146,10 @@ class Collapse:
         first_other = np.searchsorted(others_before, 1)
         first_of_kept = np.append(self.targets, first_other)
         group, _, loser = found.pairs.T
-        row = rows_of(self.data, group)
-        return strict_weights(self.whole, row, first_of_kept[loser], found.weights)
+        position = np.searchsorted(self.data.group_names, group)
+        return strict_weights(
+            token_priority(self.whole), position, first_of_kept[loser], found.weights
+        )
 
 
 def collapsed(data: NextTokenData) -> Collapse:
@@ -202,25 +197,42 @@ def in_order_of_groups(data: NextTokenData) -> csr_array:
     return laws[np.argsort(data.group_index)]
 
 
-def rows_of(data: NextTokenData, names: IntArray) -> IntArray:
-    """Row of each group of a linear decoder."""
-    row_of_group = np.argsort(data.group_index)
-    rows: IntArray = row_of_group[np.searchsorted(data.group_names, names)]
-    return rows
+def listed_weights(order: TokenPriority, places: IntArray, weights: FloatArray) -> PairWeights:
+    """Weights of some of an order's strict pairs, given by their places, as shares of all."""
+    used = weights > 0
+    places = places[used]
+    by_place = np.argsort(places, kind="stable")
+    shares = weights[used][by_place]
+    places = places[by_place]
+    return PairWeights(order.strict[places], shares / shares.sum(), places, len(order.strict))
+
+
+def places_of(order: TokenPriority, position: IntArray, loser: IntArray) -> IntArray:
+    """Places in ``order.strict`` of pairs that lose in some groups, where all not listed do."""
+    vocab_size = order.shape[1]
+    table = order.sparse_components
+    outside = vocab_size - np.diff(table.indptr)  # strict pairs of each group
+    first = np.cumsum(outside) - outside
+    # Listed tokens that come before the loser, from sorted keys (group, token).
+    listed = listed_tokens(order)
+    keys = listed.position * vocab_size + listed.token
+    before = np.searchsorted(keys, position * vocab_size + loser) - table.indptr[position]
+    places: IntArray = first[position] + loser - before
+    return places
 
 
 def strict_weights(
-    data: NextTokenData, row: IntArray, loser: IntArray, weights: FloatArray
+    order: TokenPriority, position: IntArray, loser: IntArray, weights: FloatArray
 ) -> PairWeights:
-    """Weights by context and losing token, as ones of the strict pairs of a linear decoder.
+    """Weights by group and losing token, as shares, where all tokens lose that are not listed.
 
-    The pairs and their positions follow from the supports alone, without the order.
+    The pairs and their places follow from the listed tokens alone; the others are not formed.
 
     Parameters
     ----------
-    data : NextTokenData
-    row, loser : ndarray of int, shape (n,)
-        Contexts, by their rows in the data, and tokens outside their supports.
+    order : TokenPriority
+    position, loser : ndarray of int, shape (n,)
+        Rows of groups, and tokens that lose there.
     weights : ndarray, shape (n,)
         Nonnegative; what is not zero is kept, and divided by its sum.
 
@@ -228,34 +240,25 @@ def strict_weights(
     --------
     >>> import numpy as np, ntpnb
     >>> from ntpnb.margin.collapse import strict_weights
-    >>> data = ntpnb.datasets.toy()
-    >>> found = strict_weights(data, np.array([1]), np.array([2]), np.array([3.0]))
+    >>> order = ntpnb.token_priority(ntpnb.datasets.toy())
+    >>> found = strict_weights(order, np.array([1]), np.array([2]), np.array([3.0]))
     >>> found.pairs.tolist(), found.weights.tolist(), found.positions.tolist()
     ([[1, 0, 2]], [1.0], [3])
-    >>> ntpnb.token_priority(data).strict[3].tolist()
+    >>> order.strict[3].tolist()
     [1, 0, 2]
     """
     kept = weights > 0
-    row = row[kept]
+    position = position[kept]
     loser = loser[kept]
-    laws = data.sparse_target_probs
-    outside = data.vocab_size - np.diff(laws.indptr)  # strict pairs of each row
-    in_order = np.argsort(data.group_index, kind="stable")
-    first = np.zeros(len(outside), dtype=np.int64)
-    first[in_order] = np.cumsum(outside[in_order]) - outside[in_order]
-    # Tokens of the support that come before the loser, from sorted keys (row, token).
-    row_of_entry = np.repeat(np.arange(data.num_contexts), np.diff(laws.indptr))
-    keys = row_of_entry * data.vocab_size + laws.indices
-    before = np.searchsorted(keys, row * data.vocab_size + loser) - laws.indptr[row]
-    positions = first[row] + loser - before
-
-    by_position = np.argsort(positions, kind="stable")
-    row = row[by_position]
-    winner = laws.indices[laws.indptr[row]]  # the smallest of each support stands for it
-    values = weights[kept][by_position]
+    table = order.sparse_components
+    places = places_of(order, position, loser)
+    by_place = np.argsort(places, kind="stable")
+    position = position[by_place]
+    winner = table.indices[table.indptr[position]]  # the smallest listed token stands for all
+    values = weights[kept][by_place]
     return PairWeights(
-        pairs=np.stack([data.context_groups[row], winner, loser[by_position]], axis=1),
+        pairs=np.stack([order.groups[position], winner, loser[by_place]], axis=1),
         weights=values / values.sum(),
-        positions=positions[by_position],
-        num_strict=int(outside.sum()),
+        positions=places[by_place],
+        num_strict=math.prod(order.shape) - table.nnz,
     )

@@ -11,8 +11,8 @@ import numpy as np
 
 from ntpnb.array_types import BoolArray, FloatArray
 from ntpnb.margin.active_set import active_set
-from ntpnb.margin.iterate import Iterate
-from ntpnb.margin.normal_form import PROX, KKTSolver, MarginProgram
+from ntpnb.margin.normal_form import Iterate, KKTSolver, MarginProgram
+from ntpnb.tolerances import PROX
 
 FIRST_ACCURACY = 1e-5
 """Relative error at which an active set is tried; then again after every two digits more."""
@@ -87,6 +87,8 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
     """
     ordered = program.ordered
     num_ordered = np.count_nonzero(ordered)
+    if num_ordered == 0:  # a set of ties alone
+        return
     # Each token that an entry stands for begins with one; all products s λ begin with one, too.
     dual = np.where(ordered, -program.roots, 0.0)
     common = program.zero_common()
@@ -114,7 +116,7 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
             lam=lam,
             residual=residual,
             imbalance=-program.column_sums(dual),
-            solver=program.kkt_solver(program.domain, diagonal),
+            solver=program.kkt_solver(np.full(len(program), True), diagonal),
         )
         # Predict how far the products s λ can shrink, then aim there, corrected to second order.
         predicted = linearization.direction(0.0)

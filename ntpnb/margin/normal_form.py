@@ -1,65 +1,56 @@
 """The max-margin problem in normal form, which is all that a method may ask of a dataset.
 
 The data ask for the smallest ``W`` with ``(t_i − t_j) · W h_g = 0`` on equal pairs ``(g, i, j)``
-and ``≥ 1`` on strict ones. Two programs bring this into one form. By pair, each pair is an entry
-``k`` of an array of shape (n,). By supports, where in each context the tied tokens win over all
-others, each token of a context is an entry of an array of shape (V, m), and what the tied tokens of
-column ``j`` agree on, their common score ``c_j``, is an unknown of its own. Either way the problem
-is
+and ``≥ 1`` on strict ones. Two programs bring this into one form. By pair, each pair is an entry.
+By supports, where in each context the tied tokens win over all others, each token of a context is
+an entry, and what the tied tokens of column ``j`` agree on, their common score ``c_j``, is an
+unknown of its own. Either way the problem is
 
-    minimise ½‖W‖²  subject to  φ_k(W) = c_k        on tied entries,
-                                φ_k(W) ≤ c_k − b_k  on ordered entries,
+    minimise ½‖W‖²  subject to  φ_k(W) = a_k c_k          on tied entries,
+                                φ_k(W) ≤ a_k c_k − b_k    on ordered entries,
 
 where ``c_k`` is the common score of the column of ``k``; by pair there are no columns, and
 ``c = 0``. Every ``φ_k`` is linear of norm one, on ordered entries the larger the worse, and
-``max b = 1``, so that embeddings of any length are treated alike: a ``W`` of the program is one of
-the data's times ``unit``. Below, ``φ_k`` is also the matrix with ``φ_k(W) = ⟨φ_k, W⟩``.
+``b ≤ 1`` where roots are one, so that embeddings of any length are treated alike: a ``W`` of the
+program is one of the data's times ``unit``. Below, ``φ_k`` is also the matrix with
+``φ_k(W) = ⟨φ_k, W⟩``.
 
 A token of the data may stand for ``n`` equal ones (:mod:`ntpnb.margin.collapse`). Their rows of
 ``W`` are then equal, and the program's row is ``√n`` times each, so that norms count all of them.
-By supports this multiplies ``c_k`` and ``b_k`` by the token's root ``√n``, and that columns sum to
-zero means ``Σ_k √n_k A_k = 0``. Where every token stands for itself, the roots are one.
+That is the token's root ``a_k``; where every token stands for itself, the roots are one.
 
 Let ``−A`` be the Lagrange multipliers of the constraints. The Lagrangian is stationary in ``W`` if
-``W = Σ_k A_k φ_k``, and in ``c`` if every column of ``A`` sums to zero. So the dual problem is
+``W = Σ_k A_k φ_k``, and in ``c`` if ``Σ_k a_k A_k = 0`` over every column. So the dual problem is
 
     minimise ½‖Σ_k A_k φ_k‖² + Σ_k b_k A_k  subject to  A_k ≤ 0 on ordered entries,
-                                                        columns of A sum to zero.
+                                                        columns of A sum to zero, by the roots.
 
 Its gradient at ``A`` is ``φ(W) + b`` with ``W = Σ_k A_k φ_k``: the slack with ``c = 0``, negated.
 Where no ``W`` meets the constraints, the dual problem is unbounded along a certificate: an ``A``
 that meets the dual's constraints with ``Σ_k A_k φ_k = 0`` and ``Σ_k b_k A_k < 0`` (Farkas' lemma).
 
+Of the ordered entries only few are tight at the solution. So there are two classes for each form:
+:class:`AllPairs`, which lists no pairs unless the data do, and :class:`MarginProgram`, the problem
+of all ties and of some strict pairs, its *set*. A certificate on a set is one for all pairs; a
+solution on a set is the solution as soon as no pair outside is missed.
+
 In the code ``A`` is called ``dual``, ``c`` ``common``, ``b`` ``rhs``, and ``W`` ``weights``.
-Entries may be masked *in*: a mask holds the entries of the dual that may differ from zero, which
-are those of the constraints taken for tight.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
-
-PROX = 1e-10
-"""Weight ``θ`` of a term ``½ θ ‖A − centre‖²`` that is added to the dual problem.
-
-It makes every system definite. Its pull ends where the centre reaches the solution, so it costs no
-accuracy: the active set moves the centre there, and the interior point takes its current dual for
-it.
-"""
-
-AnyPrecision = npt.NDArray[np.floating[Any]]
-"""An array in single or double precision: FISTA begins in single precision."""
+from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.errors import PairWeights
+from ntpnb.tolerances import PROX
 
 
-@dataclass(frozen=True, eq=False)
-class NewtonStep:
+class NewtonStep(NamedTuple):
     """The solution of a Newton system: what to add to the dual (step) and to the common scores."""
 
     step: FloatArray
@@ -74,123 +65,70 @@ class KKTSolver(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """A dual that meets its constraints, and where it stays below its upper bound.
-
-    By complementarity, ``below`` is a guess of the tight constraints.
-    """
-
-    dual: AnyPrecision
-    below: BoolArray
-
-
 class MarginProgram(ABC):
-    """A max-margin problem in normal form.
+    """The max-margin problem of all ties and of a set of strict pairs.
 
-    Duals, masks and the attributes below share one shape: ``(V, m)`` by supports, where ``m``
-    counts the groups that have pairs, and ``(n,)`` by pair.
-
-    Parameters
-    ----------
-    domain : ndarray of bool
-        The entries that carry a constraint; duals are zero elsewhere.
-    entries : tuple of integer ndarrays
-        ``dual[entries]`` are the entries of the order's pairs, the equal ones first.
-    norms : ndarray
-        Norm of each ``φ_k`` before it was scaled to one.
-    num_ties : int
-        Number of equal pairs.
-    num_columns : int
-        Number of common scores; zero by pair.
-    roots : float or ndarray, optional
-        Default: one.
+    Duals, masks and the attributes below have shape (n,), one entry for each tie and each pair of
+    the set, in the order of ``keys``.
 
     Attributes
     ----------
-    domain, entries, norms, num_columns
-        The parameters.
-    ordered, tied : ndarray of bool
-        The entries of strict pairs, and the rest of the domain: those of equal pairs and, by
-        supports, one more in each column, the token that stands for the tied ones.
-    unit : float
-        A ``W`` of the program is one of the data's times ``unit``.
+    keys : ndarray of int
+        Increasing names of the entries, the same in every set of one problem.
+    tied, ordered : ndarray of bool
+        The entries of ties, and those of strict pairs.
     rhs : ndarray
-        ``b``: positive on ordered entries, at most one, and zero elsewhere.
-    upper : ndarray of float32
-        Upper bounds of the dual: zero, and ``inf`` on tied entries. Single precision holds them
-        exactly and does not turn single-precision duals into double ones.
-    roots : float or ndarray
-        ``√n_k`` of each entry, to be broadcast; one by pair, whose ``φ_k`` account for it.
-    has_dear_factors : bool
-        Whether a Newton system costs as much as hundreds of gradient steps.
-    between_steps : callable
-        Called by methods whose steps are long; what it raises ends them. Nothing happens there
-        until it is set.
+        ``b``: positive on ordered entries, at most one, and zero on ties.
+    roots : ndarray
+        ``a``.
+    column : ndarray of int
+        The column of each entry, which does not decrease.
+    num_columns : int
+        Number of common scores; zero by pair.
     """
-
-    has_dear_factors = False
 
     def __init__(
         self,
-        domain: BoolArray,
-        entries: tuple[IntArray, ...],
-        norms: FloatArray,
-        num_ties: int,
+        keys: IntArray,
+        tied: BoolArray,
+        rhs: FloatArray,
+        roots: FloatArray,
+        column: IntArray,
         num_columns: int,
-        roots: float | FloatArray = 1.0,
     ) -> None:
-        self.between_steps: Callable[[], object] = _go_on
-        self.domain = domain
-        self.entries = entries
-        self.norms = norms
-        self.num_columns = num_columns
-        self.ordered = np.zeros(domain.shape, dtype=bool)
-        self.ordered[tuple(index[num_ties:] for index in entries)] = True
-        self.tied = domain & ~self.ordered
-        self.unit = float(norms[self.ordered].min())
+        self.keys = keys
+        self.tied = tied
+        self.ordered = ~tied
+        self.rhs = rhs
         self.roots = roots
-        self.rhs = np.where(self.ordered, roots * (self.unit / norms), 0.0)
-        self.upper = np.where(self.tied, np.inf, 0.0).astype(np.float32)
+        self.column = column
+        self.num_columns = num_columns
+
+    def __len__(self) -> int:
+        return len(self.keys)
 
     @abstractmethod
-    def weights(self, dual: FloatArray) -> FloatArray:
+    def weights(self, dual: AnyPrecision) -> AnyPrecision:
         """``W = Σ_k A_k φ_k``, shape (p, q)."""
 
     @abstractmethod
-    def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
-        """``c_k − φ_k(W) − b_k``, zero outside the domain: to be zero on ties, else nonnegative."""
-
-    def margins(self, weights: FloatArray, common: FloatArray) -> FloatArray:
-        """``c_k − φ_k(W)``, zero outside the domain: to be zero on ties, else at least ``b_k``."""
-        return self.slack(weights, common) + self.rhs
+    def scores(self, weights: AnyPrecision) -> AnyPrecision:
+        """``φ_k(W)``, shape (n,)."""
 
     @abstractmethod
-    def column_sums(self, dual: FloatArray) -> FloatArray:
-        """Sum of each column of a dual by the roots, shape (num_columns,); to be zero."""
-
-    @abstractmethod
-    def kkt_solver(
-        self,
-        mask: BoolArray,
-        diagonal: float | FloatArray,
-        previous: KKTSolver | None = None,
-    ) -> KKTSolver:
+    def kkt_solver(self, mask: BoolArray, diagonal: float | FloatArray) -> KKTSolver:
         """Factor the Newton system of a guess of the tight constraints.
 
         ``solver(r, q)`` returns ``D`` (``.step``), zero outside ``mask``, and ``e`` (``.common``)
-        with ``φ(weights(D)) + θ D − √n e = r`` on ``mask``, ``column_sums(D) = q``. Without ``θ``,
+        with ``φ(weights(D)) + θ D − a e = r`` on ``mask``, ``column_sums(D) = q``. Without ``θ``,
         a slack that is ``r`` before the step is zero after it.
 
         Parameters
         ----------
         mask : ndarray of bool
             The entries of the dual that may move; all tied ones are among them.
-        diagonal : float or ndarray
+        diagonal : float or ndarray, shape (n,)
             ``θ > 0``.
-        previous : KKTSolver, optional
-            A solver of this program for another mask and the same ``diagonal``, whose factors are
-            taken over where they still hold.
 
         Raises
         ------
@@ -198,28 +136,27 @@ class MarginProgram(ABC):
             The system is not definite in floating point.
         """
 
-    @abstractmethod
-    def gradient_step(self, dual: AnyPrecision) -> AnyPrecision:
-        """``A − ∇/L``, where ``∇`` is the dual problem's gradient and ``L`` its Lipschitz constant.
+    def margins(self, weights: FloatArray, common: FloatArray) -> FloatArray:
+        """``a_k c_k − φ_k(W)``: to be zero on ties, else at least ``b_k``."""
+        margins = -self.scores(weights)
+        if self.num_columns:
+            margins = margins + self.roots * common[self.column]
+        return np.asarray(margins, dtype=np.float64)
 
-        Outside the domain its entries mean nothing.
-        """
+    def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
+        """``a_k c_k − φ_k(W) − b_k``: to be zero on ties, else nonnegative."""
+        return self.margins(weights, common) - self.rhs
 
-    @abstractmethod
-    def project(self, dual: AnyPrecision, below: BoolArray) -> Projection:
-        """Nearest dual with nonpositive ordered entries and zero column sums.
+    def column_sums(self, dual: FloatArray) -> FloatArray:
+        """Sum of each column of a dual by the roots, shape (num_columns,); to be zero."""
+        if self.num_columns == 0:
+            return np.zeros(0)
+        return np.asarray(np.add.reduceat(self.roots * dual, self.first_of_column))
 
-        Parameters
-        ----------
-        dual : ndarray
-        below : ndarray of bool
-            A guess of the result's ``below``, from which a search may begin.
-        """
-
-    def newton_cost(self, mask: BoolArray) -> int:
-        """About how many gradient steps take as long as :meth:`kkt_solver` of a mask."""
-        del mask
-        return int(self.rhs.size**0.5) // 3  # a third of the side, if the dual were square
+    @cached_property
+    def first_of_column(self) -> IntArray:
+        """Position of the first entry of each column; every column has one, a tie."""
+        return np.searchsorted(self.column, np.arange(self.num_columns))
 
     @cached_property
     def ties_solver(self) -> KKTSolver:
@@ -230,24 +167,118 @@ class MarginProgram(ABC):
         """Zero for each column: common scores to begin with, or sums that shall not change."""
         return np.zeros(self.num_columns)
 
-    def pair_multipliers(self, dual: FloatArray) -> FloatArray:
-        """Multipliers of the data's pairs, the equal ones first, shape (n,).
+    def values_of(self, other: "MarginProgram", values: FloatArray) -> FloatArray:
+        """Values of another set's entries as ones of this set's, zero where it has others."""
+        where = np.minimum(np.searchsorted(self.keys, other.keys), len(self) - 1)
+        shared = self.keys[where] == other.keys
+        mine = np.zeros(len(self))
+        mine[where[shared]] = values[shared]
+        return mine
 
-        These are ``λ`` and ``μ`` of :class:`~ntpnb.margin.solution.MarginSolution`: for the data's
-        ``W``, whose pairs have their own norms and the opposite sign. The multiplier of a pair
-        whose loser stands for several tokens is the sum of theirs.
-        """
-        scale = -self.unit * self.norms[self.entries]
-        multipliers: FloatArray = (self.roots * dual)[self.entries] / scale
-        return multipliers
+
+class PairMultipliers(NamedTuple):
+    """Multipliers of the data's pairs, whose ``W`` is the data's.
+
+    Attributes
+    ----------
+    strict : ndarray or csr_array
+        Of all strict pairs in the order's order; or a table of groups and losers, shape (G, V),
+        where in each group all tokens lose that do not tie. Where a token stands for several, it is
+        the sum of theirs.
+    equal : ndarray
+        Those of all equal pairs, in the order's order.
+    """
+
+    strict: FloatArray | csr_array
+    equal: FloatArray
+
+
+class AllPairs(ABC):
+    """The max-margin problem of all pairs of a dataset, from which sets are chosen.
+
+    Attributes
+    ----------
+    unit : float
+        A ``W`` of a program is one of the data's times ``unit``.
+    num_strict : int
+        Number of strict pairs.
+    """
+
+    unit: float
+    num_strict: int
+    num_weights: int
+    fits: bool
 
     @abstractmethod
-    def dual_of(self, pair_multipliers: FloatArray) -> FloatArray:
-        """The dual that :meth:`pair_multipliers` turns into these; its columns sum to zero."""
+    def everything(self) -> MarginProgram:
+        """The program of all strict pairs."""
+
+    @abstractmethod
+    def program(self, strict: IntArray) -> MarginProgram:
+        """The program of some strict pairs, given by their increasing keys."""
+
+    @abstractmethod
+    def missed(
+        self, program: MarginProgram, weights: FloatArray, common: FloatArray, by: float
+    ) -> IntArray:
+        """Increasing keys of strict pairs outside a program's set with a slack below ``−by``."""
+
+    @abstractmethod
+    def least_margin(self, weights: FloatArray, common: FloatArray) -> float:
+        """The smallest ``c_k − φ_k(W) / a_k`` of all strict pairs."""
+
+    @abstractmethod
+    def entries_of_strict(self, program: MarginProgram) -> IntArray:
+        """Positions, among a program's entries, of the strict pairs that an order lists."""
+
+    @abstractmethod
+    def multipliers(self, program: MarginProgram, dual: FloatArray) -> PairMultipliers:
+        """The multipliers of the data's pairs that a program's dual stands for.
+
+        These are ``λ`` and ``μ`` of :class:`~ntpnb.margin.solution.MarginSolution`: for the data's
+        ``W``, whose pairs have their own norms and the opposite sign.
+        """
+
+    @abstractmethod
+    def for_single_tokens(self, program: MarginProgram) -> MarginProgram:
+        """The program of a set where each token stands for itself alone."""
+
+    @abstractmethod
+    def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
+        """The strict pairs that a dual weighs, with their shares; see :meth:`for_single_tokens`."""
 
 
-def _go_on() -> None:
-    """Do nothing between two steps."""
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """A step of a method on a :class:`MarginProgram`, for others to judge.
+
+    Attributes
+    ----------
+    dual : ndarray
+        ``A``, which may still miss its constraints.
+    common : ndarray
+        ``c``, the common scores that go with it; zeros where the method works without them.
+    direction : ndarray or None
+        The direction in which ``dual`` grows. If the problem has no solution, the dual is unbounded
+        and this direction tends to a certificate of it. None while the method is still guessing:
+        then ``dual`` is no candidate for the solution, nor is its growth one for a certificate. Its
+        ``W`` may separate the data all the same.
+    settled : bool
+        Whether the method takes ``dual`` for the solution, but for rounding. A claim, to be
+        checked.
+    """
+
+    dual: FloatArray
+    common: FloatArray
+    direction: FloatArray | None
+    settled: bool = False
+
+
+class SetStep(NamedTuple):
+    """A step of the method: the program of the set that it is at, and the iterate."""
+
+    program: MarginProgram
+    iterate: Iterate
 
 
 def positive_norms(rows: FloatArray) -> FloatArray:

@@ -27,7 +27,6 @@ from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.extras import needs_extra
 from ntpnb.margin.solution import (
-    TIES_MET,
     combined_pairs,
     margin_scales,
     pair_margins,
@@ -38,6 +37,7 @@ from ntpnb.matrix_norms import MatrixNorm, norm_named
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.saving import Result
+from ntpnb.tolerances import TIES_MET
 from ntpnb.validation import as_array, require_dense
 
 TOLERANCE = 1e-10

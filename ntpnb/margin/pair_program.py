@@ -1,142 +1,202 @@
-"""The program of any order on any token embeddings: one entry per pair.
+"""Programs of any order on any token embeddings: one entry per pair.
 
-``φ_k(W) = −(t_i − t_j) · W h_g / (‖t_i − t_j‖ ‖h_g‖)`` for the pair ``k = (g, i, j)``. There are no
-columns and no common scores. A Newton system takes a dense matrix of the pairs in its mask.
+``φ_k(W) = −(t_i − t_j) · W h_g / (‖t_i − t_j‖ ‖h_g‖)`` for the pair ``k = (g, i, j)``, named by its
+place among the order's pairs. There are no columns and no common scores. Pairs of one group share
+their context: what they combine to is a sum of token rows first, and a matrix only then. A Newton
+system takes a dense matrix of the pairs in its mask, which are a few of a set's.
 """
 
-from functools import cached_property
+from collections.abc import Callable
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import lapack
+from scipy.sparse import csr_array
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.margin.factorization import upper_factor
+from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.errors import PairWeights
+from ntpnb.factors import times_inverse_transposes, upper_factor
+from ntpnb.margin.collapse import listed_weights
 from ntpnb.margin.normal_form import (
-    AnyPrecision,
-    KKTSolver,
+    AllPairs,
     MarginProgram,
     NewtonStep,
-    Projection,
+    PairMultipliers,
     positive_norms,
 )
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
+from ntpnb.threads import product
 
 
-class PairProgram(MarginProgram):
-    """The program by pair.
+class EveryPair(AllPairs):
+    """All pairs of a dataset.
 
     Parameters
     ----------
     data : NextTokenData
     order : TokenPriority
         The order of ``data``, with strict pairs.
-    multiplicity : ndarray of int, shape (V,), optional
-        How many tokens each one-hot token stands for. Its embedding then has the length ``1/√n``:
-        its row of ``W`` is ``√n`` times what each of them has. Default: ones.
     """
 
-    def __init__(
-        self, data: NextTokenData, order: TokenPriority, multiplicity: IntArray | None = None
-    ) -> None:
-        group, winner, loser = order.pairs
-        num_pairs = len(group)
-        self._one_hot = data.token_embeddings is None
-        if data.token_embeddings is None:
-            lengths = np.ones(data.vocab_size)
-            if multiplicity is not None:
-                lengths = 1 / np.sqrt(multiplicity)
-            tokens = sparse.diags_array(lengths).tocsr()
+    def __init__(self, data: NextTokenData, order: TokenPriority) -> None:
+        self.order = order
+        self.group, winner, loser = order.pairs
+        self.num_ties = len(order.equal)
+        self.num_strict = len(order.strict)
+        T = data.token_embeddings
+        if T is None:
+            tokens = sparse.eye_array(data.vocab_size, format="csr")
             differences = tokens[loser] - tokens[winner]
-            token_norms = np.sqrt(lengths[winner] ** 2 + lengths[loser] ** 2)
+            token_norms = np.full(len(loser), 2**0.5)
         else:
-            differences = data.token_embeddings[loser] - data.token_embeddings[winner]
+            differences = T[loser] - T[winner]
             token_norms = positive_norms(differences)
-        embeddings = data.group_embeddings[group]
-        context_norms = positive_norms(embeddings)
+        context_norms = positive_norms(data.group_embeddings[np.unique(self.group)])
+        lengths = np.ones(len(data.group_embeddings))
+        lengths[np.unique(self.group)] = context_norms
+        self.directions = data.group_embeddings / lengths[:, None]
+        self.norms = token_norms * lengths[self.group]
+        self.num_weights = data.shape[0] * data.shape[1]
+        self.unit = float(self.norms[self.num_ties :].min())
+        self.token_rows = sparse.diags_array(1 / token_norms) @ differences
+
+    fits = True
+
+    def program(self, strict: IntArray) -> "PairProgram":
+        """The program of some strict pairs."""
+        return PairProgram(self, np.append(np.arange(self.num_ties), strict))
+
+    def everything(self) -> "PairProgram":
+        """The program of all strict pairs."""
+        return PairProgram(self, np.arange(len(self.group)))
+
+    def missed(
+        self, program: MarginProgram, weights: FloatArray, common: FloatArray, by: float
+    ) -> IntArray:
+        """Keys of strict pairs outside a program's set with a slack below ``−by``."""
+        everything = self.everything()
+        slack = everything.slack(weights, common)
+        slack[program.keys] = np.inf
+        return np.flatnonzero(slack < -by)
+
+    def least_margin(self, weights: FloatArray, common: FloatArray) -> float:
+        """The smallest ``−φ_k(W)`` of all strict pairs."""
+        everything = self.everything()
+        return float(everything.margins(weights, common)[self.num_ties :].min())
+
+    def multipliers(self, program: MarginProgram, dual: FloatArray) -> PairMultipliers:
+        """The multipliers of the data's pairs that a program's dual stands for."""
+        values = -dual / (self.unit * self.norms[program.keys])
+        strict = np.zeros(self.num_strict)
+        strict[program.keys[program.ordered] - self.num_ties] = values[program.ordered]
+        return PairMultipliers(strict, values[program.tied])
+
+    def entries_of_strict(self, program: MarginProgram) -> IntArray:
+        """Positions, among a program's entries, of the strict pairs that an order lists."""
+        return np.flatnonzero(program.ordered)
+
+    def for_single_tokens(self, program: MarginProgram) -> MarginProgram:
+        """The program itself."""
+        return program
+
+    def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
+        """The strict pairs that a dual weighs, with their shares."""
+        used = program.ordered & (dual < 0)
+        weights = -dual[used] / self.norms[program.keys[used]]
+        return listed_weights(self.order, program.keys[used] - self.num_ties, weights)
+
+
+class PairProgram(MarginProgram):
+    """The program by pair on a set.
+
+    Parameters
+    ----------
+    pairs : EveryPair
+    keys : ndarray of int
+        Places of pairs, increasing, all ties among them.
+    """
+
+    def __init__(self, pairs: EveryPair, keys: IntArray) -> None:
+        tied = keys < pairs.num_ties
         super().__init__(
-            domain=np.full(num_pairs, True),
-            entries=(np.arange(num_pairs),),
-            norms=token_norms * context_norms,
-            num_ties=len(order.equal),
+            keys=keys,
+            tied=tied,
+            rhs=np.where(tied, 0.0, pairs.unit / pairs.norms[keys]),
+            roots=np.ones(len(keys)),
+            column=np.zeros(len(keys), dtype=np.int64),
             num_columns=0,
         )
-        # φ_k is the outer product of a row of each; the token rows are sparse where one-hot.
-        self._token_rows = sparse.diags_array(1 / token_norms) @ differences
-        self._context_rows = embeddings / context_norms[:, None]
+        self._group = pairs.group[keys]
+        self._directions = pairs.directions
+        self._token_rows = pairs.token_rows[keys]
 
-    def rows(self) -> FloatArray:
-        """Every ``φ_k`` as a flat row, shape (n, p·q); only for small problems."""
-        token_rows = sparse.csr_array(self._token_rows).toarray()
-        outer = token_rows[:, :, None] * self._context_rows[:, None]
-        rows: FloatArray = outer.reshape(len(outer), -1)
-        return rows
-
-    def weights(self, dual: FloatArray) -> FloatArray:
+    def weights(self, dual: AnyPrecision) -> AnyPrecision:
         """``W = Σ_k A_k φ_k``, shape (p, q)."""
-        W: FloatArray = self._token_rows.T @ (dual[:, None] * self._context_rows)
-        return W
+        shares = csr_array(
+            (dual, (self._group, np.arange(len(dual)))), shape=(len(self._directions), len(dual))
+        )
+        weights: AnyPrecision = (shares @ self._token_rows).T @ self._directions
+        return weights
 
-    def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
-        """``−φ_k(W) − b_k``; there are no common scores."""
-        scores = ((self._token_rows @ weights) * self._context_rows).sum(1)
-        slack: FloatArray = -scores - self.rhs
-        return slack
+    def scores(self, weights: AnyPrecision) -> AnyPrecision:
+        """``φ_k(W)`` of the entries."""
+        along_tokens = (self._directions @ weights.T)[self._group]
+        if sparse.issparse(self._token_rows):
+            return np.asarray(self._token_rows.multiply(along_tokens).sum(axis=1))
+        scores: AnyPrecision = np.einsum("kp,kp->k", self._token_rows, along_tokens)
+        return scores
 
-    def column_sums(self, dual: FloatArray) -> FloatArray:
-        """Nothing: there are no columns."""
-        return np.zeros(0)
-
-    def dual_of(self, pair_multipliers: FloatArray) -> FloatArray:
-        """The inverse of ``pair_multipliers``."""
-        return -self.unit * self.norms * pair_multipliers
-
-    def kkt_solver(
-        self,
-        mask: BoolArray,
-        diagonal: float | FloatArray,
-        previous: KKTSolver | None = None,
-    ) -> "PairSystem":
-        """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`; always anew."""
+    def kkt_solver(self, mask: BoolArray, diagonal: float | FloatArray) -> "PairSystem":
+        """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`."""
         tight = mask.nonzero()[0]
-        matrix = self._token_rows[tight] @ self._token_rows[tight].T
-        if self._one_hot:
+        theta = np.broadcast_to(diagonal, mask.shape)[tight]
+        if len(tight) > self._token_rows.shape[1] * self._directions.shape[1]:
+            return PairSystem(len(mask), tight, _by_weights(self.rows(tight), theta))
+        token_rows = self._token_rows[tight]
+        matrix = token_rows @ token_rows.T
+        if sparse.issparse(matrix):
             matrix = matrix.toarray()
-        matrix *= self._context_rows[tight] @ self._context_rows[tight].T
-        factor = upper_factor(matrix, np.broadcast_to(diagonal, mask.shape)[tight])
-        return PairSystem(len(mask), tight, factor)
+        context_rows = self._directions[self._group[tight]]
+        matrix *= context_rows @ context_rows.T
+        factor = upper_factor(matrix, theta)
+        return PairSystem(len(mask), tight, lambda r: lapack.dpotrs(factor, r)[0])
 
-    def gradient_step(self, dual: AnyPrecision) -> AnyPrecision:
-        """``A − ∇/L``, in double precision."""
-        double = np.asarray(dual, dtype=np.float64)
-        descent = self.slack(self.weights(double), self.zero_common())
-        return double + descent / self._lipschitz
-
-    @cached_property
-    def _lipschitz(self) -> float:
-        """Bound of the largest eigenvalue of all ``⟨φ_k, φ_l⟩``: that of the contexts' part.
-
-        The matrix is the entrywise product of those of the token rows and of the context rows, and
-        token rows are no longer than one (Schur).
-        """
-        return float(np.linalg.norm(self._context_rows.T @ self._context_rows, 2)) or 1.0
-
-    def project(self, dual: AnyPrecision, below: BoolArray) -> Projection:
-        """Cut ordered entries off at zero; no guess is needed."""
-        return Projection(np.minimum(dual, self.upper), dual < self.upper)
+    def rows(self, entries: IntArray) -> FloatArray:
+        """Some ``φ_k`` as flat rows, shape (k, p·q)."""
+        token_rows = self._token_rows[entries]
+        if sparse.issparse(token_rows):
+            token_rows = token_rows.toarray()
+        context_rows = self._directions[self._group[entries]]
+        rows: FloatArray = token_rows[:, :, None] * context_rows[:, None, :]
+        return rows.reshape(len(entries), -1)
 
 
 class PairSystem:
     """A factored Newton system of the pairs in a mask, called as ``system(r, q)``."""
 
-    def __init__(self, num_pairs: int, tight: IntArray, factor: FloatArray) -> None:
+    def __init__(
+        self, num_pairs: int, tight: IntArray, solve: Callable[[FloatArray], FloatArray]
+    ) -> None:
         self._num_pairs = num_pairs
         self._tight = tight
-        self._factor = factor
+        self._solve = solve
 
     def __call__(self, residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
         """Solve for ``r = residual``; ``q`` is empty, as the common scores are."""
         step = np.zeros(self._num_pairs)
-        step[self._tight] = lapack.dpotrs(self._factor, residual[self._tight])[0]
+        if len(self._tight):
+            step[self._tight] = self._solve(residual[self._tight])
         return NewtonStep(step, imbalance)
+
+
+def _by_weights(rows: FloatArray, theta: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """The inverse of ``R Rᵀ + Θ`` for more pairs than entries of ``W``, by Woodbury's formula.
+
+    It is ``Θ⁻¹ − F Fᵀ`` with ``F = Θ⁻¹ R L⁻ᵀ`` and ``L Lᵀ = 1 + Rᵀ Θ⁻¹ R``.
+    """
+    scaled = rows / theta[:, None]
+    matrix = product(scaled.T, rows) + np.eye(rows.shape[1])
+    lower = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+    factor = times_inverse_transposes(scaled[None], lower[None])[0]
+    return lambda r: r / theta - factor @ (r @ factor)

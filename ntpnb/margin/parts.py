@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.array_types import IntArray
 from ntpnb.errors import PairWeights
-from ntpnb.margin.augmented_lagrangian import contradiction
 from ntpnb.margin.collapse import strict_weights
 from ntpnb.margin.interior_point import interior_point
-from ntpnb.margin.normal_form import MarginProgram
-from ntpnb.margin.program import margin_program
-from ntpnb.margin.separation import refine_certificate, separates
+from ntpnb.margin.normal_form import SetStep
+from ntpnb.margin.separation import refutation, separates
+from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority
 from ntpnb.watch import Watch
@@ -31,20 +30,6 @@ and 10.8 for 40 (:func:`ntpnb.thresholds.separability_threshold`). Text contradi
 
 CONTEXTS_PER_DIMENSION = (8, 32)
 """Contexts that are tried with each set, as a multiple of the dimension; then all that touch it."""
-
-
-GIVE_UP = 0.5
-"""Share of a part's first residual below which it is taken for separable."""
-
-FIRST_CENTRES = 2
-"""Centres of the search for a contradiction after which a small part goes to the interior point.
-
-Two are enough where tokens contradict each other clearly. At the edge of separability there are ten
-and more, each of which takes longer than the last, and the interior point is faster.
-"""
-
-SMALL = 2**33
-"""``V m³`` of a part up to which it is small: a step of the interior point takes half a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +62,15 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     data : NextTokenData
         With one-hot tokens that are all candidates everywhere, and a group for each row.
     """
+    if not data.is_linear_decoder or data.num_contexts <= data.context_embeddings.shape[1]:
+        return
     support = (data.sparse_target_probs > 0).astype(np.int64)
     followers, num_followed = np.unique(support.indices, return_counts=True)
     dim = data.context_embeddings.shape[1]
     by_frequency = followers[np.argsort(-num_followed, kind="stable")]
     for num_tokens, contexts_per_dimension in SIZES:
+        if num_tokens >= len(followers):  # a part would be the whole
+            return
         tokens = np.sort(by_frequency[:num_tokens])
         shared = np.asarray(support[:, tokens].sum(1))  # how many of the tokens follow a context
         touching = np.argsort(-shared, kind="stable")[: np.count_nonzero(shared)]
@@ -90,8 +79,6 @@ def parts(data: NextTokenData) -> Iterator[Part]:
             if size < contexts_per_dimension * dim:
                 continue
             yield _part(data, np.sort(touching[:size]), tokens)
-        if num_tokens >= len(followers):
-            return
 
 
 def _part(data: NextTokenData, contexts: IntArray, tokens: IntArray) -> Part:
@@ -120,39 +107,28 @@ def contradiction_in(
         The search ends where its time is over.
     """
     order = token_priority(part.data)
-    if len(order.strict) == 0:
+    if not order.has_strict_pairs:
         return None
-    program = margin_program(part.data, order)
-    if watch is not None:
-        program.between_steps = watch.check
+    pairs = all_pairs(part.data, order)
+    if not pairs.fits:
+        return None
+    program = pairs.everything()
     try:
-        for direction in _growing_duals(program):
-            certificate = refine_certificate(program, direction)
-            if certificate is not None:
-                multipliers = program.pair_multipliers(certificate.dual)
-                weights = np.maximum(multipliers[len(order.equal) :], 0.0)
-                row, _, loser = order.strict.T
+        for iterate in interior_point(program):
+            if watch is not None:
+                watch.check()
+            step = SetStep(program, iterate)
+            if separates(pairs, step):
+                return None
+            weights = refutation(pairs, step)
+            if weights is not None:
+                row, _, loser = weights.pairs.T
                 # A part's winner may not be the token that stands for its support in the whole. The
                 # two tie, so that the certificate holds with either.
-                return strict_weights(whole, part.contexts[row], part.tokens[loser], weights)
+                position = whole.group_index[part.contexts[row]]
+                return strict_weights(
+                    token_priority(whole), position, part.tokens[loser], weights.weights
+                )
     except np.linalg.LinAlgError:
         return None
     return None
-
-
-def _growing_duals(program: MarginProgram) -> Iterator[FloatArray]:
-    """Directions in which a part's dual grows, until the part is taken for separable, or is."""
-    num_tokens, num_contexts = program.domain.shape
-    is_small = num_tokens * num_contexts**3 <= SMALL
-    for centre, iterate in enumerate(contradiction(program, feasible=GIVE_UP), 1):
-        assert iterate.direction is not None
-        yield iterate.direction
-        if is_small and centre == FIRST_CENTRES:
-            break
-    else:
-        return
-    for iterate in interior_point(program):
-        if separates(program, iterate):
-            return
-        if iterate.direction is not None:
-            yield iterate.direction

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ntpnb.array_types import FloatArray
-from ntpnb.margin.iterate import Iterate
-from ntpnb.margin.normal_form import MarginProgram
-from ntpnb.margin.solution import TIES_MET
+from ntpnb.errors import PairWeights
+from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
+from ntpnb.tolerances import TIES_MET
 
 CLEAR_MARGIN = 1e-6
 """Margin, relative to the norm of ``W``, that no rounding of the ties can pretend.
@@ -22,8 +22,8 @@ VANISHES = 1e-12
 """``Certificate.residual`` below which what is left over counts as rounding of zero."""
 
 
-def separates(program: MarginProgram, iterate: Iterate) -> bool:
-    """Whether an iterate's ``W``, moved until all ties are met, has a clearly positive margin.
+def separates(pairs: AllPairs, step: SetStep) -> bool:
+    """Whether a step's ``W``, moved until all ties are met, has a clear margin on all pairs.
 
     Such a ``W`` is a proof by itself; the method need not be near a solution.
 
@@ -32,14 +32,36 @@ def separates(program: MarginProgram, iterate: Iterate) -> bool:
     numpy.linalg.LinAlgError
         The system of the ties has no factor in floating point.
     """
-    moved = meet_ties(program, iterate)
+    program = step.program
+    moved = meet_ties(program, step.iterate)
     W = program.weights(moved.dual)
     size = np.linalg.norm(W)
     margins = program.margins(W, moved.common)
     ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= TIES_MET * size
-    clear = (margins / program.roots)[program.ordered].min() >= CLEAR_MARGIN * size
+    clear = (margins / program.roots)[program.ordered].min(initial=np.inf) >= CLEAR_MARGIN * size
     nonzero = size > 1e-6  # against rounding of zero: solutions have norms of at least max b = 1
-    return bool(ties_met and nonzero and clear)
+    if not (ties_met and nonzero and clear):
+        return False
+    return bool(pairs.least_margin(W, moved.common) >= CLEAR_MARGIN * size)
+
+
+def refutation(pairs: AllPairs, step: SetStep) -> PairWeights | None:
+    """Weights of strict pairs that contradict each other, from the growth of a step's dual.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        See :func:`refine_certificate`.
+    """
+    direction = step.iterate.direction
+    if direction is None:
+        return None
+    # Where tokens stand for several, one of these is enough, with what all of them have.
+    program = pairs.for_single_tokens(step.program)
+    certificate = refine_certificate(program, step.program.roots * direction)
+    if certificate is None:
+        return None
+    return pairs.pair_weights(program, certificate.dual)
 
 
 def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
@@ -53,8 +75,9 @@ def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
     if not program.tied.any():
         return iterate
     slack = program.slack(program.weights(iterate.dual), iterate.common)
-    unchanged_sums = program.zero_common()
-    newton = program.ties_solver(np.where(program.tied, slack, 0.0), unchanged_sums)
+    newton = program.ties_solver(
+        np.where(program.tied, slack, 0.0), -program.column_sums(iterate.dual)
+    )
     return Iterate(iterate.dual + newton.step, iterate.common + newton.common, direction=None)
 
 

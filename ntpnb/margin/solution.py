@@ -1,5 +1,6 @@
 """Max-margin solutions, whose residuals are computed from the data and the multipliers alone."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,18 +13,21 @@ from ntpnb.margin.collapse import (
     Collapse,
     SharedMultipliers,
     collapsed,
-    in_order_of_groups,
     not_collapsed,
+    places_of,
 )
+from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
-from ntpnb.problem.table import entries_of, row_slices
+from ntpnb.problem.products import scores_at
+from ntpnb.problem.table import BLOCK, entries_of, row_slices
 from ntpnb.saving import Result, state_without_caches
 from ntpnb.threads import product
+from ntpnb.tolerances import TIES_MET, WHOLE
 from ntpnb.validation import as_array
 
-TIES_MET = 1e-9
-"""Score differences on ties, relative to the norm of ``W``, that count as rounding."""
+METHOD = "growing-set"
+"""What :attr:`MarginSolution.solver` says of a solution that :func:`max_margin` found."""
 
 ROUNDING = 1e-12
 """What entries of a ``W`` may differ from its multipliers', relative to the terms' sizes added."""
@@ -186,11 +190,16 @@ class Residuals:
         return max(self.violation, self.beyond_tenth, self.complementarity)
 
 
+def without_strict_pairs(data: NextTokenData, order: TokenPriority) -> MarginSolution:
+    """The solution where no token has to win over another, which is zero."""
+    nothing = PairMultipliers(np.zeros(0), np.zeros(len(order.equal)))
+    return replace(certify(data, order, nothing), solver="no strict pairs")
+
+
 def certify(
     data: NextTokenData,
     order: TokenPriority,
-    pair_multipliers: FloatArray,
-    solver: str,
+    multipliers: PairMultipliers,
     multiplicity: IntArray | None = None,
 ) -> MarginSolution:
     """Compute the ``W`` of the multipliers of all pairs, and how far it is from the solution.
@@ -204,10 +213,8 @@ def certify(
     data : NextTokenData
     order : TokenPriority
         The order of ``data``.
-    pair_multipliers : ndarray, shape (n,)
-        Of the equal pairs, then of the strict ones; negative ones of these count as zero.
-    solver : str
-        The name of the method.
+    multipliers : PairMultipliers
+        Negative ones of strict pairs count as zero.
     multiplicity : ndarray of int, shape (V,), optional
         How many tokens each one-hot token stands for. Multipliers are then sums over these, rows
         of ``W`` what each of them has, and the norm counts all. Default: ones.
@@ -215,14 +222,22 @@ def certify(
     Returns
     -------
     MarginSolution
+        Its ``strict_multipliers`` are of the kind of the multipliers given.
     """
-    num_ties = len(order.equal)
-    mu = pair_multipliers[:num_ties]
-    lam = np.maximum(pair_multipliers[num_ties:], 0.0)
+    mu = multipliers.equal
+    if isinstance(multipliers.strict, csr_array):
+        table = multipliers.strict
+        order, lam = _pairs_of_table(order, table)
+    else:
+        table = None
+        lam = np.maximum(multipliers.strict, 0.0)
     W = combined_pairs(data, order, np.append(mu, lam))
     if multiplicity is not None:
         W = W / multiplicity[:, None]
-    return measured(data, order, W, lam, mu, solver, multiplicity)
+    if table is not None:
+        order, lam = _with_worst_pairs(data, order, W, lam)
+    solution = measured(data, order, W, lam, mu, METHOD, multiplicity)
+    return solution if table is None else replace(solution, strict_multipliers=table)
 
 
 def measured(
@@ -283,8 +298,10 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
             raise ValueError(f"SharedMultipliers.table is {lam.table.shape}; it needs {shape}")
         own = replace(solution, strict_multipliers=collapse.shared_table(lam.table), _data=data)
         first = np.unique(collapse.kept, return_index=True)[1]
-        order, lam = _pairs_that_count(collapse, W[first], lam.table)
         W = W[first]
+        sums = csr_array(lam.table.multiply(np.bincount(collapse.kept)))
+        order, lam = _pairs_of_table(token_priority(collapse.data), sums)
+        order, lam = _with_worst_pairs(collapse.data, order, W, lam)
     else:
         own = replace(solution, _data=data)
         order = token_priority(data)
@@ -308,45 +325,67 @@ def require_multipliers(name: str, order: TokenPriority, lam: FloatArray, mu: Fl
         raise ValueError(f"{name} has a negative multiplier of a strict pair")
 
 
-def _pairs_that_count(
-    collapse: Collapse, W: FloatArray, table: csr_array
-) -> tuple[TokenPriority, FloatArray]:
-    """Ties, pairs with multipliers, and the worst pair of each context; and all multipliers.
+def _pairs_of_table(order: TokenPriority, table: csr_array) -> tuple[TokenPriority, FloatArray]:
+    """The order with those strict pairs only that have multipliers, and these.
 
-    The other pairs of a linear decoder have no part in ``W``, and margins at least as large.
+    Parameters
+    ----------
+    order : TokenPriority
+        Of which in each group all tokens lose that are not listed.
+    table : csr_array, shape (G, V)
     """
-    data = collapse.data
-    laws = in_order_of_groups(data)
-    row, loser, value = entries_of(csr_array(table))
-    worst = np.empty(data.num_contexts, dtype=np.int64)
-    for rows in row_slices(laws.shape):
+    position, loser, value = entries_of(csr_array(table))
+    return _with_losers(order, position, loser), np.maximum(value, 0.0)
+
+
+def _with_worst_pairs(
+    data: NextTokenData, order: TokenPriority, W: FloatArray, lam: FloatArray
+) -> tuple[TokenPriority, FloatArray]:
+    """The strict pairs that have multipliers and the worst of each group, with all multipliers.
+
+    The others have no part in ``W``, and margins at least as large.
+    """
+    num_groups, vocab_size = order.shape
+    table = order.sparse_components
+    worst = np.empty(num_groups, dtype=np.int64)
+    for rows in row_slices(order.shape):
         scores = product(data.group_embeddings[rows], W.T)
-        scores[laws[rows].nonzero()] = -np.inf
+        listed = slice(table.indptr[rows.start], table.indptr[rows.stop])
+        row = np.repeat(np.arange(len(scores)), np.diff(table.indptr[rows.start : rows.stop + 1]))
+        scores[row, table.indices[listed]] = -np.inf
         worst[rows] = scores.argmax(axis=1)
-    open_rows = np.flatnonzero(np.diff(laws.indptr) < data.vocab_size)
-    keys = np.append(row, open_rows) * data.vocab_size + np.append(loser, worst[open_rows])
-    copies = np.bincount(collapse.kept)
-    lam = np.append(value * copies[loser], np.zeros(len(open_rows)))
-    keys, which = np.unique(keys, return_inverse=True)
-    row, loser = np.divmod(keys, data.vocab_size)
-    winner = laws.indices[laws.indptr[row]]
-    strict = np.stack([data.group_names[row], winner, loser], axis=1).astype(np.int64)
-    order = replace(token_priority(data), _listed_strict=strict)
-    summed = np.bincount(which, weights=lam, minlength=len(keys))
-    return order, np.asarray(summed, dtype=np.float64)
+    open_groups = np.flatnonzero(np.diff(table.indptr) < vocab_size)
+    position = np.append(order.positions(order.strict), open_groups)
+    keys = position * vocab_size + np.append(order.strict[:, 2], worst[open_groups])
+    keys, first = np.unique(keys, return_index=True)  # of two with one name the first counts
+    lam = np.append(lam, np.zeros(len(open_groups)))[first]
+    return _with_losers(order, *np.divmod(keys, vocab_size)), lam
+
+
+def _with_losers(order: TokenPriority, position: IntArray, loser: IntArray) -> TokenPriority:
+    """The order in which, of all strict pairs, only some are left."""
+    table = order.sparse_components
+    winner = table.indices[table.indptr[position]]  # the first listed token stands for all
+    strict = np.stack([order.groups[position], winner, loser], axis=1).astype(np.int64)
+    return order.with_strict(strict)
 
 
 def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
-    """The solution of the whole problem that one of the collapsed problem stands for.
-
-    One that has shared multipliers is of the whole already.
-    """
-    if collapse.is_trivial or isinstance(solution.strict_multipliers, SharedMultipliers):
+    """The solution of the whole problem that one of the collapsed problem stands for."""
+    table = solution.strict_multipliers
+    if not isinstance(table, csr_array):
         return solution
+    if collapse.is_trivial and math.prod(table.shape) <= WHOLE:
+        order = token_priority(collapse.whole)
+        position, loser, value = entries_of(table)
+        strict = np.zeros(len(order.strict))
+        strict[places_of(order, position, loser)] = value
+        return replace(solution, strict_multipliers=strict)
+    multiplicity = np.bincount(collapse.kept)
     return replace(
         solution,
         W=solution.W[collapse.kept],
-        strict_multipliers=collapse.shared(solution.multipliers),
+        strict_multipliers=collapse.shared_table(csr_array(table / multiplicity)),
         _data=collapse.whole,
     )
 
@@ -356,9 +395,14 @@ def combined_pairs(
 ) -> FloatArray:
     """``Σ_k y_k (t_i − t_j) h_gᵀ`` over all pairs, shape (p, q), without a matrix per pair."""
     group, winner, loser = order.pairs
-    by_token = np.zeros(order.shape)  # (groups, tokens)
-    np.add.at(by_token, (group, winner), pair_multipliers)
-    np.add.at(by_token, (group, loser), -pair_multipliers)
+    rows = np.append(group, group)
+    tokens = np.append(winner, loser)
+    values = np.append(pair_multipliers, -pair_multipliers)
+    if math.prod(order.shape) <= BLOCK:
+        flat = np.bincount(rows * order.shape[1] + tokens, values, math.prod(order.shape))
+        by_token = np.asarray(flat, dtype=np.float64).reshape(order.shape)
+    else:
+        by_token = csr_array((values, (rows, tokens)), shape=order.shape)
     combined: FloatArray = by_token.T @ data.group_embeddings
     if data.token_embeddings is not None:
         combined = data.token_embeddings.T @ combined
@@ -368,11 +412,9 @@ def combined_pairs(
 def pair_margins(data: NextTokenData, order: TokenPriority, W: FloatArray) -> FloatArray:
     """``(t_i − t_j) · W h_g`` of all pairs, shape (n,)."""
     group, winner, loser = order.pairs
-    scores: FloatArray = data.group_embeddings @ W.T
-    if data.token_embeddings is not None:
-        scores = scores @ data.token_embeddings.T
-    margins: FloatArray = scores[group, winner] - scores[group, loser]
-    return margins
+    H = data.group_embeddings
+    token_weights = W if data.token_embeddings is None else data.token_embeddings @ W
+    return scores_at(H, token_weights, group, winner) - scores_at(H, token_weights, group, loser)
 
 
 def margin_scales(data: NextTokenData, order: TokenPriority, norm: float) -> FloatArray:

@@ -1,44 +1,42 @@
-"""The program of two-level orders on one-hot tokens: one entry per token and context.
+"""Programs of two-level orders on one-hot tokens: one entry for each token of a context.
 
 In each context (group) one component of tied tokens, T24's support, wins over all other tokens. One
-of the tied tokens, the anchor, stands for them in the order's pairs. ``A`` has a row per token and
-a column per context, ``φ_vj(W) = w_v · h_j / ‖h_j‖`` with ``w_v`` row ``v`` of ``W``, and ``c_j``
-is the common score of the tied tokens of context ``j``. Since ``φ_vj`` involves one row of ``W``
-only, the rows are coupled by the ``c_j`` alone. The memory is O(V m + m²).
+of the tied tokens, the anchor, stands for them in the order's pairs. The entry of token ``v`` in
+column ``j`` is named ``j V + v``; ``φ_vj(W) = w_v · u_j`` with row ``w_v`` of ``W`` and the context
+``u_j = h_j / ‖h_j‖``, and ``c_j`` is the common score of the tied tokens. Since ``φ_vj`` involves
+one row of ``W`` only, the rows are coupled by the ``c_j`` alone (:mod:`ntpnb.margin.row_system`).
 """
 
-from dataclasses import dataclass
+import math
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
-from scipy.linalg import eigvalsh
+from scipy.sparse import csr_array
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.errors import PairWeights
+from ntpnb.margin.collapse import listed_weights, strict_weights
 from ntpnb.margin.normal_form import (
-    AnyPrecision,
-    KKTSolver,
+    AllPairs,
     MarginProgram,
-    Projection,
+    PairMultipliers,
     positive_norms,
 )
+from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.row_system import RowSystem
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.order import TokenPriority
+from ntpnb.problem.order import TokenPriority, listed_tokens
+from ntpnb.problem.products import combined_at, scores_at
+from ntpnb.problem.table import row_slices
 from ntpnb.threads import product
-
-MOSTLY_TIGHT = 2 / 3
-"""Share of entries in a mask from which it is worthwhile to invert the system without a mask."""
-
-INEFFICIENCY = 15
-"""Operations of a gradient step in the time of one that factors or solves a row's small system."""
+from ntpnb.tolerances import PROX, WHOLE
 
 WELL_CONDITIONED = 1e5
 """Largest entry of an inverse of which differences may be taken: they lose up to five digits."""
 
 
-class SupportProgram(MarginProgram):
-    """The program by supports; the module's text says of which orders.
+class SupportPairs(AllPairs):
+    """All pairs of a dataset with such an order.
 
     Parameters
     ----------
@@ -50,161 +48,302 @@ class SupportProgram(MarginProgram):
 
     Attributes
     ----------
-    directions : ndarray, shape (m, q)
-        The rows ``h_j / ‖h_j‖``.
+    directions : ndarray, shape (m, d)
+        The rows ``u_j`` of the groups that have pairs.
+    lengths, goals : ndarray, shape (m,)
+        ``‖h_j‖``, and ``b_j``: the margin that is asked for, at most one.
+    roots : ndarray, shape (V,)
+        ``a_v``.
+    groups : ndarray of int, shape (m,)
+        Row of each column's group among all groups.
+    anchors, equal : ndarray of int
+        Keys of each column's anchor, and of the equal pairs' other tokens in the order's order.
+    listed : ndarray of int, or None
+        Keys of the strict pairs in the order's order; None where in each column all tokens lose
+        that do not tie.
     """
 
     def __init__(
         self, data: NextTokenData, order: TokenPriority, multiplicity: IntArray | None = None
     ) -> None:
-        group, anchor, token = order.pairs
-        columns, column = np.unique(group, return_inverse=True)
-        embeddings = data.group_embeddings[columns]
-        norms = positive_norms(embeddings)
-        domain = np.zeros((data.vocab_size, len(columns)), dtype=bool)
-        domain[anchor, column] = True
-        domain[token, column] = True
-        super().__init__(
-            domain=domain,
-            entries=(token, column),  # an anchor's entry follows from its column's sum
-            norms=np.broadcast_to(norms, domain.shape),
-            num_ties=len(order.equal),
-            num_columns=len(columns),
-            roots=1.0 if multiplicity is None else np.sqrt(multiplicity)[:, None],
-        )
-        self._anchors = (anchor, column)
-        self.directions = embeddings / norms[:, None]
-        self._inverses: dict[float, FloatArray | None] = {}
-        self._step_matrices: dict[npt.DTypeLike, _StepMatrices] = {}
+        self.data = data
+        self.order = order
+        self.vocab_size = data.vocab_size
+        self.roots = np.ones(data.vocab_size)
+        if multiplicity is not None:
+            self.roots = np.sqrt(multiplicity)
+        if order.is_over_all_others:
+            listed = listed_tokens(order)
+            self.groups = np.arange(len(order.groups))
+            anchors = listed.token[order.sparse_components.indptr[:-1]]
+            self.listed = None
+        else:
+            position, winner, loser = order.pairs
+            self.groups, first, column = np.unique(position, return_index=True, return_inverse=True)
+            anchors = winner[first]
+            self.listed = (column * self.vocab_size + loser)[len(order.equal) :]
+        self.anchors = np.arange(len(self.groups)) * self.vocab_size + anchors
+        column = np.searchsorted(self.groups, order.positions(order.equal))
+        self.equal = column * self.vocab_size + order.equal[:, 2]
+        self._ties = np.sort(np.append(self.anchors, self.equal))
+        self.num_strict = len(self.groups) * self.vocab_size - len(self._ties)
+        if self.listed is not None:
+            self.num_strict = len(self.listed)
+
+        embeddings = data.group_embeddings[self.groups]
+        self.lengths = positive_norms(embeddings)
+        self.directions = embeddings / self.lengths[:, None]
+        self.unit = float(self.lengths[self._has_strict].min())
+        self.goals = self.unit / self.lengths
+        num_contexts = len(self.groups)
+        self.fits = num_contexts * max(num_contexts // 4, self.vocab_size) <= WHOLE
+        self.num_weights = self.vocab_size * embeddings.shape[1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of columns and of tokens, ``(m, V)``."""
+        return len(self.groups), self.vocab_size
 
     @cached_property
-    def _gram(self) -> FloatArray:
+    def _has_strict(self) -> BoolArray:
+        """The columns that have strict pairs."""
+        if self.listed is None:
+            num_ties = np.bincount(self._ties // self.vocab_size)
+            return np.asarray(num_ties < self.vocab_size)
+        return np.bincount(self.listed // self.vocab_size, minlength=len(self.groups)) > 0
+
+    @cached_property
+    def gram(self) -> FloatArray:
         """Inner products of all contexts, shape (m, m)."""
         return product(self.directions, self.directions.T)
 
-    def weights(self, dual: FloatArray) -> FloatArray:
-        """``w_v = Σ_j A_vj h_j / ‖h_j‖`` for every row of ``W``, shape (V, q)."""
-        return product(dual, self.directions)
-
-    def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
-        """``c_j − w_v · h_j / ‖h_j‖ − b_vj``, zero outside the domain."""
-        slack = self.roots * common - product(weights, self.directions.T) - self.rhs
-        return np.where(self.domain, slack, 0.0)
-
-    def column_sums(self, dual: FloatArray) -> FloatArray:
-        """Sum over the tokens of each context, by the roots, shape (m,)."""
-        sums: FloatArray = dual.sum(0) if self.is_plain else (self.roots * dual).sum(0)
-        return sums
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether every token stands for itself alone."""
-        return isinstance(self.roots, float)
-
-    def dual_of(self, pair_multipliers: FloatArray) -> FloatArray:
-        """The inverse of ``pair_multipliers``: anchors' entries follow from the sums."""
-        column = self.entries[1]
-        totals = np.zeros(self.domain.shape)
-        totals[self.entries] = -self.unit * self.norms[self.entries] * pair_multipliers
-        totals[self._anchors] = -totals.sum(0)[column]
-        dual: FloatArray = totals / self.roots
-        return dual
-
-    def kkt_solver(
-        self,
-        mask: BoolArray,
-        diagonal: float | FloatArray,
-        previous: KKTSolver | None = None,
-    ) -> RowSystem:
-        """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`."""
-        full_inverse = None
-        # One inverse without a mask serves all rows only where they have one diagonal.
-        if isinstance(diagonal, float) and mask.mean() > MOSTLY_TIGHT:
-            full_inverse = self._well_conditioned_inverse(diagonal)
-        same_kind = previous if isinstance(previous, RowSystem) else None
-        return RowSystem(self._gram, mask, diagonal, full_inverse, same_kind, self.roots)
-
-    def _well_conditioned_inverse(self, diagonal: float) -> FloatArray | None:
-        """``(G + θ)⁻¹``, or None where differences of its entries would cancel."""
-        if diagonal not in self._inverses:
-            regularized = self._gram + diagonal * np.eye(self.num_columns)
-            inverse = np.asarray(np.linalg.inv(regularized), dtype=np.float64)
-            accurate = np.abs(inverse).max() < WELL_CONDITIONED
-            self._inverses[diagonal] = inverse if accurate else None
-        return self._inverses[diagonal]
-
-    def newton_cost(self, mask: BoolArray) -> int:
-        """About how many gradient steps take as long as :meth:`kkt_solver` of a mask."""
-        num_contexts, dim = self.directions.shape
-        entries_per_row = mask.sum(1, dtype=np.float64)
-        newton = INEFFICIENCY * float((entries_per_row**3).sum())
-        gradient = 2.0 * mask.size * min(num_contexts, 2 * dim)
-        return min(int(newton / gradient), super().newton_cost(mask))
-
-    def gradient_step(self, dual: AnyPrecision) -> AnyPrecision:
-        """``A − (A G + b) / L``, by the cheaper of two orders of multiplication.
-
-        The common scores are left out: they shift whole columns, which the projection undoes.
-        """
-        step = self._step_matrices_in(dual.dtype)
-        num_contexts, dim = self.directions.shape
-        if num_contexts < 2 * dim:
-            return dual @ step.damping - step.shift
-        return dual - dual @ step.directions @ step.scaled - step.shift
-
-    def _step_matrices_in(self, dtype: npt.DTypeLike) -> "_StepMatrices":
-        if dtype not in self._step_matrices:
-            self._step_matrices[dtype] = self._double_step_matrices.astype(dtype)
-        return self._step_matrices[dtype]
+    @cached_property
+    def padded_directions(self) -> FloatArray:
+        """The contexts and one more of zeros, which pads, shape (m + 1, d)."""
+        return np.vstack([self.directions, np.zeros(self.directions.shape[1])])
 
     @cached_property
-    def _double_step_matrices(self) -> "_StepMatrices":
-        last = self.num_columns - 1
-        lipschitz = eigvalsh(self._gram, subset_by_index=[last, last])[0] or 1.0
-        return _StepMatrices(
-            damping=np.eye(self.num_columns) - self._gram / lipschitz,
-            directions=self.directions,
-            scaled=self.directions.T / lipschitz,
-            shift=self.rhs / lipschitz,
-        )
+    def full_inverse(self) -> FloatArray | None:
+        """``(G + θ)⁻¹`` for the ``θ`` of :data:`PROX`.
 
-    def project(self, dual: AnyPrecision, below: BoolArray) -> Projection:
-        """Nearest columns with zero sums and nonpositive ordered entries.
-
-        The projection shifts each column by one number and cuts ordered entries off at zero. The
-        number is the mean of the entries that end up below their upper bounds. It is where the
-        column's sum after the cut vanishes, a concave function of the shift, on which Newton's
-        method takes a few passes from any guess of those entries. Where tokens stand for several,
-        entries count, and are shifted, by their roots.
+        None where contexts depend on each other, nearly or by their number: differences of its
+        entries would cancel.
         """
-        for _ in range(10):  # rounding may go back and forth between two guesses
-            if self.is_plain:
-                shift = np.einsum("vj,vj->j", below, dual) / below.sum(0, dtype=dual.dtype)
-            else:
-                roots = np.asarray(self.roots, dtype=dual.dtype)
-                counted = roots * below
-                shift = roots * (np.einsum("vj,vj->j", counted, dual) / (roots.T @ counted))
-            projected = np.minimum(dual - shift, self.upper) * self.domain
-            guess = below
-            below = projected < self.upper
-            if (below == guess).all():
-                break
-        return Projection(projected, below)
+        num_contexts, dim = self.directions.shape
+        if num_contexts > dim or not self.fits:
+            return None
+        inverse = np.asarray(np.linalg.inv(self.gram + PROX * np.eye(num_contexts)), dtype=float)
+        return inverse if np.abs(inverse).max() < WELL_CONDITIONED else None
+
+    def products_of(self, contexts: IntArray) -> FloatArray:
+        """Inner products of some contexts, shape (b, k, k) for (b, k); the last is for padding."""
+        num_contexts, dim = self.directions.shape
+        if num_contexts <= dim and self.fits:
+            padded = np.pad(self.gram, (0, 1))
+            return padded[contexts[:, :, None], contexts[:, None, :]]
+        rows = self.padded_directions[contexts]
+        return product(rows, rows.transpose(0, 2, 1))
+
+    def program(self, strict: IntArray) -> "SupportProgram":
+        """The program of some strict pairs."""
+        keys = np.sort(np.concatenate([self._ties, strict]), kind="stable")
+        return SupportProgram(self, keys)
+
+    def everything(self) -> "SupportProgram":
+        """The program of all strict pairs."""
+        if self.listed is not None:
+            return self.program(self.listed)
+        return SupportProgram(self, np.arange(len(self.groups) * self.vocab_size))
+
+    def tied_among(self, keys: IntArray) -> BoolArray:
+        """Which of some increasing keys, all ties among them, are ties."""
+        tied = np.zeros(len(keys), dtype=bool)
+        tied[np.searchsorted(keys, self._ties)] = True
+        return tied
+
+    def missed(
+        self,
+        program: MarginProgram,
+        weights: FloatArray,
+        common: FloatArray,
+        by: float,
+        most: int | None = None,
+    ) -> IntArray:
+        """Keys of strict pairs outside a program's set with a slack below ``−by``.
+
+        Of each context there are at most so many, the worst, where that is given; they are then
+        looked for in single precision.
+        """
+        found = []
+        listed = None if self.listed is None else np.sort(self.listed)
+        room = common - self.goals
+        dtype = np.dtype(np.float64 if most is None else np.float32)
+        weights = weights.astype(dtype, copy=False)
+        for rows in row_slices(self.shape):
+            slack = product(self.directions[rows].astype(dtype, copy=False), -weights.T)
+            slack += np.outer(room[rows], self.roots).astype(dtype, copy=False)
+            first = rows.start * self.vocab_size
+            inside = slice(*np.searchsorted(program.keys, [first, first + slack.size]))
+            slack.ravel()[program.keys[inside] - first] = np.inf
+            if listed is not None:
+                inside = slice(*np.searchsorted(listed, [first, first + slack.size]))
+                is_listed = np.zeros(slack.size, dtype=bool)
+                is_listed[listed[inside] - first] = True
+                slack.ravel()[~is_listed] = np.inf
+            is_missed = slack < -by
+            if most is not None:
+                crowded = np.flatnonzero(is_missed.sum(axis=1) > most)
+                worst = np.argpartition(slack[crowded], most, axis=1)[:, :most]
+                is_missed[crowded] = False
+                is_missed[crowded[:, None], worst] = True
+            found.append(first + np.flatnonzero(is_missed))
+        return np.concatenate(found)
+
+    def least_margin(self, weights: FloatArray, common: FloatArray) -> float:
+        """The smallest ``c_j − w_v · u_j / a_v`` of all strict pairs."""
+        if self.listed is not None:
+            column, token = np.divmod(self.listed, self.vocab_size)
+            scores = np.einsum("nd,nd->n", self.directions[column], weights[token])
+            return float((common[column] - scores / self.roots[token]).min())
+        least = np.inf
+        for rows in row_slices(self.shape):
+            scores = product(self.directions[rows], weights.T) / self.roots
+            first = rows.start * self.vocab_size
+            inside = slice(*np.searchsorted(self._ties, [first, first + scores.size]))
+            scores.ravel()[self._ties[inside] - first] = -np.inf
+            least = min(least, float((common[rows] - scores.max(axis=1)).min()))
+        return least
+
+    def multipliers(self, program: MarginProgram, dual: FloatArray) -> PairMultipliers:
+        """The multipliers of the data's pairs that a program's dual stands for."""
+        totals = -program.roots * dual / (self.unit * self.lengths[program.column])
+        equal = totals[np.searchsorted(program.keys, self.equal)]
+        used = program.ordered & (dual < 0)
+        column, token = np.divmod(program.keys[used], self.vocab_size)
+        if self.listed is None:
+            pointers = np.searchsorted(column, np.arange(len(self.groups) + 1))
+            table = csr_array((totals[used], token, pointers), shape=self.shape)
+            return PairMultipliers(table, equal)
+        strict = np.zeros(len(self.listed))
+        strict[self._places(program.keys[used])] = totals[used]
+        return PairMultipliers(strict, equal)
+
+    def entries_of_strict(self, program: MarginProgram) -> IntArray:
+        """Positions, among a program's entries, of the strict pairs that an order lists."""
+        assert self.listed is not None
+        return np.searchsorted(program.keys, self.listed)
+
+    def _places(self, keys: IntArray) -> IntArray:
+        """Where keys of listed strict pairs are in the order's ``strict``."""
+        assert self.listed is not None
+        by_key = np.argsort(self.listed)
+        return by_key[np.searchsorted(self.listed, keys, sorter=by_key)]
+
+    def for_single_tokens(self, program: MarginProgram) -> MarginProgram:
+        """The program of a set where each token stands for itself alone."""
+        if (self.roots == 1).all():
+            return program
+        return SupportPairs(self.data, self.order).program(program.keys[program.ordered])
+
+    def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
+        """The strict pairs that a dual weighs, with their shares."""
+        used = program.ordered & (dual < 0)
+        keys = program.keys[used]
+        weights = -dual[used] / self.lengths[program.column[used]]
+        if self.listed is not None:
+            return listed_weights(self.order, self._places(keys), weights)
+        column, token = np.divmod(keys, self.vocab_size)
+        return strict_weights(self.order, column, token, weights)
 
 
-@dataclass(frozen=True, eq=False)
-class _StepMatrices:
-    """What a gradient step multiplies by and subtracts, in single or double precision."""
+class SupportProgram(MarginProgram):
+    """The program by supports on a set; the module's text says of which orders.
 
-    damping: AnyPrecision  # I − G / L
-    directions: AnyPrecision  # U, whose Gram matrix is G
-    scaled: AnyPrecision  # Uᵀ / L
-    shift: AnyPrecision  # b / L
+    Parameters
+    ----------
+    pairs : SupportPairs
+    keys : ndarray of int
+        Increasing, all ties among them.
+    """
 
-    def astype(self, dtype: npt.DTypeLike) -> "_StepMatrices":
-        return _StepMatrices(
-            damping=self.damping.astype(dtype),
-            directions=self.directions.astype(dtype),
-            scaled=self.scaled.astype(dtype),
-            shift=self.shift.astype(dtype),
+    def __init__(self, pairs: SupportPairs, keys: IntArray) -> None:
+        self.pairs = pairs
+        column, self.token = np.divmod(keys, pairs.vocab_size)
+        self._is_whole = len(keys) == math.prod(pairs.shape)  # then it is the table, row by row
+        tied = pairs.tied_among(keys)
+        roots = pairs.roots[self.token]
+        super().__init__(
+            keys=keys,
+            tied=tied,
+            rhs=np.where(tied, 0.0, roots * pairs.goals[column]),
+            roots=roots,
+            column=column,
+            num_columns=len(pairs.groups),
         )
+
+    def weights(self, dual: AnyPrecision) -> AnyPrecision:
+        """``w_v = Σ_j A_vj u_j`` for every row of ``W``, shape (V, d)."""
+        directions = self._directions_in(dual.dtype)
+        if self._is_whole:
+            return product(dual.reshape(self.pairs.shape).T, directions)
+        return combined_at(dual, self.column, self.token, directions, self.pairs.vocab_size)
+
+    def scores(self, weights: AnyPrecision) -> AnyPrecision:
+        """``w_v · u_j`` of the entries."""
+        directions = self._directions_in(weights.dtype)
+        if self._is_whole:
+            return product(directions, weights.T).ravel()
+        return scores_at(directions, weights, self.column, self.token)
+
+    def _directions_in(self, dtype: np.dtype[np.floating]) -> AnyPrecision:
+        return self.pairs.directions.astype(dtype, copy=False)
+
+    def kkt_solver(self, mask: BoolArray, diagonal: float | FloatArray) -> RowSystem:
+        """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`."""
+        return RowSystem(self, mask, diagonal)
+
+
+def all_pairs(
+    data: NextTokenData, order: TokenPriority, multiplicity: IntArray | None = None
+) -> AllPairs:
+    """Return the max-margin problem of a dataset in normal form.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+        The order of ``data``, with at least one strict pair.
+    multiplicity : ndarray of int, shape (V,), optional
+        How many tokens each token of a linear decoder stands for. Default: ones.
+
+    Returns
+    -------
+    AllPairs
+
+    Examples
+    --------
+    The toy has five tokens in three contexts:
+
+    >>> import ntpnb
+    >>> from ntpnb.margin.support_program import all_pairs
+    >>> data = ntpnb.datasets.toy()
+    >>> len(all_pairs(data, ntpnb.token_priority(data)).everything())
+    15
+    """
+    if has_two_levels(data, order):
+        return SupportPairs(data, order, multiplicity)
+    return EveryPair(data, order)
+
+
+def has_two_levels(data: NextTokenData, order: TokenPriority) -> bool:
+    """Whether tokens are one-hot and, in each group, one component wins over all other tokens."""
+    if data.token_embeddings is not None:
+        return False
+    if order.is_over_all_others:
+        return True
+    group, winner, _ = order.pairs
+    # Every pair begins with the token that stands for its component. So the order has two levels
+    # iff all pairs of a group, equal ones included, begin with one token.
+    anchor = np.zeros(len(order.groups), dtype=int)
+    anchor[group] = winner
+    return bool((anchor[group] == winner).all())

@@ -1,7 +1,7 @@
 """Token-priority graphs: which tokens must tie and which must win, context by context."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -132,6 +132,53 @@ class TokenPriority(Result):
         num_groups, vocab_size = self.sparse_components.shape
         return int(num_groups), int(vocab_size)
 
+    @property
+    def is_over_all_others(self) -> bool:
+        """Whether in each group the listed tokens tie, and win over all tokens not listed.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.token_priority(ntpnb.datasets.toy()).is_over_all_others
+        True
+        """
+        return self._listed_strict is None
+
+    def with_strict(self, pairs: IntArray) -> "TokenPriority":
+        """The order in which only some of the strict pairs are asked for.
+
+        Parameters
+        ----------
+        pairs : ndarray of int, shape (n, 3)
+            Rows of ``strict``.
+
+        Returns
+        -------
+        TokenPriority
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> order = ntpnb.token_priority(ntpnb.datasets.toy())
+        >>> order.with_strict(order.strict[:1]).strict.tolist()
+        [[0, 1, 0]]
+        """
+        return replace(self, _listed_strict=pairs)
+
+    @property
+    def has_strict_pairs(self) -> bool:
+        """Whether some token wins over another.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.token_priority(ntpnb.datasets.toy()).has_strict_pairs
+        True
+        """
+        if self._listed_strict is not None:
+            return len(self._listed_strict) > 0
+        return bool(self.sparse_components.nnz < math.prod(self.shape))
+
     @cached_property
     def components(self) -> IntArray:
         """Strongly connected component (SCC) of each token in each group's graph, shape (G, V).
@@ -148,7 +195,7 @@ class TokenPriority(Result):
         [[0, 0, 2]]
         """
         require_dense("components", self.shape, "use sparse_components")
-        if self._listed_strict is None:  # a token that is not listed is a component of its own
+        if self.is_over_all_others:  # a token that is not listed is a component of its own
             components = np.arange(math.prod(self.shape)).reshape(self.shape)
         else:
             components = np.full(self.shape, -1)

@@ -16,14 +16,14 @@ from scipy.special import logsumexp
 from ntpnb.array_types import BoolArray, FloatArray
 from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.normal_form import PROX
-from ntpnb.margin.program import margin_program
 from ntpnb.margin.solution import MarginSolution
+from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
 from ntpnb.saving import register
 from ntpnb.threads import one_thread
+from ntpnb.tolerances import PROX
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.validation import require_type
 from ntpnb.watch import OutOfTime, Progress, Watch
@@ -292,25 +292,23 @@ def _smallest_with_margins(
     ``φ_k = −D_k / ‖D_k‖``, and ``φ_k(W) − c`` shall be ``goal_k``, where ``c`` are the common
     scores of ties.
     """
-    engine = margin_program(data, order)
-    strict_entries = tuple(index[len(order.equal) :][pairs] for index in engine.entries)
-    mask = engine.tied.copy()
-    mask[strict_entries] = True
-    goal = np.zeros(mask.shape)
-    goal[strict_entries] = -margins / engine.norms[strict_entries]
-    A = np.zeros(mask.shape)
+    few = all_pairs(data, order.with_strict(order.strict[pairs]))
+    engine = few.everything()
+    chosen = few.entries_of_strict(engine)
+    goal = np.zeros(len(engine))
+    goal[chosen] = -margins * engine.rhs[chosen] / few.unit
+    A = np.zeros(len(engine))
     common = engine.zero_common()
     miss = goal
     try:
         with np.errstate(all="ignore"):  # what overflows is no solution, as its error says
-            solve = engine.kkt_solver(mask, PROX)
+            solve = engine.kkt_solver(np.full(len(engine), True), PROX)
             for _ in range(REFINEMENTS):
                 newton = solve(miss, -engine.column_sums(A))
                 A = A + newton.step
                 common = common + newton.common
                 W = engine.weights(A)
-                achieved = -engine.slack(W, common) - engine.rhs
-                miss = np.where(mask, goal - achieved, 0.0)
+                miss = goal + engine.margins(W, common)
     except np.linalg.LinAlgError:  # pairs so dependent that no digit is left
         return None
     largest = np.abs(goal).max(initial=0.0)

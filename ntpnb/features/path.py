@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.spectral_ball import Derivatives, barrier_gradient, maximize
+from ntpnb.features.spectral_ball import Derivatives, barrier_gradient, maximize
 from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
 from ntpnb.threads import one_thread

@@ -25,7 +25,7 @@ from scipy.linalg import lstsq
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.spectral_ball import Derivatives, barrier_gradient, maximize
+from ntpnb.features.spectral_ball import Derivatives, barrier_gradient, maximize
 from ntpnb.saving import Result
 from ntpnb.validation import as_floats, first_index
 

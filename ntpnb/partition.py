@@ -23,7 +23,7 @@ from scipy.special import log_softmax
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.factorization import inverses_of_products
+from ntpnb.factors import inverses_of_products
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
@@ -170,7 +170,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     Two contexts on a line contradict each other about the tokens 0 and 1. Both are above token 2:
 
     >>> import ntpnb
-    >>> from ntpnb.margin.partition import partition_pairs
+    >>> from ntpnb.partition import partition_pairs
     >>> from ntpnb.watch import Watch
     >>> data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 1, 0]])
     >>> order = ntpnb.token_priority(data)
@@ -199,7 +199,7 @@ def require_affordable(data: NextTokenData) -> None:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.margin.partition import require_affordable
+    >>> from ntpnb.partition import require_affordable
     >>> require_affordable(ntpnb.datasets.toy())
     """
     p, q = data.shape

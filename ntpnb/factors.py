@@ -1,7 +1,7 @@
 """Cholesky factors in the form that LAPACK's triangular routines take, and inverses by them."""
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from ntpnb.array_types import FloatArray
 from ntpnb.threads import threads_for
@@ -27,6 +27,14 @@ def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> Floa
     if failed:
         raise np.linalg.LinAlgError("the matrix is not positive definite in floating point")
     return factor
+
+
+def times_inverse_transposes(rows: FloatArray, lower: FloatArray) -> FloatArray:
+    """``B L⁻ᵀ`` for ``B`` of shape (n, k, d), which is overwritten, and lower triangular ``L``."""
+    for matrix, factor in zip(rows, lower, strict=True):
+        # Transposed, row-major arrays are BLAS's column-major ones: L⁻¹ Bᵀ.
+        matrix[:] = blas.dtrsm(1.0, factor.T, matrix.T, trans_a=1, overwrite_b=1).T
+    return rows
 
 
 def inverses_of_products(lower: FloatArray) -> FloatArray:

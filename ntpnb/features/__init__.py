@@ -6,7 +6,8 @@ next-token distributions and the contexts' frequencies count. :func:`descend_joi
 factors, and :func:`logit_margin` solves for the direction in which these leave.
 """
 
-from ntpnb.margin.nuclear import CentredSupport, LogitMargin, centred_support, logit_margin
+from ntpnb.features.nuclear import CentredSupport, LogitMargin, centred_support, logit_margin
+from ntpnb.features.path import NuclearPath, nuclear_path
 from ntpnb.training.joint import (
     JointStart,
     JointTrace,
@@ -15,7 +16,6 @@ from ntpnb.training.joint import (
     logit_excess,
 )
 from ntpnb.training.joint_flow import JointFlow, late_joint_flow
-from ntpnb.training.nuclear_path import NuclearPath, nuclear_path
 
 __all__ = [
     "CentredSupport",
