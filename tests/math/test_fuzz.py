@@ -266,12 +266,12 @@ def test_max_margin(data):
         assert svm.kkt_residual <= 1e-9
 
 
-@fuzz(data=problems(), solver=st.sampled_from(["active-set", "interior-point", "fista", "nnls"]))
-def test_each_solver_of_max_margin(data, solver):
-    svm = call(ntpnb.max_margin, data, solver)
-    if svm is not None:
-        assert_numbers(svm, but=["min_margin"])
-        assert svm.kkt_residual <= 1e-9
+@fuzz(data=problems(), gap=st.sampled_from([1e-6, 1e-3, 0.5]))
+def test_max_margin_up_to_a_gap(data, gap):
+    svm = call(ntpnb.max_margin, data, gap=gap)
+    if svm is not None and len(ntpnb.token_priority(data).strict):
+        assert_numbers(svm)
+        assert svm.margin_gap <= gap
 
 
 def test_an_active_set_that_only_gains_and_loses_digits_ends():
@@ -280,14 +280,13 @@ def test_an_active_set_that_only_gains_and_loses_digits_ends():
     T += [[-906411.29048783, -1829551.39389627, -22613.46375094]]
     T += [[906411.29048573, 1829551.39389678, 22613.46374988]]
     data = NextTokenData([[0.00675884]], np.eye(4)[[2]], token_embeddings=T)
-    for solver in ("auto", "active-set", "nnls"):
-        call(ntpnb.max_margin, data, solver)
+    call(ntpnb.max_margin, data)
 
 
-def test_fista_ends_where_its_rounding_has_no_fixed_point():
+def test_gradient_steps_end_where_their_rounding_has_no_fixed_point():
     H = 1e-40 * np.array([[2.0, 2.0, 2.0], [2.0, 2.0, 2.0], [0.0, 2.0, 1.0]])
     data = NextTokenData(H, np.eye(6)[[4, 5, 2]], context_groups=[2, 2, -1])
-    assert call(ntpnb.max_margin, data, "fista").kkt_residual <= 1e-10
+    assert call(ntpnb.max_margin, data).kkt_residual <= 1e-10
 
 
 @fuzz(data=problems())

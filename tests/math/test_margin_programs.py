@@ -1,225 +1,384 @@
-"""Max-margin problems in normal form: their scaling, projections, gradients and Newton systems."""
+"""Max-margin problems in normal form: what they ask for, their sets, and their Newton systems."""
+
+import itertools
 
 import numpy as np
 import problems
 import pytest
-from scipy.optimize import brentq
+import reference
 
 from ntpnb import token_priority as priority
-from ntpnb.margin import row_system
-from ntpnb.margin.normal_form import PROX
-from ntpnb.margin.program import margin_program
+from ntpnb.margin import row_system, support_program
+from ntpnb.margin.collapse import collapsed
+from ntpnb.margin.pair_program import EveryPair
+from ntpnb.margin.row_system import InDimensions, MissingEntries, OwnEntries
+from ntpnb.margin.support_program import SupportPairs, all_pairs
+from ntpnb.problem import products, table
+from ntpnb.problem.products import combined_at, scores_at
+from ntpnb.tolerances import PROX
+
+BY_SUPPORTS = ["supports", "candidates", "copies"]
+KINDS = ["supports", "candidates", "pairs", "tokens", "attention"]
+
+
+def made(kind, seed, **options):
+    """Data of one kind, and all their pairs; of ``copies`` the last token stands for nine."""
+    sizes = {"V": 6, "m": 6, "d": 8, "size": (1, 4)} | options
+    if kind == "attention":
+        data = problems.l24(seed, K=7, d=5, n=9, T=4, repeats=True, norms=1)
+    elif kind == "copies":
+        data = problems.t24(seed, **sizes)
+        laws = np.pad(data.target_probs, ((0, 0), (0, 9)))
+        whole = collapsed(problems.changed(data, target_probs=laws))
+        assert not whole.is_trivial
+        return whole.data, all_pairs(whole.data, priority(whole.data), whole.multiplicity)
+    else:
+        tokens = 4 if kind == "tokens" else None
+        data = problems.t24(seed, tokens=tokens, candidates=kind == "candidates", **sizes)
+    if kind == "pairs":
+        return data, EveryPair(data, priority(data))
+    return data, all_pairs(data, priority(data))
+
+
+def some_of(pairs, share, rng):
+    """The program of some strict pairs."""
+    everything = pairs.everything()
+    chosen = everything.ordered & (rng.random(len(everything)) < share)
+    return pairs.program(everything.keys[chosen])
+
+
+def some_point(program, rng):
+    """Random weights and common scores."""
+    shape = program.weights(np.zeros(len(program))).shape
+    return rng.standard_normal(shape), rng.standard_normal(program.num_columns)
 
 
 def dense_rows(program):
     """Every ``φ_k`` as a row of a dense matrix."""
-    units = np.eye(program.rhs.size).reshape(-1, *program.rhs.shape)
-    return np.stack([program.weights(unit).ravel() for unit in units])
+    return np.stack([program.weights(unit).ravel() for unit in np.eye(len(program))])
 
 
-def decoder(seed, **options):
-    """A linear decoder of six tokens in six contexts and eight dimensions."""
-    return problems.t24(5700 + seed, V=6, m=6, d=8, size=(1, 4), **options)
+# -- what is asked for ----------------------------------------------------------------------------
 
 
-def kinds(seed, zero):
-    """Decoders that differ in what decides the form of their program."""
-    yield decoder(seed, zero=zero)
-    yield decoder(seed, zero=zero, candidates=True)
-    yield decoder(seed, zero=zero, tokens=4)
+def test_a_problem_is_by_supports_where_one_component_wins_over_all_other_one_hot_tokens():
+    attention = problems.l24(23, cyclic=False)
+    forms = set()
+    for data in (*problems.regimes().values(), problems.changed(attention, token_embeddings=None)):
+        order = priority(data)
+        strict, tied = reference.strict_pairs(data), set(reference.equal_pairs(data))
+        if not strict:
+            continue
+        losers = {(g, j) for g, _, j in strict}
+        two_levels = not any((g, i) in losers for g, i, _ in [*strict, *tied])
+        for (g, i, _), (other, k, _) in itertools.product(strict, strict):
+            two_levels &= g != other or i == k or (g, i, k) in tied
+        by_supports = data.token_embeddings is None and two_levels
+        assert type(all_pairs(data, order)) is (SupportPairs if by_supports else EveryPair)
+        forms.add((by_supports, data.token_embeddings is None))
+    assert forms == {(True, True), (False, False), (False, True)}
 
 
-@pytest.mark.parametrize("by_pair", [False, True])
+@pytest.mark.parametrize("kind", KINDS[:-1])
 @pytest.mark.parametrize("zero", [0, 1, 6])
-def test_programs_are_in_normal_form(zero, by_pair):
+def test_programs_are_in_normal_form(zero, kind):
     """Rows of norm one and a largest margin of one, also where some embeddings are zero."""
     for seed in range(2):
-        for data in kinds(seed, zero):
-            program = margin_program(data, priority(data), by_pair)
-            length = np.linalg.norm(dense_rows(program)[program.domain.ravel()], axis=1)
-            np.testing.assert_allclose(length[length > 0], 1.0, rtol=1e-12)
-            assert (length == 0).any() == (zero > 0)
-            assert (length > 0).any() == (zero < 6)
-            assert program.rhs.max() == 1
-            assert (program.rhs > 0)[program.ordered].all()
-            assert not program.rhs[~program.ordered].any()
+        program = made(kind, seed, zero=zero)[1].everything()
+        length = np.linalg.norm(dense_rows(program), axis=1)
+        np.testing.assert_allclose(length[length > 0], 1.0, rtol=1e-12)
+        assert (length == 0).any() == (zero > 0)
+        assert (length > 0).any() == (zero < 6)
+        assert program.rhs.max() == 1
+        assert (program.rhs > 0)[program.ordered].all()
+        assert not program.rhs[program.tied].any()
 
 
-@pytest.mark.parametrize("by_pair", [False, True])
-def test_programs_do_not_depend_on_the_length_of_the_embeddings(by_pair):
-    for data in kinds(seed=0, zero=0):
-        rhs = margin_program(data, priority(data), by_pair).rhs
-        for scale in (2.0**-20, 2.0**20):
-            scaled = problems.rotated(data, scale * np.eye(8))
-            other = margin_program(scaled, priority(scaled), by_pair)
-            np.testing.assert_array_equal(other.rhs, rhs)
+@pytest.mark.parametrize("kind", KINDS)
+def test_programs_do_not_depend_on_the_length_of_the_embeddings(kind):
+    data, pairs = made(kind, seed=0)
+    for scale in (2.0**-20, 2.0**20):
+        scaled = problems.rotated(data, scale * np.eye(data.shape[1]))
+        other = type(pairs)(scaled, priority(scaled))
+        np.testing.assert_array_equal(other.everything().rhs, pairs.everything().rhs)
+        assert other.unit == scale * pairs.unit
 
 
-@pytest.mark.parametrize("by_pair", [False, True])
-def test_slack_is_what_the_rows_leave(by_pair):
-    for data in kinds(seed=1, zero=0):
-        program = margin_program(data, priority(data), by_pair)
-        rng = np.random.default_rng(0)
-        W = rng.standard_normal(data.shape)
-        c = rng.standard_normal(program.num_columns)
-        scores = (dense_rows(program) @ W.ravel()).reshape(program.rhs.shape)
-        common = c if len(c) else 0.0  # by pair there are no columns
-        expected = np.where(program.domain, common - scores - program.rhs, 0.0)
-        np.testing.assert_allclose(program.slack(W, c), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("by_pair", [False, True])
-def test_constraints_are_those_of_the_data(by_pair):
+@pytest.mark.parametrize("kind", KINDS)
+def test_constraints_are_those_of_the_data(kind):
     """For any W, a slack is the data's own margin, scaled; where ties hold, from any tied token."""
-    for data in kinds(seed=2, zero=0):
-        order = priority(data)
-        program = margin_program(data, order, by_pair)
-        W = np.random.default_rng(0).standard_normal(data.shape)
+    for seed in range(3):
+        data, pairs = made(kind, seed)
+        program, order = pairs.everything(), pairs.order
         group, winner, loser = order.pairs
-        T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
-        scores = data.group_embeddings @ W.T @ T.T
-        margins = scores[group, winner] - scores[group, loser]
-        common = np.zeros(program.num_columns)
+        rows = reference.pair_matrices(data, [*order.equal.tolist(), *order.strict.tolist()])
+        W = np.random.default_rng(seed).standard_normal(data.shape)
+        entry = np.arange(len(rows))
+        norms = np.linalg.norm(rows, axis=1)
+        common = program.zero_common()
         if program.num_columns:
-            column = program.entries[1]
-            norms = program.norms[0]
-            common[column] = program.unit * scores[group, winner] / norms[column]
-        slack = program.slack(program.unit * W, common)[program.entries]
-        strict = np.arange(len(group)) >= len(order.equal)
-        expected = (margins - strict) * program.unit / program.norms[program.entries]
+            norms = norms / 2**0.5
+            column = np.searchsorted(pairs.groups, group)
+            entry = np.searchsorted(program.keys, column * data.vocab_size + loser)
+            scores = data.group_embeddings @ W.T
+            common[column] = pairs.unit * scores[group, winner] / norms
+        is_strict = np.arange(len(rows)) >= len(order.equal)
+        expected = (rows @ W.ravel() - is_strict) * pairs.unit / norms
+        slack = program.slack(pairs.unit * W, common)[entry]
         np.testing.assert_allclose(slack, expected, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(program.ordered[entry], is_strict)
+        assert pairs.num_strict == len(order.strict) == np.count_nonzero(program.ordered)
+        if kind != "supports":
+            listed = pairs.entries_of_strict(program)
+            np.testing.assert_array_equal(listed, entry[is_strict])
 
 
-def nearest_columns(program, Y):
-    """Columns nearest to those of ``Y`` with zero sums, nonpositive where ordered; by bisection."""
-    nearest = np.zeros(Y.shape)
-    for j in range(Y.shape[1]):
-        rows = program.domain[:, j]
-        y = Y[rows, j]
-        bound = np.where(program.ordered[rows, j], 0.0, np.inf)
-
-        def total(shift, y=y, bound=bound):
-            return np.minimum(y - shift, bound).sum()
-
-        shift = brentq(total, y.min() - 1, np.abs(y).sum() + 1, xtol=1e-15)
-        nearest[rows, j] = np.minimum(y - shift, bound)
-    return nearest
-
-
-@pytest.mark.parametrize("candidates", [False, True])
-@pytest.mark.parametrize("precision", [np.float32, np.float64])
-def test_projections_are_the_nearest_duals(precision, candidates):
-    for seed in range(10):
-        data = decoder(seed, candidates=candidates)
-        program = margin_program(data, priority(data))
-        assert program.num_columns
+@pytest.mark.parametrize("kind", KINDS)
+def test_multipliers_are_those_of_the_data_s_pairs(kind):
+    """What they combine to is the program's ``W``, which is the data's times the unit."""
+    for seed in range(3):
+        data, pairs = made(kind, seed)
+        order = pairs.order
         rng = np.random.default_rng(seed)
-        Y = rng.standard_normal(program.rhs.shape)
-        guess = program.tied | (program.ordered & (rng.random(Y.shape) < 0.5))
-        found = program.project(Y.astype(precision), guess)
-        assert found.dual.dtype == precision
-        tolerance = 20 * np.finfo(precision).eps * np.abs(Y).max()
-        expected = nearest_columns(program, Y)
-        np.testing.assert_allclose(found.dual, expected, rtol=0, atol=tolerance)
-        np.testing.assert_array_equal(found.below, program.tied | (found.dual < 0))
+        program = some_of(pairs, 0.7, rng)
+        dual = np.where(program.tied, rng.standard_normal(len(program)), -rng.random(len(program)))
+        if program.num_columns:  # an anchor balances each column
+            dual[np.searchsorted(program.keys, pairs.anchors)] -= program.column_sums(dual)
+        strict, equal = pairs.multipliers(program, dual)
+        if kind == "supports":
+            assert strict.shape == pairs.shape
+            group, _, loser = order.pairs
+            strict = strict.toarray()[group, loser][len(order.equal) :]
+        combined = strict @ reference.pair_matrices(data, order.strict.tolist())
+        combined += equal @ reference.pair_matrices(data, order.equal.tolist())
+        weights = program.weights(dual).ravel() / pairs.unit
+        np.testing.assert_allclose(combined, weights, rtol=0, atol=1e-12 * np.abs(weights).max())
+
+        shares = pairs.pair_weights(program, dual)
+        np.testing.assert_array_equal(order.strict[shares.positions], shares.pairs)
+        np.testing.assert_allclose(shares.dense(), strict / strict.sum(), rtol=0, atol=1e-14)
+        assert np.count_nonzero(shares.dense()) == np.count_nonzero(program.ordered)
 
 
-@pytest.mark.parametrize("by_pair", [False, True])
-def test_projections_by_pair_and_of_what_is_allowed_change_nothing_else(by_pair):
-    data = decoder(3)
-    program = margin_program(data, priority(data), by_pair)
-    Y = np.random.default_rng(0).standard_normal(program.rhs.shape)
-    once = program.project(Y, program.domain)
-    again = program.project(once.dual, once.below)
-    np.testing.assert_allclose(again.dual, once.dual, rtol=0, atol=1e-14)
-    assert (once.dual[program.ordered] <= 0).all()
-    if by_pair:
-        np.testing.assert_array_equal(once.dual, np.where(program.ordered, np.minimum(Y, 0), Y))
+# -- sets -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dim", [3, 4, 12])
-@pytest.mark.parametrize("by_pair", [False, True])
-def test_a_gradient_step_is_as_long_as_the_curvature_allows(by_pair, dim):
-    """By supports exactly ``1/L``; by pair ``L`` is a bound, so that the step may be shorter."""
-    data = problems.t24(5100, V=6, m=9, d=dim, size=(1, 4), candidates=by_pair)
-    program = margin_program(data, priority(data), by_pair)
-    R = dense_rows(program)
-    A = np.random.default_rng(0).standard_normal(program.rhs.shape) * program.domain
-    gradient = (R @ (A.ravel() @ R)).reshape(A.shape) + program.rhs
-    step = np.where(program.domain, program.gradient_step(A) - A, 0.0)
-    gradient = gradient * program.domain
-    length = -np.vdot(step, gradient) / np.vdot(gradient, gradient)
-    np.testing.assert_allclose(step, -length * gradient, rtol=0, atol=1e-12)
-    lipschitz = np.linalg.norm(R, 2) ** 2
-    assert length <= (1 + 1e-9) / lipschitz
-    if by_pair:
-        assert length >= 0.1 / lipschitz
-    else:
-        assert length == pytest.approx(1 / lipschitz, rel=1e-9)
-        single = program.gradient_step(A.astype(np.float32))
-        assert single.dtype == np.float32
-        np.testing.assert_allclose((single - A) * program.domain, step, rtol=0, atol=1e-5)
+@pytest.mark.parametrize("kind", ["copies", *KINDS])
+def test_a_set_is_a_part_of_the_program(kind):
+    for seed in range(3):
+        pairs = made(kind, seed)[1]
+        rng = np.random.default_rng(seed)
+        everything, program = pairs.everything(), some_of(pairs, 0.5, rng)
+        place = np.searchsorted(everything.keys, program.keys)
+        np.testing.assert_array_equal(everything.keys[place], program.keys)
+        assert np.isin(everything.keys[everything.tied], program.keys).all()
+        for name in ("tied", "ordered", "rhs", "roots", "column"):
+            own, whole = getattr(program, name), getattr(everything, name)
+            np.testing.assert_array_equal(own, whole[place])
+        assert program.num_columns == everything.num_columns
+        assert program.column[program.first_of_column].tolist() == [*range(program.num_columns)]
+
+        W, common = some_point(program, rng)
+        margins = everything.margins(W, common)[place]
+        np.testing.assert_allclose(program.margins(W, common), margins, rtol=0, atol=1e-13)
+        dual = rng.standard_normal(len(program))
+        carried = everything.values_of(program, dual)
+        np.testing.assert_array_equal(carried[place], dual)
+        assert np.count_nonzero(carried) == len(dual)
+        weights = everything.weights(carried)
+        np.testing.assert_allclose(program.weights(dual), weights, rtol=0, atol=1e-13)
+        sums = everything.column_sums(carried)
+        np.testing.assert_allclose(program.column_sums(dual), sums, rtol=0, atol=1e-13)
+        other = some_of(pairs, 0.5, rng)
+        shared = carried[np.searchsorted(everything.keys, other.keys)]
+        np.testing.assert_array_equal(other.values_of(program, dual), shared)
 
 
-def assert_solves(program, solver, mask, diagonal, residual, imbalance):
-    """Check both equations of ``MarginProgram.kkt_solver``."""
-    found = solver(residual, imbalance)
-    assert not found.step[~mask].any()
-    scores = -program.slack(program.weights(found.step), found.common) - program.rhs
-    tolerance = 1e-9 * (1 + np.abs(found.step).max())
-    assert np.abs((scores + diagonal * found.step - residual)[mask]).max() <= tolerance
-    sums = program.column_sums(found.step)
-    assert np.abs(sums - imbalance).max(initial=0.0) <= tolerance
+@pytest.mark.parametrize("kind", ["copies", *KINDS])
+def test_weights_and_scores_are_adjoint_and_columns_add_up_by_the_roots(kind):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        program = some_of(made(kind, seed)[1], (1.0, 0.5, 0.05)[seed], rng)
+        W, _ = some_point(program, rng)
+        dual = rng.standard_normal(len(program))
+        found = program.scores(W)
+        assert np.vdot(program.weights(dual), W) == pytest.approx(dual @ found, abs=1e-12)
+        for k, column in enumerate(program.column_sums(dual)):
+            own = program.column == k
+            assert column == pytest.approx((program.roots * dual)[own].sum(), abs=1e-13)
+        if kind in BY_SUPPORTS:  # steps in single precision are taken with these
+            single = program.scores(W.astype(np.float32))
+            weights = program.weights(dual.astype(np.float32))
+            assert single.dtype == weights.dtype == np.float32
+            np.testing.assert_allclose(single, found, rtol=0, atol=1e-5)
+            np.testing.assert_allclose(weights, program.weights(dual), rtol=0, atol=1e-5)
 
 
-NEWTON_CASES = [
-    {"m": 6, "d": 9, "diagonal": "prox"},
-    {"m": 6, "d": 9, "diagonal": "entrywise"},
-    {"m": 9, "d": 6, "diagonal": "entrywise"},
-]
+@pytest.mark.parametrize("block", [1, 20, table.BLOCK])
+@pytest.mark.parametrize("kind", ["copies", *KINDS])
+def test_pairs_that_are_missed_and_the_least_margin_are_those_of_all_pairs(
+    monkeypatch, kind, block
+):
+    monkeypatch.setattr(table, "BLOCK", block)
+    num_missed = 0
+    for seed in range(4):
+        pairs = made(kind, seed)[1]
+        rng = np.random.default_rng(seed)
+        everything, program = pairs.everything(), some_of(pairs, 0.3, rng)
+        W, common = some_point(program, rng)
+        margins = (everything.margins(W, common) / everything.roots)[everything.ordered]
+        assert pairs.least_margin(W, common) == pytest.approx(margins.min(), abs=1e-13)
+        slack = everything.slack(W, common)
+        is_outside = everything.ordered & ~np.isin(everything.keys, program.keys)
+        for by in (0.0, 0.5):
+            missed = everything.keys[is_outside & (slack < -by)]
+            np.testing.assert_array_equal(pairs.missed(program, W, common, by), missed)
+            num_missed += len(missed)
+            if kind not in BY_SUPPORTS:
+                continue
+            of_key = dict(zip(everything.keys.tolist(), slack, strict=True))
+            for most in (1, 2, pairs.vocab_size, 64):
+                worst = []
+                for j in range(program.num_columns):
+                    own = missed[missed // pairs.vocab_size == j].tolist()
+                    worst += sorted(sorted(own, key=of_key.get)[:most])
+                found = pairs.missed(program, W, common, by, most)
+                np.testing.assert_array_equal(found, worst)
+    assert num_missed > 20
+
+
+# -- Newton systems -------------------------------------------------------------------------------
+
+
+def assert_solves(program, mask, theta, rng):
+    """Check a Newton system by the equations, and by a dense matrix of them."""
+    residual = rng.standard_normal(len(program))
+    imbalance = rng.standard_normal(program.num_columns)
+    step, common = program.kkt_solver(mask, theta)(residual, imbalance)
+    assert not step[~mask].any()
+
+    rows = dense_rows(program)[mask]
+    roots = np.zeros((len(rows), program.num_columns))
+    if program.num_columns:
+        roots[np.arange(len(rows)), program.column[mask]] = program.roots[mask]
+    diagonal = np.diag(np.broadcast_to(theta, mask.shape)[mask])
+    zero = np.zeros((program.num_columns, program.num_columns))
+    matrix = np.block([[rows @ rows.T + diagonal, -roots], [roots.T, zero]])
+    rhs = np.append(residual[mask], imbalance)
+    found = np.append(step[mask], common)
+    size = np.abs(found).max()
+    np.testing.assert_allclose(matrix @ found, rhs, rtol=0, atol=1e-9 * (1 + size))
+    tolerance = 1e-14 * np.linalg.cond(matrix) * size
+    np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=0, atol=tolerance)
+
+
+SHAPES = {"few contexts": {"m": 6, "d": 9}, "few dimensions": {"m": 14, "d": 4, "zero": 2}}
 
 
 @pytest.mark.parametrize("share", [0.1, 0.6, 0.95])
-@pytest.mark.parametrize("case", NEWTON_CASES, ids=str)
-@pytest.mark.parametrize("by_pair", [False, True])
-def test_newton_systems_solve_their_equations(monkeypatch, by_pair, case, share):
-    """Anew, and from a system whose rows agree but for one; then only that one is factored."""
-    factored = []
-    upper_factor = row_system.upper_factor
-
-    def counted(*arguments):
-        factored.append(arguments)
-        return upper_factor(*arguments)
-
-    monkeypatch.setattr(row_system, "upper_factor", counted)
-    for seed in range(3):
-        data = problems.t24(5200 + seed, V=7, m=case["m"], d=case["d"], size=(2, 6))
-        program = margin_program(data, priority(data), by_pair)
+@pytest.mark.parametrize("theta", [PROX, 0.3, "by entry"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["copies", *KINDS])
+def test_newton_systems_solve_their_equations(kind, shape, theta, share):
+    """Of masks of all pairs, and of sets with nearly all of them."""
+    for seed in range(2):
         rng = np.random.default_rng(seed)
-        shape = program.rhs.shape
-        diagonal = PROX if case["diagonal"] == "prox" else rng.uniform(0.1, 1, shape)
-        residual = rng.standard_normal(shape)
-        imbalance = rng.standard_normal(program.num_columns)
-        mask = program.tied | (program.ordered & (rng.random(shape) < share))
-        solver = program.kkt_solver(mask, diagonal)
-        assert_solves(program, solver, mask, diagonal, residual, imbalance)
-
-        moved = mask.copy()
-        moved[2] = program.tied[2] | (program.ordered[2] & ~mask[2])
-        factored.clear()
-        follower = program.kkt_solver(moved, diagonal, solver)
-        assert len(factored) <= 2  # the row's own factor, and that of the common scores
-        assert_solves(program, follower, moved, diagonal, residual, imbalance)
+        pairs = made(kind, 5200 + seed, V=7, size=(1, 4), **SHAPES[shape])[1]
+        program = some_of(pairs, (1.0, 0.95)[seed], rng)
+        mask = program.tied | (rng.random(len(program)) < share)
+        by_entry = rng.uniform(0.1, 1, len(program))
+        assert_solves(program, mask, by_entry if theta == "by entry" else theta, rng)
 
 
-def test_newton_systems_too_large_to_keep_are_the_same(monkeypatch):
-    data = problems.t24(5200, V=7, m=6, d=9, size=(2, 6))
-    program = margin_program(data, priority(data))
+@pytest.mark.parametrize("block", [1, 60, table.BLOCK])
+@pytest.mark.parametrize(
+    ("shape", "share", "kind"),
+    [
+        ("few contexts", 0.3, OwnEntries),
+        ("few dimensions", 0.95, InDimensions),
+        ("few contexts", 0.97, MissingEntries),
+    ],
+)
+def test_tokens_are_solved_by_the_smallest_matrix(monkeypatch, shape, share, kind, block):
+    """By each of three kinds, however many tokens are solved together."""
+    monkeypatch.setattr(row_system, "BLOCK", block)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        program = made("copies", seed, V=9, size=(1, 2), **SHAPES[shape])[1].everything()
+        mask = program.tied | (rng.random(len(program)) < share)
+        batches = program.kkt_solver(mask, PROX)._batches
+        assert any(isinstance(batch, kind) for batch in batches)
+        assert len(batches) == program.pairs.vocab_size or block > 1
+        assert_solves(program, mask, PROX, rng)
+        for batch in batches:
+            num_contexts = program.num_columns + 1
+            inverses, diagonals = np.zeros((num_contexts, num_contexts)), np.zeros(num_contexts)
+            batch.add_inverses(inverses)
+            batch.add_diagonals(diagonals)
+            inverses = inverses[:-1, :-1]  # the last is for padding
+            size = np.abs(inverses).max()
+            np.testing.assert_allclose(np.diag(inverses), diagonals[:-1], atol=1e-12 * size)
+
+
+@pytest.mark.parametrize("theta", [1.0, 1e-2, 1e-4])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", BY_SUPPORTS)
+def test_conjugate_gradients_solve_what_is_too_large_for_a_matrix(monkeypatch, kind, shape, theta):
+    monkeypatch.setattr(support_program, "WHOLE", 1)
     rng = np.random.default_rng(0)
-    residual = rng.standard_normal(program.rhs.shape)
-    imbalance = rng.standard_normal(program.num_columns)
-    kept = program.kkt_solver(program.domain, PROX)(residual, imbalance)
-    monkeypatch.setattr(row_system, "KEEP", 0)
-    repeated = program.kkt_solver(program.domain, PROX)(residual, imbalance)
-    np.testing.assert_array_equal(repeated.step, kept.step)
-    np.testing.assert_array_equal(repeated.common, kept.common)
+    pairs = made(kind, 5200, V=7, **SHAPES[shape])[1]
+    assert not pairs.fits
+    program = some_of(pairs, 0.8, rng)
+    mask = program.tied | (rng.random(len(program)) < 0.7)
+    assert_solves(program, mask, theta, rng)
+    assert_solves(program, mask, rng.uniform(theta, 2 * theta, len(program)), rng)
+
+    residual, imbalance = rng.standard_normal(len(program)), rng.standard_normal(len(pairs.groups))
+    system = program.kkt_solver(mask, theta)
+    assert not system(residual, imbalance, 1e9).common.any()
+    step, common = system(residual, imbalance, 0.1)
+    assert np.linalg.norm(program.column_sums(step) - imbalance) <= 0.1
+    scores = program.scores(program.weights(step))
+    missed = scores + theta * step - program.roots * common[program.column] - residual
+    np.testing.assert_allclose(missed[mask], 0, atol=1e-9)
+
+
+def test_the_inverse_of_all_contexts_is_taken_where_these_are_independent():
+    pairs = made("supports", 0)[1]
+    inverse = np.linalg.inv(pairs.directions @ pairs.directions.T + PROX * np.eye(6))
+    np.testing.assert_allclose(pairs.full_inverse, inverse, rtol=0, atol=1e-9)
+    assert made("supports", 0, parallel=1)[1].full_inverse is None
+    assert made("supports", 0, m=9)[1].full_inverse is None
+
+
+# -- products of which some entries are wanted ----------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1, 30, table.BLOCK])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_of_some_entries_are_those_of_the_whole(monkeypatch, dtype, block):
+    """However many are wanted: few are gathered, and of many the whole product is formed."""
+    monkeypatch.setattr(products, "BLOCK", block)
+    monkeypatch.setattr(products, "IN_CACHE", block)
+    monkeypatch.setattr(table, "BLOCK", block)
+    rng = np.random.default_rng(0)
+    for m, V, d in ((5, 60, 3), (1, 5, 4), (40, 7, 2)):
+        contexts = rng.standard_normal((m, d)).astype(dtype)
+        tokens = rng.standard_normal((V, d)).astype(dtype)
+        every = np.arange(m * V)
+        tolerance = 2 * m * np.finfo(dtype).eps * np.abs(contexts).max() * np.abs(tokens).max()
+        for number in (0, 1, m * V // 20, m * V // 3, m * V):
+            distinct = np.sort(rng.permutation(every)[:number])
+            repeated = rng.integers(0, m * V, number)
+            for keys in (distinct, repeated):
+                row, column = np.divmod(keys, V)
+                found = scores_at(contexts, tokens, row, column)
+                assert found.dtype == dtype
+                expected = (contexts @ tokens.T)[row, column]
+                np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+            row, column = np.divmod(distinct, V)
+            dense = np.zeros((m, V), dtype)
+            dense[row, column] = values = rng.standard_normal(number).astype(dtype)
+            combined = combined_at(values, row, column, contexts, V)
+            assert combined.dtype == dtype
+            np.testing.assert_allclose(combined, dense.T @ contexts, rtol=0, atol=tolerance)

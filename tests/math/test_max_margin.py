@@ -1,16 +1,17 @@
-"""The max-margin engine against its own definition, two other solvers and Farkas' lemma.
+"""The max-margin engine against its own definition, three other solvers and Farkas' lemma.
 
 Nothing here trusts the engine's residuals: every answer is judged on all pairs of the papers'
 definitions (``margins``), by bounds on the optimal norm from both sides, or by another solver.
 """
 
 import re
+from types import SimpleNamespace
 
-import cvxpy as cp
 import numpy as np
 import problems
 import pytest
 import reference
+from dense_margin import by_cvxpy, by_nnls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from margins import prove_optimal, prove_refused, separable, without_solution
@@ -25,9 +26,10 @@ from ntpnb import (
     max_margin,
 )
 from ntpnb import token_priority as priority
-from ntpnb.margin import reference as dense_methods
-from ntpnb.margin import solve
-from ntpnb.margin.solve import methods_to_try
+from ntpnb.margin import narrow, solve
+from ntpnb.margin.active_set import active_set
+from ntpnb.margin.growing_set import growing_set
+from ntpnb.margin.support_program import all_pairs
 
 REGIMES = problems.regimes()
 BLOCKS = range(10 if settings().max_examples >= 30 else 1)  # one for each of thousands of mutants
@@ -120,29 +122,37 @@ def test_without_strict_pairs_there_is_nothing_to_win():
 # -- against other solvers ------------------------------------------------------------------------
 
 
-def with_cvxpy(data):
-    """The problem in cvxpy, solved by OSQP to its last digits."""
-    strict = reference.pair_matrices(data, priority(data).strict.tolist())
-    equal = reference.pair_matrices(data, priority(data).equal.tolist())
-    W = cp.Variable(strict.shape[1])
-    constraints = [strict @ W >= 1] + ([equal @ W == 0] if len(equal) else [])
-    problem = cp.Problem(cp.Minimize(cp.sum_squares(W) / 2), constraints)
-    problem.solve(solver="OSQP", eps_abs=1e-10, eps_rel=1e-10, max_iter=200_000, polishing=True)
-    return W.value.reshape(data.shape)
-
-
-@pytest.mark.parametrize("paper", ["t24", "l24"])
-@pytest.mark.parametrize("block", SLOW_BLOCKS[:5])
-def test_cvxpy_agrees(paper, block):
-    for i in range(10 * block, 10 * block + 10):
-        if paper == "t24":
-            data = problems.t24(3000 + i, V=5, m=6, d=8, size=(1, 4))
-        else:
-            data = problems.l24(4000 + i, cyclic=bool(i % 2))
+def prove_same(data):
+    """Nonnegative least squares and Clarabel, which stops at 1e-11, of squares, say the same."""
+    order = priority(data)
+    W, certificate = by_nnls(data, order)
+    try:
         svm = max_margin(data)
-        assert svm.kkt_residual <= 1e-10
-        if len(priority(data).strict):
-            np.testing.assert_allclose(svm.W, with_cvxpy(data), rtol=0, atol=1e-9 * (1 + svm.norm))
+    except NotSeparableError:
+        prove_refused(data, SimpleNamespace(certificate=certificate))
+        assert by_cvxpy(data, order) is None
+        return
+    assert svm.solver == "growing-set"
+    np.testing.assert_allclose(svm.W, W, rtol=0, atol=1e-9 * svm.norm)
+    np.testing.assert_allclose(svm.W, by_cvxpy(data, order), rtol=0, atol=1e-6 * svm.norm)
+
+
+@pytest.mark.parametrize("name", REGIMES)
+def test_two_dense_solvers_agree_in_every_regime(name):
+    if len(priority(REGIMES[name]).strict):
+        prove_same(REGIMES[name])
+
+
+@pytest.mark.parametrize("block", SLOW_BLOCKS[:5])
+def test_two_dense_solvers_agree_on_random_problems(block):
+    for i in range(10 * block, 10 * block + 10):
+        prove_same(problems.t24(3000 + i, V=5, m=6, d=8, size=(1, 4)))
+        attention = problems.l24(4000 + i, cyclic=bool(i % 2))
+        if len(priority(attention).strict):
+            prove_same(attention)
+        prove_same(without_solution(5500 + i))
+        for data, _ in separable(i) if i % 3 == 0 else ():
+            prove_same(data)
 
 
 def separable_by_linear_program(data):
@@ -189,43 +199,28 @@ def test_multipliers_that_all_vanish_certify_nothing(seed):
     assert max_margin(data).min_margin >= 1 - 1e-9
 
 
-# -- every method ---------------------------------------------------------------------------------
+# -- the way to an answer ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", ["active-set", "interior-point", "fista", "nnls", "cvxpy"])
-def test_all_methods_give_one_answer(solver):
-    tolerance = {"cvxpy": 1e-6}.get(solver, 1e-9)  # Clarabel stops at 1e-11, of squares
-    for seed in range(3):
-        for data, _ in separable(seed):
-            best = max_margin(data)
-            other = max_margin(data, solver=solver)
-            assert other.solver == solver
-            np.testing.assert_allclose(other.W, best.W, rtol=0, atol=tolerance * best.norm)
-
-
-MOST_STEPS = {"active-set": 6, "interior-point": 9, "fista": 4, "nnls": 1}
-
-
-@pytest.mark.parametrize("solver", MOST_STEPS)
-def test_methods_settle_in_the_steps_their_names_promise(solver):
-    """Random problems with d > m; every method ends in an active set, or in no step at all."""
+def test_random_problems_are_solved_in_few_steps():
+    """Random problems with d > m: the active set of the first set of pairs, and its rounding."""
     for seed in range(10):
         told = []
         data = problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4))
-        max_margin(data, solver=solver, progress=told.append)
-        form = rf"{solver}, step (\d+): best KKT residual (\S+)"
-        steps, residuals = zip(*(re.fullmatch(form, line).groups() for line in told), strict=True)
-        assert 1 <= int(steps[0])
-        assert int(steps[-1]) <= MOST_STEPS[solver]
-        assert float(residuals[-1]) <= 1e-13
+        margin = 1 / max_margin(data, progress=told.append).norm
+        assert len(told) <= 3
+        for line in told:
+            form = r"KKT residual (\S+), margin between (\S+) and (\S+)"
+            residual, below, above = map(float, re.fullmatch(form, line).groups())
+            assert below * (1 - 1e-5) <= margin <= above * (1 + 1e-5)  # six digits are told
+        assert residual <= 1e-13
 
 
-@pytest.mark.parametrize("solver", ["interior-point", "fista", "nnls", "cvxpy"])
-def test_all_methods_refuse_with_a_certificate(solver):
+def test_a_refusal_says_how_many_pairs_contradict_each_other():
     for seed in (5502, 5505, 5508):  # in two dimensions
         data = without_solution(seed)
         with pytest.raises(NotSeparableError) as caught:
-            max_margin(data, solver=solver)
+            max_margin(data)
         prove_refused(data, caught.value)
         weights = caught.value.certificate
         assert weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -235,79 +230,19 @@ def test_all_methods_refuse_with_a_certificate(solver):
         )
 
 
-def test_cvxpy_needs_no_nonnegative_least_squares_where_it_solves(monkeypatch):
-    monkeypatch.delattr(dense_methods, "nnls_start")
-    for data, _ in separable(0):
-        assert max_margin(data, "cvxpy").solver == "cvxpy"
-
-
-def test_a_reference_that_gives_up_leaves_it_undecided(monkeypatch):
-    def fail(*_, **__):
-        raise cp.SolverError("no progress")
-
-    monkeypatch.setattr(cp.Problem, "solve", fail)
-    with pytest.raises(ConvergenceError, match=r"^undecided: cvxpy reached a KKT residual of inf,"):
-        max_margin(datasets.toy(), "cvxpy")
-
-
-def test_an_unknown_solver_is_refused():
-    message = "solver is 'simplex'; it must be one of auto, active-set, interior-point, fista, "
-    with pytest.raises(ValueError, match=message):
-        max_margin(datasets.toy(), solver="simplex")
-
-
-# -- the choice of methods ------------------------------------------------------------------------
-
-
-def chosen(num_pairs, num_weights=1000, one_hot=True, only_separability=False):
-    return methods_to_try(
-        num_pairs, num_weights, one_hot=one_hot, only_separability=only_separability
-    )
-
-
-def test_few_pairs_begin_with_the_active_set_and_many_with_fista():
-    assert chosen(num_pairs=600) == ["active-set", "interior-point", "nnls"]
-    assert chosen(num_pairs=601) == ["fista", "interior-point", "nnls"]
-
-
-def test_separability_of_one_hot_tokens_is_left_to_the_interior_point():
-    assert chosen(num_pairs=601, only_separability=True) == ["interior-point", "nnls"]
-    general = chosen(num_pairs=601, only_separability=True, one_hot=False)
-    assert general == ["fista", "interior-point", "nnls"]
-
-
-def test_the_interior_point_is_left_out_where_its_factor_is_too_large():
-    assert chosen(2**14, one_hot=False) == ["fista", "interior-point"]
-    assert chosen(2**14 + 1, one_hot=False) == ["fista"]
-    assert chosen(2**14 + 1) == ["fista", "interior-point"]
-
-
-def test_nnls_is_tried_only_where_it_fits_and_first_where_weights_are_few():
-    assert "nnls" in chosen(num_pairs=2**12, num_weights=2**10)
-    assert "nnls" not in chosen(num_pairs=2**12 + 1, num_weights=2**10)
-    assert chosen(num_pairs=8 * 50, num_weights=50)[-1] == "nnls"
-    assert chosen(num_pairs=8 * 50 + 1, num_weights=50)[0] == "nnls"
-
-
-@pytest.mark.parametrize(("m", "first"), [(200, "active-set"), (201, "fista")])
-def test_the_first_choice_is_what_solves(m, first):
-    told = []
-    data = problems.t24(1, V=4, m=m, d=m + 5, size=(1, 3))
-    svm = max_margin(data, progress=told.append)
-    assert svm.solver == first
-    assert told[0].startswith(f"{first}, step ")
-
-
-def test_nnls_begins_where_pairs_are_many_and_weights_few():
+def test_many_pairs_of_few_weights():
     rng = np.random.default_rng(0)
     H = rng.standard_normal((60, 2))  # 120 pairs against 6 entries of W
     data = NextTokenData(H, np.eye(3)[(H @ rng.standard_normal((2, 3))).argmax(1)])
-    told = []
-    svm = max_margin(data, progress=told.append)
-    assert svm.solver == "nnls"
-    assert told[0].startswith("nnls, step 1:")
-    prove_optimal(data, svm, 1e-10)
+    prove_optimal(data, max_margin(data), 1e-10)
     assert is_separable(data)
+
+
+def test_where_no_active_set_settles_the_search_goes_on():
+    data = problems.t24(9, V=7, m=10, d=4, size=1)
+    *_, last = active_set(all_pairs(data, priority(data)).everything())
+    assert not last.settled
+    prove_optimal(data, max_margin(data), 1e-10)
 
 
 def test_an_order_at_hand_is_taken(monkeypatch):
@@ -330,16 +265,15 @@ def test_an_order_at_hand_does_not_excuse_wrong_data(function):
 
 
 class Interruption(Exception):
-    """Something that a caller's ``progress`` may raise and no method does."""
+    """Something that a caller's ``progress`` may raise and the method does not."""
 
 
 RAISED = [Interruption, KeyboardInterrupt, RuntimeError, np.linalg.LinAlgError, StopIteration]
 
 
 @pytest.mark.parametrize("error", RAISED)
-@pytest.mark.parametrize("solver", ["auto", "active-set", "interior-point", "fista", "nnls"])
-def test_what_progress_raises_reaches_the_caller(solver, error):
-    """Also what methods themselves raise where they run out of digits."""
+def test_what_progress_raises_reaches_the_caller(error):
+    """Also what the method itself raises where it runs out of digits."""
     told = []
 
     def progress(line):
@@ -347,23 +281,22 @@ def test_what_progress_raises_reaches_the_caller(solver, error):
         raise error("enough")
 
     with pytest.raises(error, match="enough"):
-        max_margin(datasets.toy(), solver=solver, progress=progress)
+        max_margin(datasets.toy(), progress=progress)
     with pytest.raises(error, match="enough"):
-        max_margin(without_solution(5502), solver=solver, progress=progress)
+        max_margin(without_solution(5502), progress=progress)
     assert len(told) == 2
 
 
 def test_separability_is_settled_at_the_first_proof(monkeypatch):
-    """In fewer steps of the interior point than the solution takes, and never in more."""
-    interior_point = solve.METHODS["interior-point"]
+    """In fewer steps of the method than the solution takes, and never in more."""
     taken = []
 
-    def counted(program):
-        for iterate in interior_point(program):
-            taken.append(iterate)
-            yield iterate
+    def counted(*arguments):
+        for step in growing_set(*arguments):
+            taken.append(step)
+            yield step
 
-    monkeypatch.setitem(solve.METHODS, "interior-point", counted)
+    monkeypatch.setattr(solve, "growing_set", counted)
     fewer = 0
     for seed in range(10):
         for size in (1, (1, 3)):
@@ -372,60 +305,44 @@ def test_separability_is_settled_at_the_first_proof(monkeypatch):
             assert is_separable(data)
             for_verdict = len(taken)
             taken.clear()
-            max_margin(data, "interior-point")
+            max_margin(data)
             assert for_verdict <= len(taken)
             fewer += for_verdict < len(taken)
     assert fewer > 10
 
 
-@pytest.mark.parametrize("solver", ["active-set", "interior-point", "fista", "nnls", "cvxpy"])
-def test_undecided_says_how_close_it_came(monkeypatch, solver):
-    """With a tolerance that nothing meets."""
+@pytest.mark.parametrize("entries", [0, narrow.ENTRIES])
+def test_undecided_says_how_close_it_came(monkeypatch, entries):
+    """With a tolerance that nothing meets, and a linear program that is too large, or not."""
     monkeypatch.setattr(solve, "STOP", -1.0)
     monkeypatch.setattr(solve, "ACCEPT", -1.0)
+    monkeypatch.setattr(narrow, "ENTRIES", entries)
     data = problems.t24(5000, V=6, m=9, d=12, size=(1, 4))
     told = []
     with pytest.raises(ConvergenceError) as caught:
-        max_margin(data, solver=solver, progress=told.append)
+        max_margin(data, progress=told.append)
     residual = caught.value.residual
-    assert told[-1].startswith(f"{solver}, step ")
-    assert told[-1].endswith(f": best KKT residual {residual:.1e}")
-    assert 0 <= residual <= (1e-6 if solver == "cvxpy" else 1e-13)
+    assert told[-1].startswith(f"KKT residual {residual:.1e}, margin between ")
+    assert 0 <= residual <= 1e-13
+    assert caught.value.point.kkt_residual == residual
     assert str(caught.value) == (
-        f"undecided: {solver} reached a KKT residual of {residual:.1e}, not small enough, and "
-        "found no certificate that the data are not separable"
+        f"undecided: the search reached a KKT residual of {residual:.1e}, not small enough, "
+        + (
+            "though a linear program proves that the data are separable"
+            if entries
+            else "and found no certificate that the data are not separable"
+        )
     )
 
 
-def test_undecided_names_all_methods_that_were_tried(monkeypatch):
-    monkeypatch.setattr(solve, "STOP", -1.0)
-    monkeypatch.setattr(solve, "ACCEPT", -1.0)
-    told = []
-    message = "^undecided: active-set and interior-point and nnls reached a KKT residual of "
-    with pytest.raises(ConvergenceError, match=message):
-        max_margin(problems.t24(5000, V=6, m=9, d=12, size=(1, 4)), progress=told.append)
-    names = [line.split(", ")[0] for line in told]
-    assert list(dict.fromkeys(names)) == ["active-set", "interior-point", "nnls"]
-
-
-def test_what_is_close_enough_is_accepted_once_a_method_has_ended(monkeypatch):
+def test_what_is_close_enough_is_accepted_once_the_method_has_ended(monkeypatch):
     monkeypatch.setattr(solve, "STOP", -1.0)
     told = []
     data = problems.t24(5000, V=6, m=9, d=12, size=(1, 4))
     svm = max_margin(data, progress=told.append)
-    assert svm.solver == "active-set"
-    assert all(line.startswith("active-set, ") for line in told)
+    residuals = [float(re.match(r"KKT residual (\S+),", line)[1]) for line in told]
+    assert svm.kkt_residual == pytest.approx(min(residuals), rel=0.1)
     assert svm.kkt_residual <= 1e-10
-
-
-@pytest.mark.parametrize("solver", ["active-set", "fista"])
-def test_a_method_that_does_not_settle_claims_nothing(solver):
-    """``auto`` goes on and finds a proof."""
-    data = problems.t24(9, V=7, m=10, d=4, size=1)
-    with pytest.raises(ConvergenceError) as caught:
-        max_margin(data, solver=solver)
-    assert caught.value.residual > 1e-10
-    prove_optimal(data, max_margin(data), 1e-10)
 
 
 # -- the same problem in other words --------------------------------------------------------------

@@ -5,8 +5,7 @@ import pytest
 from problems import t24
 
 import ntpnb
-from ntpnb import datasets
-from ntpnb.margin import partition
+from ntpnb import datasets, partition
 from ntpnb.reporting import analysis, findings, steps
 from ntpnb.tied import large
 

@@ -11,9 +11,8 @@ from reference import pair_matrices
 from scipy.optimize import linprog
 
 import ntpnb
-from ntpnb import NextTokenData, datasets
+from ntpnb import NextTokenData, datasets, partition
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin import partition
 
 KINDS = ("decoder", "attention", "lattice")
 

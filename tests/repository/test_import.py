@@ -28,7 +28,7 @@ PUBLIC = {
     "token_priority": "data",
     "equal_subspace": "data",
     "finite_part": "data",
-    "max_margin": "data solver",
+    "max_margin": "data norm",
     "report": "data words context_length dim seed",
     "is_separable": "data",
     "descend": "data method steps init record",

@@ -124,7 +124,7 @@ def theory(data: ntpnb.NextTokenData) -> None:
     assert_type(fin.subspace, ntpnb.EqualSubspace)
 
     assert_type(ntpnb.is_separable(data), bool)
-    svm = ntpnb.max_margin(data, solver="auto", progress=lambda line: None)
+    svm = ntpnb.max_margin(data, progress=lambda line: None)
     assert_type(svm, ntpnb.MarginSolution)
     assert_type(svm.W, FloatArray)
     assert_type(svm.norm, float)

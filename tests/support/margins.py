@@ -12,7 +12,7 @@ from scipy.linalg import svd
 
 from ntpnb import is_separable
 from ntpnb import token_priority as priority
-from ntpnb.margin.program import margin_program
+from ntpnb.margin.support_program import all_pairs
 
 
 def complement(data):
@@ -101,4 +101,4 @@ def separable(seed):
     ):
         order = priority(data)
         if len(order.strict) and is_separable(data):
-            yield data, margin_program(data, order)
+            yield data, all_pairs(data, order).everything()

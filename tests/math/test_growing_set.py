@@ -1,0 +1,496 @@
+"""What each step of the max-margin method promises, whatever a dataset asks for in the end."""
+
+import itertools
+import tracemalloc
+from typing import Any, NamedTuple
+
+import numpy as np
+import problems
+import pytest
+from margins import separable, without_solution
+from scipy.optimize import brentq
+
+import ntpnb
+from ntpnb import token_priority as priority
+from ntpnb.margin import growing_set as module
+from ntpnb.margin.active_set import active_set
+from ntpnb.margin.collapse import collapsed
+from ntpnb.margin.growing_set import (
+    DualSteps,
+    Projection,
+    error_on_set,
+    first_set,
+    growing_set,
+    largest_eigenvalue,
+)
+from ntpnb.margin.interior_point import interior_point
+from ntpnb.margin.normal_form import Iterate
+from ntpnb.margin.pair_program import EveryPair
+from ntpnb.margin.separation import refutation
+from ntpnb.margin.solution import certify
+from ntpnb.margin.support_program import all_pairs
+from ntpnb.tolerances import PROX
+
+
+def pairs_of(data, by_pair=False):
+    """All pairs of a dataset, in the form that is chosen or by pair."""
+    return (EveryPair if by_pair else all_pairs)(data, priority(data))
+
+
+def kkt_residual(data, program, dual):
+    return certify(data, priority(data), pairs_of(data).multipliers(program, dual)).kkt_residual
+
+
+def dense_rows(program):
+    """Every ``φ_k`` as a row of a dense matrix."""
+    return np.stack([program.weights(unit).ravel() for unit in np.eye(len(program))])
+
+
+# -- the active set -------------------------------------------------------------------------------
+
+
+class Round(NamedTuple):
+    """A guess of the active set, and what it leaves."""
+
+    program: Any
+    mask: Any
+    centre: Any
+    iterate: Any
+    slack: Any
+    rounding: float
+
+
+def rounds(seed, by_pair):
+    """The guesses for a program in few or in many dimensions; some have no solution."""
+    d = (3, 8)[seed % 2]
+    data = problems.t24(5600 + seed, V=5, m=6, d=d, size=(1, 3), candidates=seed % 3 == 0)
+    program = pairs_of(data, by_pair).everything()
+    masks, solver = [], program.kkt_solver
+
+    def recorded(mask, diagonal):
+        masks.append(mask)
+        return solver(mask, diagonal)
+
+    program.kkt_solver = recorded
+    centre = np.zeros(len(program))
+    # A solve with so small a θ is right to n eps/θ, and the second one to what that leaves of it.
+    share = len(program) * (np.finfo(float).eps / PROX) ** 2
+    rounding = 0.0  # of the largest dual so far, from which the next one is a step
+    for iterate in active_set(program):
+        slack = program.slack(program.weights(iterate.dual), iterate.common)
+        rounding = max(rounding, 1e-12, share * np.abs(iterate.dual).max())
+        yield Round(program, masks[-1], centre, iterate, slack, rounding)
+        if iterate.settled:
+            centre = iterate.dual
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_active_set_meets_the_equations_of_every_guess(by_pair):
+    """No slack but the proximal term's where a guess says tight, and no multipliers elsewhere."""
+    for seed in range(12):
+        for program, mask, centre, iterate, slack, rounding in rounds(seed, by_pair):
+            missed = slack - PROX * (iterate.dual - centre)
+            assert np.abs(missed[mask]).max(initial=0.0) <= rounding
+            assert not iterate.dual[~mask].any()
+            assert np.abs(program.column_sums(iterate.dual)).max(initial=0.0) <= rounding
+            assert mask[program.tied].all()
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_active_set_settles_only_where_no_guess_is_wrong(by_pair):
+    settled = 0
+    for seed in range(12):
+        for program, mask, centre, iterate, slack, rounding in rounds(seed, by_pair):
+            assert iterate.settled == (iterate.direction is not None)
+            if iterate.settled:
+                settled += 1
+                assert not (iterate.dual > rounding)[program.ordered].any()
+                assert not (slack + PROX * centre < -rounding)[~mask].any()
+                np.testing.assert_array_equal(iterate.direction, iterate.dual - centre)
+    assert settled >= 12
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_active_set_exchanges_all_that_is_wrong(by_pair):
+    """The next guess: where a multiplier or a violation is positive (primal-dual active set)."""
+    exchanges = 0
+    for seed in range(24):
+        for now, after in itertools.pairwise(rounds(seed, by_pair)):
+            if now.iterate.settled:
+                assert after.mask is now.mask
+                continue
+            decision = np.where(now.mask, -now.iterate.dual, -now.slack)
+            is_clear = np.abs(decision) > 1e-9 * max(1, np.abs(decision).max())
+            clear = now.program.ordered & is_clear
+            np.testing.assert_array_equal(after.mask[clear], (decision > 0)[clear])
+            exchanges += 1
+    assert exchanges >= 10
+
+
+def test_the_active_set_needs_no_guess_when_it_begins_with_the_right_one():
+    """One Newton step solves the problem, from any dual; two more find nothing left to refine."""
+    solved = 0
+    for seed in range(5):
+        for data, program in separable(seed):
+            *_, last = active_set(program)
+            if kkt_residual(data, program, last.dual) > 1e-12:
+                continue
+            solved += 1
+            tight = program.tied | (last.dual < 0)
+            far = np.random.default_rng(seed).standard_normal(len(program))
+            for start in (None, last.dual, far):
+                first, *more = active_set(program, start, tight, patience=2)
+                assert first.settled
+                assert kkt_residual(data, program, first.dual) <= 1e-6
+                assert kkt_residual(data, program, more[-1].dual) <= 1e-12
+    assert solved >= 12
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_active_set_ends_when_its_patience_does(by_pair):
+    """No last round of a longer patience is better; so a longer patience only adds rounds."""
+    for seed in range(12):
+        program = next(rounds(seed, by_pair)).program
+        counts = [len(list(active_set(program, patience=patience))) for patience in (1, 2, 3)]
+        assert 1 < counts[0] <= counts[1] <= counts[2] <= 60
+        assert counts[0] < counts[2]
+
+
+# -- the interior point ---------------------------------------------------------------------------
+
+
+def own_steps(program, max_steps=80):
+    """The interior point's own iterates, without those of the active set that it tries."""
+    for iterate in interior_point(program, max_steps):
+        if iterate.direction is not None and not iterate.settled:
+            yield iterate
+
+
+def test_the_interior_point_gets_there_by_itself():
+    """Without the active set that ends it sooner: about eight steps, with positive multipliers."""
+    counts = []
+    for seed in range(6):
+        for data, program in separable(seed):
+            counts.append(0)
+            for iterate in own_steps(program):
+                counts[-1] += 1
+                assert (iterate.dual[program.ordered] < 0).all()
+                if kkt_residual(data, program, iterate.dual) <= 1e-8:
+                    break
+    assert len(counts) >= 18
+    assert max(counts) <= 16
+    assert np.mean(counts) <= 9
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_interior_point_goes_along_its_directions_and_stays_inside(by_pair):
+    """A step takes one share of its direction, and never more than 99.5 % of a multiplier.
+
+    Column sums are linear equations, which Newton's direction meets at once.
+    """
+    for seed in range(12):
+        data = problems.t24(5800 + seed, V=5, m=6, d=(3, 8, 6)[seed % 3], size=(1, 3), norms=1)
+        program = pairs_of(data, by_pair).everything()
+        for k, (before, after) in enumerate(itertools.pairwise(own_steps(program, max_steps=8))):
+            taken = after.dual - before.dual
+            share = np.vdot(taken, after.direction) / np.vdot(after.direction, after.direction)
+            assert 0 < share <= 0.995 + 1e-8
+            size = np.abs(before.dual).max() + np.abs(after.dual).max()
+            assert np.abs(taken - share * after.direction).max() <= 1e-8 * size
+            kept = after.dual[program.ordered] / before.dual[program.ordered]
+            assert kept.min() >= 0.005 - 1e-9
+            if k < 5:
+                left = program.column_sums(after.dual)
+                expected = (1 - share) * program.column_sums(before.dual)
+                tolerance = 1e-7 * max(1.0, np.abs(after.dual).max())
+                np.testing.assert_allclose(left, expected, rtol=0, atol=tolerance)
+
+
+def test_interior_directions_become_certificates_where_there_is_no_solution():
+    """Relative to its multipliers, what a direction leaves of W gets smaller and smaller."""
+    for seed in range(3):
+        program = pairs_of(without_solution(5500 + seed)).everything()
+        left = []
+        for iterate in itertools.islice(own_steps(program), 12):
+            size = np.abs(iterate.direction[program.ordered]).sum()
+            left.append(np.linalg.norm(program.weights(iterate.direction)) / size)
+        assert min(left) <= 1e-5 * left[0]
+
+
+def test_a_set_of_ties_alone_is_left_to_the_active_set():
+    ties = pairs_of(problems.t24(3, size=(2, 3))).program(np.zeros(0, dtype=int))
+    assert list(interior_point(ties)) == []
+    *_, last = active_set(ties)
+    assert last.settled
+    assert not ties.weights(last.dual).any()
+
+
+# -- the first set --------------------------------------------------------------------------------
+
+
+def dual_value(program, dual):
+    return np.linalg.norm(program.weights(dual)) ** 2 / 2 + program.rhs @ dual
+
+
+def curvature(program):
+    """The largest eigenvalue of all ``⟨φ_k, φ_l⟩``."""
+    return np.linalg.norm(dense_rows(program), 2) ** 2
+
+
+def steps_of(program, number, lipschitz):
+    steps = DualSteps(program, lipschitz, np.zeros(len(program), dtype=np.float32))
+    steps.run(number, lambda: None)
+    return steps
+
+
+@pytest.mark.parametrize("kind", ["supports", "candidates", "pairs"])
+def test_dual_steps_are_as_fast_as_their_theorem(monkeypatch, kind):
+    """Beck & Teboulle (2009), Thm 4.4: ``f(A_k) − f* ≤ 2 L ‖A_0 − A*‖² / (k + 1)²``.
+
+    Contexts are so similar that gradients without momentum are slow.
+    """
+    monkeypatch.setattr(module, "INTERVAL", 10**9)
+    data = problems.t24(5109, V=6, m=9, d=12, size=(1, 4), candidates=kind == "candidates")
+    H = data.context_embeddings[0] + 0.3 * data.context_embeddings
+    alike = problems.changed(data, context_embeddings=H)
+    program = pairs_of(alike, by_pair=kind == "pairs").everything()
+    *_, best = active_set(program)
+    lowest, lipschitz = dual_value(program, best.dual), curvature(program)
+    start = 2 * lipschitz * np.linalg.norm(best.dual) ** 2
+    for k in (1, 2, 5, 10, 20, 50, 100, 200):
+        dual = steps_of(program, k, lipschitz).dual
+        assert (dual[program.ordered] <= 0).all()
+        sums = program.column_sums(dual)
+        assert np.abs(sums).max(initial=0.0) <= 1e-5 * np.abs(dual).max()
+        gap = dual_value(program, dual.astype(float)) - lowest
+        assert -1e-5 * abs(lowest) <= gap <= start / (k + 1) ** 2 + 1e-5 * abs(lowest)
+
+
+def test_dual_steps_restart_where_momentum_points_uphill(monkeypatch):
+    """So the gap shrinks linearly on a problem with a unique solution: it does not ripple."""
+    monkeypatch.setattr(module, "INTERVAL", 10**9)
+    program = pairs_of(problems.t24(5109, V=6, m=9, d=12, size=(1, 4))).everything()
+    *_, best = active_set(program)
+    found = steps_of(program, 200, curvature(program)).dual
+    assert np.linalg.norm(found - best.dual) <= 1e-4 * np.linalg.norm(best.dual)
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_dual_steps_end_where_the_entries_below_zero_settle(monkeypatch, by_pair):
+    program = pairs_of(problems.t24(5109, V=6, m=9, d=12, size=(1, 4)), by_pair).everything()
+    lipschitz = curvature(program)
+    below = [np.zeros(len(program), dtype=bool)]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "INTERVAL", 10**9)
+        for k in range(1, 11):
+            steps = steps_of(program, 20 * k, lipschitz)
+            below.append(steps.dual < 0)
+            keys = program.keys[program.ordered & below[-1]]
+            np.testing.assert_array_equal(steps.used(), keys)
+    changed = [np.mean(one != other) / np.mean(other) for one, other in itertools.pairwise(below)]
+    first = next(k for k, share in enumerate(changed) if share <= 0.02)
+    assert first > 0
+    for number in range(1, first + 3):
+        steps = steps_of(program, 20 * number, lipschitz)
+        assert steps.is_settled == (number > first)
+        np.testing.assert_array_equal(steps.dual < 0, below[min(number, first + 1)])
+
+
+def test_the_estimate_of_the_largest_eigenvalue_makes_steps_long_that_still_descend():
+    """They would ascend from twice the inverse of the eigenvalue on."""
+    for seed in range(6):
+        for data, _ in separable(seed):
+            for by_pair in (False, True):
+                program = pairs_of(data, by_pair).everything()
+                assert 0.5 < largest_eigenvalue(program) / curvature(program) <= 1.1 + 1e-6
+
+
+def nearest_columns(program, y):
+    """The dual nearest to one with zero column sums, nonpositive where ordered; by bisection."""
+    nearest = np.where(program.ordered, np.minimum(y, 0.0), y)
+    for j in range(program.num_columns):
+        own = program.column == j
+        roots, bound = program.roots[own], np.where(program.ordered[own], 0.0, np.inf)
+
+        def cut(shift, y=y[own], roots=roots, bound=bound):
+            return np.minimum(y - roots * shift, bound)
+
+        far = 1 + np.abs(y[own]).sum()
+        shift = brentq(lambda shift, cut=cut, a=roots: a @ cut(shift), -far, far, xtol=1e-15)
+        nearest[own] = cut(shift)
+    return nearest
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize("kind", ["supports", "candidates", "copies", "pairs"])
+def test_projections_are_the_nearest_duals(kind, share):
+    """From any guess of the entries that stay below their bounds."""
+    for seed in range(10):
+        candidates = kind == "candidates"
+        data = problems.t24(5700 + seed, V=6, m=6, d=8, size=(1, 4), candidates=candidates)
+        pairs = pairs_of(data, by_pair=kind == "pairs")
+        if kind == "copies":
+            laws = np.pad(data.target_probs, ((0, 0), (0, 9)))
+            small = collapsed(problems.changed(data, target_probs=laws))
+            pairs = all_pairs(small.data, priority(small.data), small.multiplicity)
+        rng = np.random.default_rng(seed)
+        keys = strict_keys(pairs)
+        program = pairs.program(keys[rng.random(len(keys)) < share])
+        y = rng.standard_normal(len(program)).astype(np.float32)
+        found, below = Projection(program)(y, program.tied | (rng.random(len(y)) < 0.5))
+        assert found.dtype == np.float32
+        tolerance = 30 * np.finfo(np.float32).eps * max(1.0, np.abs(y).max(initial=0))
+        expected = nearest_columns(program, y.astype(float))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+        np.testing.assert_array_equal(below, program.tied | (found < 0))
+
+
+def test_the_first_set_has_most_of_the_pairs_that_matter_and_few_others(monkeypatch):
+    monkeypatch.setattr(module, "FEW", 0)
+    for seed in range(4):
+        pairs = pairs_of(problems.t24(seed, V=30, m=60, d=24, size=(1, 3)))
+        first = first_set(pairs)
+        *_, (program, iterate) = growing_set(pairs)
+        tight = program.keys[program.ordered & (iterate.dual < 0)]
+        assert np.isin(tight, first.keys).mean() > 0.9
+        assert np.isin(first.keys[first.ordered], tight).mean() > 0.5
+
+
+# -- sets that grow -------------------------------------------------------------------------------
+
+
+def strict_keys(pairs):
+    everything = pairs.everything()
+    return everything.keys[everything.ordered]
+
+
+FIRST_SETS = {
+    "ties": lambda pairs, check: pairs.program(np.zeros(0, dtype=int)),
+    "one pair": lambda pairs, check: pairs.program(strict_keys(pairs)[-1:]),
+    "a third": lambda pairs, check: pairs.program(strict_keys(pairs)[::3]),
+    "all pairs": lambda pairs, check: pairs.everything(),
+}
+
+
+def last_step(pairs):
+    """The last step, of sets that grow, each solved before the next."""
+    steps = list(growing_set(pairs))
+    for before, after in itertools.pairwise(steps):
+        assert np.isin(before.program.keys, after.program.keys).all()
+        if len(after.program) > len(before.program):
+            assert before.iterate.settled
+    return steps[-1]
+
+
+def error_on_all(pairs, step):
+    """What a step misses of the constraints and complementarity of all pairs."""
+    everything = pairs.everything()
+    dual = everything.values_of(step.program, step.iterate.dual)
+    return error_on_set(everything, Iterate(dual, step.iterate.common, direction=None))
+
+
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_the_error_on_a_set_is_the_most_that_is_missed(by_pair):
+    for seed in range(6):
+        program = next(rounds(seed, by_pair)).program
+        rng = np.random.default_rng(seed)
+        rows = dense_rows(program)
+        for size in (0.0, 0.1, 10.0):
+            dual = size * rng.standard_normal(len(program))
+            common = rng.standard_normal(program.num_columns)
+            own = common[program.column] if program.num_columns else 0.0
+            W = dual @ rows
+            slack = program.roots * own - rows @ W - program.rhs
+            missed = [*np.abs(slack[program.tied]), *-slack[program.ordered], 0.0]
+            weights = np.abs(dual[program.ordered])
+            products = weights @ np.abs(slack[program.ordered]) / (weights.sum() or 1.0)
+            expected = max(*missed, products) / max(1.0, np.linalg.norm(W))
+            found = error_on_set(program, Iterate(dual, common, direction=None))
+            assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_step_solves_the_problem_of_all_pairs_from_any_first_set(monkeypatch, seed):
+    """By supports and by pair the same."""
+    monkeypatch.setattr(module, "FEW", 0)
+    for data, _ in separable(seed):
+        order = priority(data)
+        solutions = []
+        for by_pair, first in itertools.product((False, True), (first_set, *FIRST_SETS.values())):
+            if first is FIRST_SETS["ties"] and not len(order.equal):
+                continue
+            monkeypatch.setattr(module, "first_set", first)
+            pairs = pairs_of(data, by_pair)
+            step = last_step(pairs)
+            assert error_on_all(pairs, step) <= 1e-13
+            found = certify(data, order, pairs.multipliers(step.program, step.iterate.dual))
+            assert found.kkt_residual <= 1e-12
+            solutions.append(found.W)
+        for W in solutions:
+            np.testing.assert_allclose(W, solutions[0], atol=1e-10 * np.abs(W).max())
+
+
+def test_the_interior_point_solves_a_set_where_the_active_set_gives_up(monkeypatch):
+    monkeypatch.setattr(module, "active_set", lambda program, dual, tight: iter(()))
+    for data, _ in separable(1):
+        pairs = pairs_of(data)
+        assert error_on_all(pairs, last_step(pairs)) <= 1e-13
+
+
+@pytest.mark.parametrize(("error", "settled"), [(1e-14, 1), (3e-13, 4)])
+def test_a_set_is_solved_where_rounding_is_left_or_nothing_gets_better(monkeypatch, error, settled):
+    monkeypatch.setattr(module, "error_on_set", lambda program, iterate: error)
+    monkeypatch.setattr(module, "first_set", FIRST_SETS["all pairs"])
+    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    found = [step.iterate.settled for step in steps]
+    assert sum(found) == settled
+    assert found[-1]
+
+
+@pytest.mark.parametrize("first", ["all pairs", "one pair"])
+def test_sets_grow_until_one_has_a_certificate_where_there_is_no_solution(monkeypatch, first):
+    monkeypatch.setattr(module, "first_set", FIRST_SETS[first])
+    for seed, by_pair in itertools.product(range(4), (False, True)):
+        data = without_solution(5500 + seed)
+        pairs = pairs_of(data, by_pair)
+        found = (refutation(pairs, step) for step in growing_set(pairs))
+        weights = next(weights for weights in found if weights is not None)
+        np.testing.assert_array_equal(priority(data).strict[weights.positions], weights.pairs)
+
+
+def test_what_a_check_raises_ends_the_first_steps(monkeypatch):
+    monkeypatch.setattr(module, "FEW", 0)
+    calls = []
+
+    def check():
+        calls.append(None)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(growing_set(pairs_of(problems.t24(5109, V=6, m=9, d=12)), check))
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("dim", [40, 16])
+def test_hundreds_of_sequences_take_little_memory(dim):
+    """400 sequences of ten tokens out of 300, labelled at random; in few dimensions, in vain."""
+    rng = np.random.default_rng(0)
+    E = rng.standard_normal((300, dim))
+    X = rng.integers(0, 300, (400, 10))
+    y = X[np.arange(400), rng.integers(0, 10, 400)]
+    data = ntpnb.NextTokenData.from_attention(E, X, y)
+    all_products = 8 * len(priority(data).strict) ** 2
+    tracemalloc.start()
+    try:
+        found = ntpnb.max_margin(data)
+    except ntpnb.NotSeparableError as error:
+        found = error
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < all_products
+    if dim == 16:
+        assert found.certificate.min() >= 0
+    else:
+        assert found.kkt_residual <= 1e-12
+        assert found.min_margin == pytest.approx(1, abs=1e-9)

@@ -1,0 +1,162 @@
+"""Contradictions among a few frequent tokens, which refute data of many contexts."""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+from margins import prove_refused
+from scipy.sparse import csr_array
+
+from ntpnb import (
+    NextTokenData,
+    NotSeparableError,
+    datasets,
+    equal_subspace,
+    is_separable,
+    max_margin,
+)
+from ntpnb import token_priority as priority
+from ntpnb.margin import parts, solve
+from ntpnb.margin.parts import contradiction_in
+
+
+def contradictory(seed, V=44, m=60, names=None):
+    """More contexts than two dimensions can tell apart, with Zipf's frequencies and some ties."""
+    rng = np.random.default_rng([55, seed])
+    frequency = 1 / np.arange(1.0, V + 1)
+    P = np.zeros((m, V))
+    for j in range(m):
+        tokens = rng.choice(V, rng.integers(1, 3), replace=False, p=frequency / frequency.sum())
+        P[j, tokens] = rng.dirichlet(np.ones(len(tokens)))
+    return NextTokenData(rng.standard_normal((m, 2)), P, context_groups=names)
+
+
+def named(seed):
+    """The same, with groups whose names are out of order."""
+    return contradictory(seed, names=np.random.default_rng(seed).permutation(60) * 3 - 100)
+
+
+@pytest.mark.parametrize("make", [contradictory, named])
+def test_a_part_s_certificate_is_one_of_the_whole(make):
+    for seed in range(2):
+        data = make(seed)
+        order = priority(data)
+        refuted = 0
+        for part in parts.parts(data):
+            weights = contradiction_in(part, data)
+            if weights is None:
+                continue
+            refuted += 1
+            np.testing.assert_array_equal(order.strict[weights.positions], weights.pairs)
+            assert weights.num_strict == len(order.strict)
+            assert (weights.weights > 0).all()
+            assert weights.weights.sum() == pytest.approx(1.0, rel=1e-12)
+            assert np.isin(weights.pairs[:, 2], part.tokens).all()
+            assert np.isin(weights.pairs[:, 0], data.context_groups[part.contexts]).all()
+            prove_refused(data, NotSeparableError("this part contradicts itself", weights))
+        assert refuted > 1
+
+
+def test_a_part_is_the_whole_s_contexts_and_tokens():
+    data = contradictory(0, V=90, m=200)
+    support = data.target_probs > 0
+    followed = support.sum(0)
+    sizes = []
+    for part in parts.parts(data):
+        assert (np.diff(part.tokens) > 0).all()
+        assert (np.diff(part.contexts) > 0).all()
+        sizes.append((len(part.tokens), len(part.contexts)))
+        embeddings = data.context_embeddings[part.contexts]
+        np.testing.assert_array_equal(part.data.context_embeddings, embeddings)
+        inside = support[np.ix_(part.contexts, part.tokens)]
+        np.testing.assert_array_equal(part.data.target_probs > 0, inside)
+        assert inside.any(1).all()
+        assert followed[part.tokens].min() >= np.delete(followed, part.tokens).max()
+    assert sizes == sorted(sizes)
+    assert np.count_nonzero(followed) > 40
+    assert {tokens for tokens, _ in sizes} == {10, 40}
+    fewer = parts.parts(contradictory(0))  # of whose tokens 40 would be all
+    assert {len(part.tokens) for part in fewer} == {10}
+
+
+def test_a_part_that_is_separable_contradicts_nothing():
+    rng = np.random.default_rng(0)
+    H, W = rng.standard_normal((90, 3)), rng.standard_normal((14, 3))
+    W /= np.linalg.norm(W, axis=1, keepdims=True)  # so that each wins somewhere
+    data = NextTokenData(H, np.eye(14)[(H @ W.T).argmax(1)])
+    sizes = []
+    for part in parts.parts(data):
+        assert contradiction_in(part, data) is None
+        sizes.append(f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts")
+    told = []
+    max_margin(data, gap=0.5, progress=told.append)
+    assert sizes
+    assert told[: len(sizes)] == [f"no contradiction found among the {size}" for size in sizes]
+    assert told[len(sizes)].startswith("KKT residual")
+
+
+def test_contexts_no_more_than_dimensions_have_no_parts():
+    assert not list(parts.parts(NextTokenData(np.eye(60), contradictory(0).target_probs)))
+
+
+def test_large_data_are_refuted_by_parts(monkeypatch):
+    monkeypatch.setattr(solve, "all_pairs", None)
+    data = contradictory(1)
+    num_strict = len(priority(data).strict)
+    with pytest.raises(NotSeparableError) as caught:
+        max_margin(data)
+    weights = caught.value.pair_weights
+    assert re.fullmatch(
+        rf"no W keeps all {num_strict} strict pairs at a positive margin: weighted as "
+        rf"\.certificate says, {len(weights.weights)} of them contradict each other; they are "
+        r"pairs of \d+ frequent tokens in \d+ contexts",
+        str(caught.value),
+    )
+    prove_refused(data, caught.value)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    np.testing.assert_array_equal(copy.certificate, caught.value.certificate)
+    assert not is_separable(data)
+
+    sparse = data.replace(target_probs=csr_array(data.target_probs))
+    with pytest.raises(NotSeparableError) as again:
+        max_margin(sparse)
+    np.testing.assert_array_equal(again.value.pair_weights.pairs, weights.pairs)
+
+
+def test_real_text_in_sixty_dimensions():
+    """Far above its threshold a part refutes it; with few contexts it is separable.
+
+    Contexts are pairs of words of Genesis 1 with random embeddings, followed by the next word.
+    """
+    corpus = datasets.text_corpus()
+    windows = corpus.windows(3)
+    contexts, row = np.unique(windows[:, :2], axis=0, return_inverse=True)
+    counts = np.zeros((len(contexts), len(corpus.words)))
+    np.add.at(counts, (row.ravel(), windows[:, 2]), 1.0)
+    probs = counts / counts.sum(1, keepdims=True)
+    H = np.random.default_rng(60).standard_normal((len(contexts), 60))
+    data = NextTokenData(H, probs)
+    with pytest.raises(NotSeparableError, match="frequent tokens in ") as caught:
+        max_margin(data)
+    weights = caught.value.pair_weights
+    context, winner, loser = weights.pairs.T
+    np.testing.assert_array_equal(priority(data).strict[weights.positions], weights.pairs)
+    left = np.zeros(data.shape)
+    np.add.at(left, winner, weights.weights[:, None] * H[context])
+    np.add.at(left, loser, -weights.weights[:, None] * H[context])
+    size = weights.weights @ np.linalg.norm(H[context], axis=1)
+    assert np.linalg.norm(equal_subspace(data).reject(left)) <= 1e-10 * size
+
+    few = NextTokenData(H[:120], probs[:120])
+    svm = max_margin(few)
+    order = priority(few)
+    scores = few.context_embeddings @ svm.W.T
+    tied = scores[order.equal[:, 0], order.equal[:, 1]] - scores[tuple(order.equal[:, [0, 2]].T)]
+    margins = scores[order.strict[:, 0], order.strict[:, 1]]
+    margins = margins - scores[tuple(order.strict[:, [0, 2]].T)]
+    reach = svm.norm * np.linalg.norm(few.context_embeddings, axis=1).max()
+    assert np.abs(tied).max(initial=0.0) <= 1e-10 * reach
+    assert margins.min() >= 1 - 1e-10 * reach
+    assert svm.multipliers.min() >= 0
+    assert svm.multipliers.sum() == pytest.approx(svm.norm**2, rel=1e-9)
