@@ -268,7 +268,7 @@ def test_what_does_not_fit_a_norm_is_refused():
     with pytest.raises(ValueError, match=r"^norm is 'l1'; it must be one of frobenius, max, sum"):
         max_margin(data, norm="l1")
     with pytest.raises(ValueError, match=r"^norm is 'max', whose solver is fixed"):
-        max_margin(data, "fista", norm="max")
+        max_margin(data, norm="max", gap=0.1)
     with pytest.raises(ValueError, match=r"^norm is 'max', whose solver is fixed"):
         max_margin(data, norm="max", seconds=1)
 

@@ -106,8 +106,15 @@ def state(thing):
 
 
 def assert_same(one, other, where="it"):
-    """Equal to the last bit, in type, shape and all parts."""
+    """Equal to the last bit, in type, shape and all parts.
+
+    Only the gap of a max-margin solution may differ by rounding. It is measured anew from the file,
+    and where tokens share multipliers their sums are formed from the shares again.
+    """
     assert type(one) is type(other), where
+    if where.endswith("['duality_gap']"):
+        assert abs(one - other) <= 4 * np.finfo(float).eps, where
+        return
     if isinstance(one, np.ndarray | np.generic):
         assert one.dtype == other.dtype, where
         assert one.shape == other.shape, where

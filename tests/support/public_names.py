@@ -20,6 +20,7 @@ INTERNAL = {
     "partition",
     "sparsity",
     "threads",
+    "tolerances",
     "validation",
     "watch",
 }
