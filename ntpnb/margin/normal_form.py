@@ -200,8 +200,10 @@ class AllPairs(ABC):
     ----------
     unit : float
         A ``W`` of a program is one of the data's times ``unit``.
-    num_strict : int
-        Number of strict pairs.
+    num_strict, num_weights : int
+        Numbers of strict pairs and of entries of ``W``.
+    fits : bool
+        Whether all pairs may be held at one time, and a matrix of contexts and contexts.
     """
 
     unit: float

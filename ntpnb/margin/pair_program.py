@@ -3,7 +3,8 @@
 ``φ_k(W) = −(t_i − t_j) · W h_g / (‖t_i − t_j‖ ‖h_g‖)`` for the pair ``k = (g, i, j)``, named by its
 place among the order's pairs. There are no columns and no common scores. Pairs of one group share
 their context: what they combine to is a sum of token rows first, and a matrix only then. A Newton
-system takes a dense matrix of the pairs in its mask, which are a few of a set's.
+system takes a dense matrix of the pairs in its mask, or of the entries of ``W`` where these are
+fewer.
 """
 
 from collections.abc import Callable

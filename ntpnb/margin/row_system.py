@@ -162,7 +162,7 @@ class RowSystem:
     ----------
     program : SupportProgram
     mask : ndarray of bool, shape (n,)
-    diagonal : ndarray, shape (n,)
+    diagonal : float or ndarray of shape (n,)
         ``θ``.
     """
 

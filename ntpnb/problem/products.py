@@ -1,7 +1,7 @@
 """Products with tables of contexts and tokens of which only some entries are wanted.
 
-Few entries are gathered one by one; of many the whole product is formed, a block of contexts at a
-time. The result is the same, and nothing of the table's size is held unless it is small.
+Few entries are gathered one by one. Of many the whole product is formed, where the table is small;
+sums over the entries of a large one are formed a block of contexts at a time.
 """
 
 import math

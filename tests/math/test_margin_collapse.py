@@ -11,7 +11,7 @@ import pytest
 from dense_margin import by_nnls
 from hypothesis import given
 from hypothesis import strategies as st
-from margins import prove_optimal, prove_refused
+from margins import answer, prove_optimal, prove_refused
 from scipy.sparse import csr_array
 from slow_clock import Clock
 
@@ -49,14 +49,6 @@ def small(seed, **options):
     rng = np.random.default_rng([92, seed])
     sizes = {"V": 4, "m": int(rng.integers(3, 12)), "d": int(rng.integers(2, 8)), "size": (1, 2)}
     return with_others(problems.t24(seed, **(sizes | options)), int(rng.integers(5, 12)), seed)
-
-
-def answer(data, **arguments):
-    """The solution, or the error that refuses the data."""
-    try:
-        return max_margin(data, **arguments)
-    except NotSeparableError as error:
-        return error
 
 
 def prove_equal(data, found, expected):

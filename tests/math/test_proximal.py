@@ -13,7 +13,7 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from margins import prove_refused
+from margins import answer, prove_refused
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from slow_clock import Clock
@@ -65,14 +65,6 @@ def planted(seed, V=8, m=60, d=4, others=0):
     for row, pair in zip(P, chosen, strict=True):
         row[place[pair]] = 1 / len(pair)
     return NextTokenData(np.array(H), P, context_groups=rng.permutation(m))
-
-
-def answer(data, **arguments):
-    """The solution, or the error that refuses the data."""
-    try:
-        return max_margin(data, **arguments)
-    except NotSeparableError as error:
-        return error
 
 
 def prove_enclosed(data, svm, exact):
