@@ -149,9 +149,13 @@ def test_embeddings_of_other_lengths_keep_the_limit():
         lambda **limits: ntpnb.gradient_flow(TOY, [0.0, 100.0], **limits),
         lambda **limits: ntpnb.regularization_path(TOY, [1.0, 100.0], **limits),
         lambda **limits: ntpnb.ridge_path(TOY, [0.0, -100.0], **limits),
-        # A context that stands twice: multipliers are not unique, and Newton's method is needed.
+        # A context that stands twice, with other weights: multipliers are not unique, those of the
+        # solver are not in the weights' proportion, and Newton's method is needed.
         lambda **limits: ntpnb.next_order_term(
-            ntpnb.implicit_bias(ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [1, 0]])), **limits
+            ntpnb.implicit_bias(
+                ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [1, 0]], [0.75, 0.25])
+            ),
+            **limits,
         ),
     ],
     ids=["flow", "path", "ridge", "next order"],
