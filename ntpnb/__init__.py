@@ -15,9 +15,9 @@ from importlib.metadata import version
 from ntpnb import attention, datasets, features, thresholds
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.norms import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
+from ntpnb.norms.largest_margin import NormMarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy, excess_loss, gradient, logits, scores
 from ntpnb.problem.order import TokenPriority, token_priority

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.solution import MarginSolution, combined_pairs, measured_on, pair_lengths
+from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import max_margin
 from ntpnb.partition import (
     STALLED_CORRECTION,
@@ -19,6 +19,7 @@ from ntpnb.partition import (
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.pairs import combined_pairs, pair_lengths
 from ntpnb.saving import Result, in_short
 from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart, finite_part, restrict

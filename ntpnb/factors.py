@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from ntpnb.array_types import FloatArray
-from ntpnb.threads import threads_for
+from ntpnb.threads import product, threads_for
 
 
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:
@@ -29,12 +29,36 @@ def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> Floa
     return factor
 
 
-def times_inverse_transposes(rows: FloatArray, lower: FloatArray) -> FloatArray:
-    """``B L⁻ᵀ`` for ``B`` of shape (n, k, d), which is overwritten, and lower triangular ``L``."""
-    for matrix, factor in zip(rows, lower, strict=True):
+def woodbury_factors(rows: FloatArray, diagonal: FloatArray) -> FloatArray:
+    """``F`` with ``(R Rᵀ + Θ)⁻¹ = Θ⁻¹ − F Fᵀ``, by Woodbury's formula.
+
+    It is ``F = Θ⁻¹ R L⁻ᵀ`` with ``L Lᵀ = 1 + Rᵀ Θ⁻¹ R``, and asks for a factor as large as ``R``
+    has columns.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (n, k, d)
+        ``R`` of each of ``n`` systems.
+    diagonal : ndarray, shape (n, k)
+        ``Θ > 0``.
+
+    Returns
+    -------
+    ndarray, shape (n, k, d)
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The matrix is not positive definite in floating point.
+    """
+    factors: FloatArray = rows / diagonal[:, :, None]
+    matrices = product(factors.transpose(0, 2, 1), rows)
+    every = np.arange(rows.shape[2])
+    matrices[:, every, every] += 1.0
+    for matrix, lower in zip(factors, np.linalg.cholesky(matrices), strict=True):
         # Transposed, row-major arrays are BLAS's column-major ones: L⁻¹ Bᵀ.
-        matrix[:] = blas.dtrsm(1.0, factor.T, matrix.T, trans_a=1, overwrite_b=1).T
-    return rows
+        matrix[:] = blas.dtrsm(1.0, lower.T, matrix.T, trans_a=1, overwrite_b=1).T
+    return factors
 
 
 def inverses_of_products(lower: FloatArray) -> FloatArray:

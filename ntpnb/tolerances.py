@@ -9,6 +9,9 @@ the data, and are part of the answer.
 STOP = 1e-13
 """Relative residual of rounding: the sum of some hundred products."""
 
+VANISHES = 1e-12
+"""Size of a sum relative to its terms that counts as rounding of zero, also after some systems."""
+
 ACCEPT = 1e-10
 """Relative residual of a solution whose system was ill-conditioned by six digits."""
 

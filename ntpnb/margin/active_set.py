@@ -8,13 +8,14 @@ from ntpnb.array_types import BoolArray, FloatArray
 from ntpnb.margin.normal_form import Iterate, KKTSolver, MarginProgram
 from ntpnb.tolerances import PROX
 
+PATIENCE = 3
+"""Rounds in a row that may be no better than those before."""
+
 
 def active_set(
     program: MarginProgram,
     dual: FloatArray | None = None,
     tight: BoolArray | None = None,
-    *,
-    patience: int = 3,
 ) -> Iterator[Iterate]:
     """Guess the tight constraints, solve their equations, exchange all that are wrong.
 
@@ -23,6 +24,10 @@ def active_set(
     refines the solution to the last digit. Without a solution, each such move goes about as far as
     the one before it, and its direction tends to a certificate.
 
+    It ends after :data:`PATIENCE` rounds without progress. Progress is fewer wrong guesses than
+    ever before; where none is wrong, it is the first time, or a move of the centre less than half
+    as far as any before.
+
     Parameters
     ----------
     program : MarginProgram
@@ -30,10 +35,6 @@ def active_set(
         Where to begin, and the first centre. Default: zero.
     tight : ndarray of bool, optional
         The first guess; all tied entries are in it. Default: every constraint is tight.
-    patience : int
-        So many rounds in a row may make no progress. Progress is fewer wrong guesses than ever
-        before; where none is wrong, it is the first time, or a move of the centre less than half as
-        far as any before.
     """
     if dual is None:
         dual = np.zeros(len(program))
@@ -47,7 +48,7 @@ def active_set(
     rounds_stalled = 0
     new_guess = False
 
-    while rounds_stalled < patience:
+    while rounds_stalled < PATIENCE:
         if solver is None or new_guess:
             solver = program.kkt_solver(tight, PROX)
             dual = np.where(tight, dual, 0.0)

@@ -1,4 +1,4 @@
-"""The method: an interior point on a growing set of pairs, which an active set finishes.
+"""The method: an active set, or else an interior point, on a growing set of pairs.
 
 Of the strict pairs only few are tight at the solution, about as many as ``W`` has free numbers. A
 few cheap steps on the dual of all pairs name most of them. The problem of this set, with all ties,
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
-from ntpnb.margin.active_set import active_set
+from ntpnb.margin.active_set import PATIENCE, active_set
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.tolerances import STOP
@@ -33,11 +33,8 @@ INTERVAL = 20
 SETTLED = 0.02
 """Share of a set that may change over :data:`INTERVAL` steps when these end."""
 
-MOST_STEPS = 400
+ON_SET = 400
 """Steps on those pairs that had a multiplier then, at most."""
-
-PATIENCE = 3
-"""Settled iterates in a row that may be no better than those before."""
 
 
 def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Iterator[SetStep]:
@@ -58,7 +55,7 @@ def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     dual = np.zeros(len(program))
     tight = np.full(len(program), True)
     while True:
-        solved: Iterate | None = None
+        solved: Iterate | None = None  # the last settled one, which is among the best
         for iterate in _on_a_set(program, dual, tight):
             yield SetStep(program, iterate)
             if iterate.settled:
@@ -80,7 +77,7 @@ def _on_a_set(program: MarginProgram, dual: FloatArray, tight: BoolArray) -> Ite
     """The steps on one set, until it is solved as well as rounding allows.
 
     The active set first; if it gives up, the interior point. They end where a settled iterate
-    misses nothing but rounding, or hardly more, and three in a row were no better.
+    misses nothing but rounding, or hardly more and some in a row were no better.
     """
     best = np.inf
     stalled = 0
@@ -127,7 +124,7 @@ def first_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Ma
     if not steps.is_settled:
         dual = program.values_of(everything, steps.dual).astype(np.float32)
         steps = DualSteps(program, lipschitz, dual)
-        steps.run(MOST_STEPS, check)
+        steps.run(ON_SET, check)
         program = pairs.program(steps.used())
     return program
 

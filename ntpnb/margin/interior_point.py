@@ -107,7 +107,7 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
         if error < wanted_accuracy:
             wanted_accuracy *= 1e-2
             tight = program.tied | (ordered & (lam > s))  # one of the two tends to zero
-            yield from active_set(program, dual, tight, patience=2)
+            yield from active_set(program, dual, tight)
 
         diagonal = np.where(ordered, s / lam, 0.0) + 10 * PROX
         linearization = Linearization(

@@ -78,7 +78,7 @@ class MarginProgram(ABC):
     tied, ordered : ndarray of bool
         The entries of ties, and those of strict pairs.
     rhs : ndarray
-        ``b``: positive on ordered entries, at most one, and zero on ties.
+        ``b``: positive on ordered entries, at most the root, and zero on ties.
     roots : ndarray
         ``a``.
     column : ndarray of int
@@ -241,9 +241,9 @@ class AllPairs(ABC):
         ``W``, whose pairs have their own norms and the opposite sign.
         """
 
-    @abstractmethod
     def for_single_tokens(self, program: MarginProgram) -> MarginProgram:
         """The program of a set where each token stands for itself alone."""
+        return program
 
     @abstractmethod
     def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:

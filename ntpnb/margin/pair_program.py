@@ -8,6 +8,7 @@ fewer.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -16,10 +17,11 @@ from scipy.sparse import csr_array
 
 from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.errors import PairWeights
-from ntpnb.factors import times_inverse_transposes, upper_factor
+from ntpnb.factors import upper_factor, woodbury_factors
 from ntpnb.margin.collapse import listed_weights
 from ntpnb.margin.normal_form import (
     AllPairs,
+    KKTSolver,
     MarginProgram,
     NewtonStep,
     PairMultipliers,
@@ -27,7 +29,6 @@ from ntpnb.margin.normal_form import (
 )
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
-from ntpnb.threads import product
 
 
 class EveryPair(AllPairs):
@@ -68,23 +69,25 @@ class EveryPair(AllPairs):
         """The program of some strict pairs."""
         return PairProgram(self, np.append(np.arange(self.num_ties), strict))
 
+    @cached_property
+    def _everything(self) -> "PairProgram":
+        return PairProgram(self, np.arange(len(self.group)))
+
     def everything(self) -> "PairProgram":
         """The program of all strict pairs."""
-        return PairProgram(self, np.arange(len(self.group)))
+        return self._everything
 
     def missed(
         self, program: MarginProgram, weights: FloatArray, common: FloatArray, by: float
     ) -> IntArray:
         """Keys of strict pairs outside a program's set with a slack below ``−by``."""
-        everything = self.everything()
-        slack = everything.slack(weights, common)
+        slack = self._everything.slack(weights, common)
         slack[program.keys] = np.inf
         return np.flatnonzero(slack < -by)
 
     def least_margin(self, weights: FloatArray, common: FloatArray) -> float:
         """The smallest ``−φ_k(W)`` of all strict pairs."""
-        everything = self.everything()
-        return float(everything.margins(weights, common)[self.num_ties :].min())
+        return float(self._everything.margins(weights, common)[self.num_ties :].min())
 
     def multipliers(self, program: MarginProgram, dual: FloatArray) -> PairMultipliers:
         """The multipliers of the data's pairs that a program's dual stands for."""
@@ -96,10 +99,6 @@ class EveryPair(AllPairs):
     def entries_of_strict(self, program: MarginProgram) -> IntArray:
         """Positions, among a program's entries, of the strict pairs that an order lists."""
         return np.flatnonzero(program.ordered)
-
-    def for_single_tokens(self, program: MarginProgram) -> MarginProgram:
-        """The program itself."""
-        return program
 
     def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
         """The strict pairs that a dual weighs, with their shares."""
@@ -148,12 +147,27 @@ class PairProgram(MarginProgram):
         scores: AnyPrecision = np.einsum("kp,kp->k", self._token_rows, along_tokens)
         return scores
 
-    def kkt_solver(self, mask: BoolArray, diagonal: float | FloatArray) -> "PairSystem":
+    def kkt_solver(self, mask: BoolArray, diagonal: float | FloatArray) -> KKTSolver:
         """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`."""
         tight = mask.nonzero()[0]
-        theta = np.broadcast_to(diagonal, mask.shape)[tight]
+        solve = self._inverse(tight, np.broadcast_to(diagonal, mask.shape)[tight])
+
+        def solver(residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
+            step = np.zeros(len(mask))
+            if len(tight):
+                step[tight] = solve(residual[tight])
+            return NewtonStep(step, imbalance)  # of no columns, as the common scores are
+
+        return solver
+
+    def _inverse(self, tight: IntArray, theta: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """The inverse of ``R Rᵀ + Θ`` for the rows ``R`` of the tight pairs.
+
+        By a factor as large as there are pairs, or entries of ``W`` where these are fewer.
+        """
         if len(tight) > self._token_rows.shape[1] * self._directions.shape[1]:
-            return PairSystem(len(mask), tight, _by_weights(self.rows(tight), theta))
+            woodbury = woodbury_factors(self.rows(tight)[None], theta[None])[0]
+            return lambda r: r / theta - woodbury @ (r @ woodbury)
         token_rows = self._token_rows[tight]
         matrix = token_rows @ token_rows.T
         if sparse.issparse(matrix):
@@ -161,7 +175,7 @@ class PairProgram(MarginProgram):
         context_rows = self._directions[self._group[tight]]
         matrix *= context_rows @ context_rows.T
         factor = upper_factor(matrix, theta)
-        return PairSystem(len(mask), tight, lambda r: lapack.dpotrs(factor, r)[0])
+        return lambda r: lapack.dpotrs(factor, r)[0]
 
     def rows(self, entries: IntArray) -> FloatArray:
         """Some ``φ_k`` as flat rows, shape (k, p·q)."""
@@ -171,33 +185,3 @@ class PairProgram(MarginProgram):
         context_rows = self._directions[self._group[entries]]
         rows: FloatArray = token_rows[:, :, None] * context_rows[:, None, :]
         return rows.reshape(len(entries), -1)
-
-
-class PairSystem:
-    """A factored Newton system of the pairs in a mask, called as ``system(r, q)``."""
-
-    def __init__(
-        self, num_pairs: int, tight: IntArray, solve: Callable[[FloatArray], FloatArray]
-    ) -> None:
-        self._num_pairs = num_pairs
-        self._tight = tight
-        self._solve = solve
-
-    def __call__(self, residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
-        """Solve for ``r = residual``; ``q`` is empty, as the common scores are."""
-        step = np.zeros(self._num_pairs)
-        if len(self._tight):
-            step[self._tight] = self._solve(residual[self._tight])
-        return NewtonStep(step, imbalance)
-
-
-def _by_weights(rows: FloatArray, theta: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """The inverse of ``R Rᵀ + Θ`` for more pairs than entries of ``W``, by Woodbury's formula.
-
-    It is ``Θ⁻¹ − F Fᵀ`` with ``F = Θ⁻¹ R L⁻ᵀ`` and ``L Lᵀ = 1 + Rᵀ Θ⁻¹ R``.
-    """
-    scaled = rows / theta[:, None]
-    matrix = product(scaled.T, rows) + np.eye(rows.shape[1])
-    lower = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
-    factor = times_inverse_transposes(scaled[None], lower[None])[0]
-    return lambda r: r / theta - factor @ (r @ factor)

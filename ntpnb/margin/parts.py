@@ -117,12 +117,11 @@ def contradiction_in(
         for iterate in interior_point(program):
             if watch is not None:
                 watch.check()
-            step = SetStep(program, iterate)
-            if separates(pairs, step):
+            if separates(pairs, SetStep(program, iterate)):
                 return None
-            weights = refutation(pairs, step)
+            weights = refutation(pairs, program, iterate.direction)
             if weights is not None:
-                row, _, loser = weights.pairs.T
+                row, _, loser = weights.pairs.T  # a part's groups are named by its rows
                 # A part's winner may not be the token that stands for its support in the whole. The
                 # two tie, so that the certificate holds with either.
                 position = whole.group_index[part.contexts[row]]

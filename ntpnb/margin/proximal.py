@@ -13,14 +13,15 @@ neither push nor are missed leave it.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.margin.normal_form import Iterate, SetStep
+from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.margin.normal_form import Iterate, NewtonStep, SetStep
 from ntpnb.margin.support_program import SupportPairs, SupportProgram
+from ntpnb.tolerances import STOP
 
 FIRST_WEIGHT = 0.03
 """The first ``τ``. The larger it is, the more pairs are penalised, and the easier systems are."""
@@ -34,11 +35,8 @@ FALL = 10**0.5
 ENOUGH = 0.25
 """Share of what a step missed that the next one may miss."""
 
-MOST_STEPS = 60
-"""Proximal steps; ten are the rule."""
-
-MOST_NEWTON_STEPS = 150
-"""Newton steps for one minimum; five are the rule, fifteen are many."""
+MOST_STEPS = 150
+"""Proximal steps, and Newton steps for one minimum, at most: twenty and five are the rule."""
 
 GROWTH = 0.25
 """Pairs that may join at one time, as a share of the free numbers in ``W``.
@@ -47,16 +45,13 @@ About as many are tight in the end; the first steps may end where nearly all are
 """
 
 ACCURACY = 0.05
-"""Gradient that a minimum may leave, relative to the pull of the start."""
+"""Gradient that a minimum may leave, relative to the pull of the start.
 
-SYSTEM_ACCURACY = 0.03
-"""Share of the gradient that a Newton step may leave."""
+Also the share of its own gradient that a Newton step may leave.
+"""
 
 COMMON_START = 2.5
 """Common scores at the start, in those of contexts at the corners of a simplex."""
-
-SEARCHES = 30
-"""Points that are tried on one line; five are the rule."""
 
 
 class Point(NamedTuple):
@@ -67,12 +62,17 @@ class Point(NamedTuple):
     weights: FloatArray
     common: FloatArray
 
+    def pushed(self, tau: float) -> FloatArray:
+        """``τ λ − slack``; strict pairs count where it is positive."""
+        slack = self.program.slack(self.weights, self.common)
+        pushed: FloatArray = -tau * self.centre - slack
+        return pushed
 
-class Minimum(NamedTuple):
-    """Where Newton's method ended, and the dual ``−r/τ`` there."""
-
-    point: Point
-    dual: FloatArray
+    def dual(self, tau: float) -> FloatArray:
+        """``−r/τ``, which is the next centre where the point is the minimum."""
+        pushed = self.pushed(tau)
+        counts = self.program.tied | (pushed > 0)
+        return np.where(counts, -pushed / tau, 0.0)
 
 
 def proximal_steps(
@@ -94,128 +94,108 @@ def proximal_steps(
     common = COMMON_START * pairs.goals * (1 - num_tied / (pairs.roots**2).sum())
     zero = np.zeros((pairs.vocab_size, pairs.directions.shape[1]))
     start = Point(ties, np.zeros(len(ties)), zero, common)
-    point, dual = _minimise(start, FIRST_WEIGHT, check, fixed_scores=True)
+    point = _minimum(start, FIRST_WEIGHT, check, fixed_scores=True)
+    dual = point.dual(FIRST_WEIGHT)
     tau = FIRST_WEIGHT
     missed_before = np.inf
     for _ in range(MOST_STEPS):
-        point, dual = _minimise(point._replace(centre=dual), tau, check)
+        point = _minimum(point._replace(centre=dual), tau, check)
+        dual = point.dual(tau)
         growth = dual - point.centre
         yield SetStep(point.program, Iterate(dual, point.common, direction=growth))
         missed = tau * float(np.linalg.norm(growth))
+        if tau == LAST_WEIGHT and missed >= missed_before:  # what is left is rounding
+            return
         if missed > ENOUGH * missed_before:
             tau = max(tau / FALL, LAST_WEIGHT)
         missed_before = missed
 
 
-def _minimise(
+def _minimum(
     start: Point, tau: float, check: Callable[[], object], *, fixed_scores: bool = False
-) -> Minimum:
+) -> Point:
     """Minimise over all pairs; common scores may be held fixed.
 
     A pair that is penalised at neither end of a Newton step is so nowhere between them, since the
     slack is linear there: the line search on the set is the one of all pairs. The method does not
     stop before all that were missed joined.
     """
-    program, centre, weights, common = start
-    pairs = program.pairs
-    most = max(1, int(GROWTH * pairs.num_weights / pairs.shape[0]))
-    slack = program.slack(weights, common)
-    is_whole = False
-    for step in range(MOST_NEWTON_STEPS + 1):
+    point = start
+    has_all_missed = False
+    for _ in range(MOST_STEPS):
         check()
-        pushed = -tau * centre - slack
-        active = program.tied | (pushed > 0)
-        dual = np.where(active, -pushed / tau, 0.0)
-        away = weights - program.weights(dual)  # the gradient over τ
-        sums = np.zeros(len(common)) if fixed_scores else program.column_sums(dual)
+        program = point.program
+        dual = point.dual(tau)
+        away = point.weights - program.weights(dual)  # τ times this is the gradient by W
+        sums = program.zero_common() if fixed_scores else program.column_sums(dual)  # and by c
         size = float(np.hypot(np.linalg.norm(away), np.linalg.norm(sums)))
-        moved = float(np.linalg.norm(weights - start.weights))
-        rounding = 1e-13 / tau * float(np.linalg.norm(weights))
+        moved = float(np.linalg.norm(point.weights - start.weights))
+        rounding = STOP / tau * float(np.linalg.norm(point.weights))
         enough = max(ACCURACY * moved, rounding)
-        if (is_whole and size <= enough) or step == MOST_NEWTON_STEPS:
+        if has_all_missed and size <= enough:
             break
 
         # Newton's step, on the penalised pairs alone.
-        system = program.kkt_solver(active, tau)
+        system = program.kkt_solver(program.tied | (dual < 0), tau)
         rest = program.scores(away)
         if fixed_scores:
-            growth = system.solve_rows(rest)
-            common_move = np.zeros(len(common))
+            newton = NewtonStep(system.solve_rows(rest), program.zero_common())
         else:
-            accuracy = max(0.3 * enough, SYSTEM_ACCURACY * size)
-            growth, common_move = system(rest, -sums, accuracy)
-        move = program.weights(dual + growth) - weights
-        kept = pairs.program(program.keys[program.ordered & (active | (centre < 0))])
-        missed = pairs.missed(kept, weights + move, common + common_move, 0.0, most)
-        is_whole = _largest_share(missed, pairs.vocab_size) < most
-        larger = pairs.program(np.union1d(kept.keys[kept.ordered], missed))
-        centre = larger.values_of(program, centre)
-        program = larger
+            newton = system(rest, -sums, max(0.3 * enough, ACCURACY * size))
+        move = program.weights(dual + newton.step) - point.weights
 
-        slack = program.slack(weights, common)
-        slack_move = program.margins(move, common_move)
-        line = Line(
-            pushed=-tau * centre - slack,
-            move=-slack_move,
-            tied=program.tied,
-            pull=tau * float(np.vdot(weights, move)),
+        point, has_all_missed = _with_missed(point, dual, move, newton.common)
+        share = lowest_point(
+            pushed=point.pushed(tau),
+            move=-point.program.margins(move, newton.common),
+            tied=point.program.tied,
+            pull=tau * float(np.vdot(point.weights, move)),
             curvature=tau * float(np.vdot(move, move)),
         )
-        share = line.lowest_point()
-        if share == 0 and is_whole:  # rounding decides on the line
+        if share == 0 and has_all_missed:  # rounding decides on the line
             break
-        weights = weights + share * move
-        common = common + share * common_move
-        slack = slack + share * slack_move
-    pushed = -tau * centre - slack
-    dual = np.where(program.tied | (pushed > 0), -pushed / tau, 0.0)
-    return Minimum(Point(program, centre, weights, common), dual)
+        point = point._replace(
+            weights=point.weights + share * move, common=point.common + share * newton.common
+        )
+    return point
 
 
-def _largest_share(keys: IntArray, vocab_size: int) -> int:
-    """The largest number of keys in one column."""
-    return int(np.bincount(keys // vocab_size, minlength=1).max())
+def _with_missed(
+    point: Point, dual: FloatArray, move: FloatArray, common_move: FloatArray
+) -> tuple[Point, bool]:
+    """The point on the set that a Newton step asks for, and whether it has all missed pairs.
+
+    Those join that the step's end misses, the worst of each context if they are many; those leave
+    that push neither here nor at the centre.
+    """
+    program = point.program
+    pairs = program.pairs
+    most = max(1, int(GROWTH * pairs.num_weights / pairs.shape[0]))
+    kept = pairs.program(program.keys[program.ordered & ((dual < 0) | (point.centre < 0))])
+    missed = pairs.missed(kept, point.weights + move, point.common + common_move, 0.0, most)
+    largest_share = np.bincount(missed // pairs.vocab_size, minlength=1).max()
+    larger = pairs.program(np.union1d(kept.keys[kept.ordered], missed))
+    centre = larger.values_of(program, point.centre)
+    return point._replace(program=larger, centre=centre), bool(largest_share < most)
 
 
-@dataclass(frozen=True, eq=False)
-class Line:
-    """The function on the line to a Newton step's end, whose share of the step is ``t``."""
+def lowest_point(
+    pushed: FloatArray, move: FloatArray, tied: BoolArray, pull: float, curvature: float
+) -> float:
+    """The share ``t`` of a step, at most one, where a piecewise quadratic function is smallest.
 
-    pushed: FloatArray
-    move: FloatArray
-    tied: BoolArray
-    pull: float
-    curvature: float
+    It is ``pull t + curvature t²/2 + ½ ‖r‖²`` with ``r = pushed + t move``, cut off at zero where
+    not tied. Its derivative increases, and is linear between the shares at which a pair begins or
+    ceases to count.
+    """
 
-    def lowest_point(self) -> float:
-        """The share, at most one, where the derivative vanishes.
+    def slope(share: float) -> float:
+        there = pushed + share * move
+        counts = tied | (there > 0)
+        return pull + share * curvature + float(there @ np.where(counts, move, 0.0))
 
-        Newton steps on the derivative, which increases and is piecewise linear, with a bracket that
-        every point narrows.
-        """
-        low = 0.0
-        high = 1.0
-        share = 1.0
-        for _ in range(SEARCHES):
-            slope, bend = self._derivatives(share)
-            if slope <= 0:
-                low = share
-            else:
-                high = share
-            if share == 1.0 and slope <= 1e-12 * bend:
-                return 1.0
-            next_share = share - slope / bend
-            if abs(next_share - share) <= 1e-12:
-                return share
-            if not low < next_share < high:
-                next_share = (low + high) / 2
-            share = next_share
-        return low
-
-    def _derivatives(self, share: float) -> tuple[float, float]:
-        """First and second derivative at a share of the step."""
-        pushed = self.pushed + share * self.move
-        counts = self.tied | (pushed > 0)
-        move = np.where(counts, self.move, 0.0)
-        slope = self.pull + share * self.curvature + float(pushed @ move)
-        return slope, self.curvature + float(move @ move)
+    if slope(1.0) <= 0:
+        return 1.0
+    if slope(0.0) >= 0:
+        return 0.0
+    return float(brentq(slope, 0.0, 1.0))

@@ -1,13 +1,11 @@
 """Proofs that a dataset is separable, or that it is not, from a method's iterates."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import PairWeights
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
-from ntpnb.tolerances import TIES_MET
+from ntpnb.tolerances import TIES_MET, VANISHES
 
 CLEAR_MARGIN = 1e-6
 """Margin, relative to the norm of ``W``, that no rounding of the ties can pretend.
@@ -18,50 +16,45 @@ Data whose best margin is smaller are decided by the max-margin solution instead
 PROMISING = 1e-4
 """``‖Σ_k A_k φ_k‖`` relative to ``−Σ_k b_k A_k``, below which refining is worthwhile."""
 
-VANISHES = 1e-12
-"""``Certificate.residual`` below which what is left over counts as rounding of zero."""
-
 
 def separates(pairs: AllPairs, step: SetStep) -> bool:
     """Whether a step's ``W``, moved until all ties are met, has a clear margin on all pairs.
 
-    Such a ``W`` is a proof by itself; the method need not be near a solution.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        The system of the ties has no factor in floating point.
+    Such a ``W`` separates by itself, up to the rounding of its ties; the method need not be near a
+    solution. False also where the system of the ties has no factor in floating point.
     """
     program = step.program
-    moved = meet_ties(program, step.iterate)
+    try:
+        moved = meet_ties(program, step.iterate)
+    except np.linalg.LinAlgError:
+        return False
     W = program.weights(moved.dual)
     size = np.linalg.norm(W)
     margins = program.margins(W, moved.common)
     ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= TIES_MET * size
     clear = (margins / program.roots)[program.ordered].min(initial=np.inf) >= CLEAR_MARGIN * size
-    nonzero = size > 1e-6  # against rounding of zero: solutions have norms of at least max b = 1
-    if not (ties_met and nonzero and clear):
+    if not (size > 0 and ties_met and clear):
         return False
     return bool(pairs.least_margin(W, moved.common) >= CLEAR_MARGIN * size)
 
 
-def refutation(pairs: AllPairs, step: SetStep) -> PairWeights | None:
-    """Weights of strict pairs that contradict each other, from the growth of a step's dual.
+def refutation(
+    pairs: AllPairs, program: MarginProgram, direction: FloatArray | None
+) -> PairWeights | None:
+    """Weights of strict pairs that contradict each other, from the growth of a program's dual.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        See :func:`refine_certificate`.
+    None where there is no direction, where it is not near a certificate, or where the system of the
+    multipliers has no factor in floating point.
     """
-    direction = step.iterate.direction
     if direction is None:
         return None
     # Where tokens stand for several, one of these is enough, with what all of them have.
-    program = pairs.for_single_tokens(step.program)
-    certificate = refine_certificate(program, step.program.roots * direction)
-    if certificate is None:
+    single = pairs.for_single_tokens(program)
+    try:
+        certificate = refine_certificate(single, program.roots * direction)
+    except np.linalg.LinAlgError:
         return None
-    return pairs.pair_weights(program, certificate.dual)
+    return None if certificate is None else pairs.pair_weights(single, certificate)
 
 
 def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
@@ -81,33 +74,19 @@ def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
     return Iterate(iterate.dual + newton.step, iterate.common + newton.common, direction=None)
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """Proof that no ``W`` separates: multipliers whose ``W`` vanishes (Farkas' lemma).
-
-    A ``W'`` that meets all ties and has positive margins would have ``⟨Σ_k A_k φ_k, W'⟩ > 0``.
-
-    Attributes
-    ----------
-    dual : ndarray
-        Nonpositive on ordered entries and not zero there, with vanishing column sums.
-    residual : float
-        ``‖W‖`` plus the norm of the column sums, over the sum of the ordered multipliers. The sums
-        count since multipliers of pairs leave an anchor no entry but what makes its column's sum
-        zero.
-    """
-
-    dual: FloatArray
-    residual: float
-
-
-def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certificate | None:
+def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatArray | None:
     """Refine a direction in which a dual grows to a certificate, or return None.
 
-    Newton steps towards ``weights(dual) = 0`` and zero column sums, in a metric that lets small
-    multipliers move but little, so that they stay positive. Multipliers no larger than ten times
-    the error of ``direction`` itself are dropped. The steps end at a certificate, or where one no
-    longer halves what is left over.
+    A certificate is a dual ``A`` with ``A_k ≤ 0`` on ordered entries, not zero there, whose ``W``
+    and column sums vanish (Farkas' lemma): a ``W'`` that meets all ties and has positive margins
+    would have ``⟨Σ_k A_k φ_k, W'⟩ > 0``. The sums count since multipliers of pairs leave an anchor
+    no entry but what makes its column's sum zero. Both vanish but for rounding, so that what is
+    excluded are margins above 1e-12 of a ``W'`` of norm one.
+
+    Newton steps lead towards this. A multiplier's change is weighed by the multiplier, so that
+    small ones move but little and stay positive; those no larger than ten times the error of
+    ``direction`` itself are dropped. The steps end at a certificate, or where one no longer halves
+    what is left over.
 
     Raises
     ------
@@ -127,23 +106,26 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> Certifi
     largest = lam.max()
     mask = program.tied | kept
     dual = np.where(mask, direction, 0.0) / largest
-    lam = lam / largest
-    metric = np.full(lam.shape, 1e-12)
-    metric[kept] = 1e-12 / lam[kept] ** 2
+    metric = np.full(lam.shape, VANISHES)
+    metric[kept] = VANISHES * (largest / lam[kept]) ** 2
     solver = program.kkt_solver(mask, metric)
-    left_over = float(np.linalg.norm(program.weights(dual)))
+    left_over = _left_over(program, dual)
     before = np.inf
     while left_over < 0.5 * before:
         before = left_over
         minus_scores = program.margins(program.weights(dual), program.zero_common())  # −φ(W)
         dual = dual + solver(minus_scores, -program.column_sums(dual)).step
-        dual = np.where(ordered, np.minimum(dual, 0.0), dual)
-        left_of_weights = np.linalg.norm(program.weights(dual))
-        left_of_sums = np.linalg.norm(program.column_sums(dual))
-        left_over = float(left_of_weights + left_of_sums)
+        dual = np.asarray(np.where(ordered, np.minimum(dual, 0.0), dual), dtype=np.float64)
+        left_over = _left_over(program, dual)
         total = float(np.abs(dual[ordered]).sum())
         if total < 1e-3:  # it began at one or more: a dual that shrinks to zero proves nothing
             return None
         if left_over < VANISHES * total:
-            return Certificate(dual, left_over / total)
+            return dual
     return None
+
+
+def _left_over(program: MarginProgram, dual: FloatArray) -> float:
+    """``‖W‖`` of a dual, plus the lengths of what its column sums add to it at the anchors."""
+    sums = np.abs(program.column_sums(dual)).sum()
+    return float(np.linalg.norm(program.weights(dual)) + sums)

@@ -19,24 +19,22 @@ from ntpnb.margin.collapse import (
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
-from ntpnb.problem.products import scores_at
-from ntpnb.problem.table import BLOCK, entries_of, row_slices
+from ntpnb.problem.pairs import (
+    combined_pairs,
+    margin_bounds,
+    margin_scales,
+    pair_margins,
+    relative_gap,
+    require_multipliers,
+)
+from ntpnb.problem.table import entries_of, row_slices
 from ntpnb.saving import Result, state_without_caches
 from ntpnb.threads import product
-from ntpnb.tolerances import TIES_MET, WHOLE
+from ntpnb.tolerances import VANISHES, WHOLE
 from ntpnb.validation import as_array
 
 METHOD = "growing-set"
 """What :attr:`MarginSolution.solver` says of a solution that :func:`max_margin` found."""
-
-ROUNDING = 1e-12
-"""What entries of a ``W`` may differ from its multipliers', relative to the terms' sizes added."""
-
-
-def relative_gap(bounds: tuple[float, float]) -> float:
-    """How much two bounds of a margin differ, relative to the upper; one if the lower is zero."""
-    below, above = bounds
-    return 1.0 if below == 0 else max(0.0, 1 - below / above)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,12 +144,7 @@ class MarginSolution(Result):
             total = self.strict_multipliers.total
         else:
             total = float(self.strict_multipliers.sum())
-        if total == 0:  # no strict pairs, or no multipliers yet
-            return 0.0, np.inf
-        above = self.norm / total
-        if self.norm == 0 or self.min_margin <= 0 or self.tie_residual > TIES_MET:
-            return 0.0, above
-        return self.min_margin / self.norm, above
+        return margin_bounds(self.norm, self.norm, total, self.min_margin, self.tie_residual)
 
     @property
     def margin_gap(self) -> float:
@@ -311,18 +304,10 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
     if collapse.multiplicity is not None:
         combined = (combined / collapse.multiplicity[:, None])[collapse.kept]
     terms = margin_scales(collapse.data, order, 1.0) @ np.abs(np.append(mu, lam))
-    if not np.abs(combined - solution.W).max(initial=0.0) <= ROUNDING * terms:
+    if not np.abs(combined - solution.W).max(initial=0.0) <= VANISHES * terms:
         raise ValueError("MarginSolution.W is not what its multipliers combine to")
     again = measured(collapse.data, order, W, lam, mu, solution.solver, collapse.multiplicity)
     return replace(again, W=own.W, strict_multipliers=own.strict_multipliers, _data=data)
-
-
-def require_multipliers(name: str, order: TokenPriority, lam: FloatArray, mu: FloatArray) -> None:
-    """Raise ``ValueError`` unless a solution has one multiplier for each pair, as they must be."""
-    as_array(f"{name}'s strict multipliers", lam, ndim=1, shape=(len(order.strict),))
-    as_array(f"{name}'s equal multipliers", mu, ndim=1, shape=(len(order.equal),))
-    if (lam < 0).any():
-        raise ValueError(f"{name} has a negative multiplier of a strict pair")
 
 
 def _pairs_of_table(order: TokenPriority, table: csr_array) -> tuple[TokenPriority, FloatArray]:
@@ -388,53 +373,3 @@ def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
         strict_multipliers=collapse.shared_table(csr_array(table / multiplicity)),
         _data=collapse.whole,
     )
-
-
-def combined_pairs(
-    data: NextTokenData, order: TokenPriority, pair_multipliers: FloatArray
-) -> FloatArray:
-    """``Σ_k y_k (t_i − t_j) h_gᵀ`` over all pairs, shape (p, q), without a matrix per pair."""
-    group, winner, loser = order.pairs
-    rows = np.append(group, group)
-    tokens = np.append(winner, loser)
-    values = np.append(pair_multipliers, -pair_multipliers)
-    if math.prod(order.shape) <= BLOCK:
-        flat = np.bincount(rows * order.shape[1] + tokens, values, math.prod(order.shape))
-        by_token = np.asarray(flat, dtype=np.float64).reshape(order.shape)
-    else:
-        by_token = csr_array((values, (rows, tokens)), shape=order.shape)
-    combined: FloatArray = by_token.T @ data.group_embeddings
-    if data.token_embeddings is not None:
-        combined = data.token_embeddings.T @ combined
-    return combined
-
-
-def pair_margins(data: NextTokenData, order: TokenPriority, W: FloatArray) -> FloatArray:
-    """``(t_i − t_j) · W h_g`` of all pairs, shape (n,)."""
-    group, winner, loser = order.pairs
-    H = data.group_embeddings
-    token_weights = W if data.token_embeddings is None else data.token_embeddings @ W
-    return scores_at(H, token_weights, group, winner) - scores_at(H, token_weights, group, loser)
-
-
-def margin_scales(data: NextTokenData, order: TokenPriority, norm: float) -> FloatArray:
-    """``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))`` of all pairs, shape (n,)."""
-    group, winner, loser = order.pairs
-    context_lengths = np.linalg.norm(data.group_embeddings, axis=1)[group]
-    if data.token_embeddings is None:
-        token_lengths = np.ones(len(group))
-    else:
-        differences = data.token_embeddings[winner] - data.token_embeddings[loser]
-        token_lengths = np.minimum(1.0, np.linalg.norm(differences, axis=1))
-    scales: FloatArray = np.maximum(1.0, token_lengths * norm * context_lengths)
-    return scales
-
-
-def pair_lengths(data: NextTokenData, order: TokenPriority) -> FloatArray:
-    """``‖t_i − t_j‖ ‖h_g‖`` of all pairs, shape (n,)."""
-    group, winner, loser = order.pairs
-    lengths = np.linalg.norm(data.group_embeddings, axis=1)[group]
-    if data.token_embeddings is None:
-        return np.asarray(lengths * 2**0.5)
-    differences = data.token_embeddings[winner] - data.token_embeddings[loser]
-    return np.asarray(lengths * np.linalg.norm(differences, axis=1))

@@ -10,15 +10,15 @@ import numpy as np
 from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.growing_set import growing_set
-from ntpnb.margin.narrow import closest_disagreement, linear_program
-from ntpnb.margin.normal_form import AllPairs, Iterate, SetStep
-from ntpnb.margin.norms import NormMarginSolution, max_margin_in_norm
+from ntpnb.margin.normal_form import AllPairs, SetStep
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps
 from ntpnb.margin.separation import meet_ties, refutation, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored, without_strict_pairs
 from ntpnb.margin.support_program import SupportPairs, all_pairs
+from ntpnb.norms.largest_margin import NormMarginSolution, max_margin_in_norm
+from ntpnb.norms.narrow import closest_disagreement, linear_program
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
 from ntpnb.threads import one_thread
@@ -30,9 +30,6 @@ __all__ = ["is_separable", "max_margin"]
 
 NARROW = 1e-4
 """Angle up to which two contexts with different supports explain why data are undecided."""
-
-NUMERICAL_FAILURES = (np.linalg.LinAlgError, RuntimeError)
-"""What Newton systems raise when they run out of digits."""
 
 
 @overload
@@ -235,7 +232,7 @@ class MarginSearch:
     One token stands for those that are never a target (:mod:`ntpnb.margin.collapse`), unless an
     order is given; contradictions among few tokens are looked for first
     (:mod:`ntpnb.margin.parts`); then the method runs (:mod:`ntpnb.margin.growing_set`), and a
-    linear program is asked where contexts agree to many digits (:mod:`ntpnb.margin.narrow`). What
+    linear program is asked where contexts agree to many digits (:mod:`ntpnb.norms.narrow`). What
     is returned and raised is about the data themselves.
 
     Parameters
@@ -269,12 +266,13 @@ class MarginSearch:
             self._note(solution)
             if solution.kkt_residual <= STOP:
                 return restored(solution, self.collapse)
-            if gap > 0 and self._encloses(pairs, outcome, gap):
-                assert self.enclosed is not None
-                return restored(self.enclosed, self.collapse)
+            if gap > 0:
+                enclosed = self._enclosed(pairs, outcome)
+                if enclosed is not None and enclosed.margin_gap <= gap:
+                    return restored(enclosed, self.collapse)
         if self.best is not None and self.residual <= ACCEPT:
             return restored(self.best, self.collapse)
-        raise self._exhausted(separable=self._separable_by_linear_program(pairs))
+        raise self._exhausted(separable=self._separable_by_linear_program())
 
     def verdict(self) -> bool:
         """Whether the data are separable, by the first proof; see :func:`is_separable`."""
@@ -289,7 +287,7 @@ class MarginSearch:
                 self._note(verdict)
                 if self.residual <= STOP:
                     return True
-            if self.residual <= ACCEPT or self._separable_by_linear_program(pairs):
+            if self.residual <= ACCEPT or self._separable_by_linear_program():
                 return True
         except NotSeparableError:
             return False
@@ -319,10 +317,10 @@ class MarginSearch:
                 if step.iterate.direction is None:
                     continue
                 yield step
-                weights = refutation(pairs, step)
+                weights = refutation(pairs, step.program, step.iterate.direction)
                 if weights is not None:
                     yield _not_separable(weights)
-        except NUMERICAL_FAILURES:
+        except np.linalg.LinAlgError:
             return  # the best solution so far decides
 
     def _verdicts(self, pairs: AllPairs) -> Iterator[bool | MarginSolution]:
@@ -340,9 +338,9 @@ class MarginSearch:
                     yield True
                 if step.iterate.settled:
                     yield self._certified(pairs, step)
-                if step.iterate.direction is not None and refutation(pairs, step) is not None:
+                if refutation(pairs, step.program, step.iterate.direction) is not None:
                     yield False
-        except NUMERICAL_FAILURES:
+        except np.linalg.LinAlgError:
             return
 
     def _steps(self, pairs: AllPairs) -> Iterator[SetStep]:
@@ -366,24 +364,24 @@ class MarginSearch:
             f"KKT residual {solution.kkt_residual:.1e}, margin between {below:.6g} and {above:.6g}"
         )
 
-    def _encloses(self, pairs: AllPairs, step: SetStep, gap: float) -> bool:
-        """Whether a step, moved until all ties are met, has bounds within the gap."""
+    def _enclosed(self, pairs: AllPairs, step: SetStep) -> MarginSolution | None:
+        """The solution with the best bounds of the margin so far; a step's, with all ties met."""
         program = step.program
         moved = step.iterate
         try:
             for _ in range(2):  # the proximal term leaves a little of the ties the first time
                 moved = meet_ties(program, moved)
         except np.linalg.LinAlgError:
-            return False
+            return self.enclosed
         solution = self._certified(pairs, SetStep(program, moved))
         if solution.min_margin > 0:
             scaled = replace(moved, dual=moved.dual / solution.min_margin)
             solution = self._certified(pairs, SetStep(program, scaled))
         if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
             self.enclosed = solution
-        return self.enclosed.margin_gap <= gap
+        return self.enclosed
 
-    def _separable_by_linear_program(self, pairs: AllPairs) -> bool:
+    def _separable_by_linear_program(self) -> bool:
         """Whether the last resort proves that a ``W`` separates; raise if it proves that none does.
 
         Raises
@@ -397,14 +395,8 @@ class MarginSearch:
         if found.separates:
             return True
         every_pair = EveryPair(self.data, self.order)
-        program = every_pair.everything()
         direction = -every_pair.unit * every_pair.norms * found.multipliers
-        try:
-            weights = refutation(
-                every_pair, SetStep(program, Iterate(direction, program.zero_common(), direction))
-            )
-        except NUMERICAL_FAILURES:
-            return False
+        weights = refutation(every_pair, every_pair.everything(), direction)
         if weights is not None:
             raise self._refusal(_not_separable(weights))
         return False

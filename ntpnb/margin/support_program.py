@@ -8,7 +8,9 @@ one row of ``W`` only, the rows are coupled by the ``c_j`` alone (:mod:`ntpnb.ma
 """
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -29,10 +31,7 @@ from ntpnb.problem.order import TokenPriority, listed_tokens
 from ntpnb.problem.products import combined_at, scores_at
 from ntpnb.problem.table import row_slices
 from ntpnb.threads import product
-from ntpnb.tolerances import PROX, WHOLE
-
-WELL_CONDITIONED = 1e5
-"""Largest entry of an inverse of which differences may be taken: they lose up to five digits."""
+from ntpnb.tolerances import WHOLE
 
 
 class SupportPairs(AllPairs):
@@ -113,34 +112,20 @@ class SupportPairs(AllPairs):
         return np.bincount(self.listed // self.vocab_size, minlength=len(self.groups)) > 0
 
     @cached_property
-    def gram(self) -> FloatArray:
-        """Inner products of all contexts, shape (m, m)."""
-        return product(self.directions, self.directions.T)
-
-    @cached_property
     def padded_directions(self) -> FloatArray:
         """The contexts and one more of zeros, which pads, shape (m + 1, d)."""
         return np.vstack([self.directions, np.zeros(self.directions.shape[1])])
 
     @cached_property
-    def full_inverse(self) -> FloatArray | None:
-        """``(G + θ)⁻¹`` for the ``θ`` of :data:`PROX`.
-
-        None where contexts depend on each other, nearly or by their number: differences of its
-        entries would cancel.
-        """
-        num_contexts, dim = self.directions.shape
-        if num_contexts > dim or not self.fits:
-            return None
-        inverse = np.asarray(np.linalg.inv(self.gram + PROX * np.eye(num_contexts)), dtype=float)
-        return inverse if np.abs(inverse).max() < WELL_CONDITIONED else None
+    def _padded_gram(self) -> FloatArray:
+        """Inner products of the same, shape (m + 1, m + 1)."""
+        return product(self.padded_directions, self.padded_directions.T)
 
     def products_of(self, contexts: IntArray) -> FloatArray:
         """Inner products of some contexts, shape (b, k, k) for (b, k); the last is for padding."""
         num_contexts, dim = self.directions.shape
         if num_contexts <= dim and self.fits:
-            padded = np.pad(self.gram, (0, 1))
-            return padded[contexts[:, :, None], contexts[:, None, :]]
+            return self._padded_gram[contexts[:, :, None], contexts[:, None, :]]
         rows = self.padded_directions[contexts]
         return product(rows, rows.transpose(0, 2, 1))
 
@@ -175,44 +160,45 @@ class SupportPairs(AllPairs):
         looked for in single precision.
         """
         found = []
-        listed = None if self.listed is None else np.sort(self.listed)
-        room = common - self.goals
-        dtype = np.dtype(np.float64 if most is None else np.float32)
-        weights = weights.astype(dtype, copy=False)
-        for rows in row_slices(self.shape):
-            slack = product(self.directions[rows].astype(dtype, copy=False), -weights.T)
-            slack += np.outer(room[rows], self.roots).astype(dtype, copy=False)
-            first = rows.start * self.vocab_size
-            inside = slice(*np.searchsorted(program.keys, [first, first + slack.size]))
-            slack.ravel()[program.keys[inside] - first] = np.inf
-            if listed is not None:
-                inside = slice(*np.searchsorted(listed, [first, first + slack.size]))
-                is_listed = np.zeros(slack.size, dtype=bool)
-                is_listed[listed[inside] - first] = True
-                slack.ravel()[~is_listed] = np.inf
+        dtype = np.float64 if most is None else np.float32
+        for block in self._blocks_of_margins(weights.astype(dtype, copy=False), common):
+            slack = block.margins
+            slack -= np.outer(self.goals[block.columns], self.roots).astype(dtype, copy=False)
+            slack.ravel()[block.places_of(program.keys)] = np.inf
             is_missed = slack < -by
             if most is not None:
                 crowded = np.flatnonzero(is_missed.sum(axis=1) > most)
                 worst = np.argpartition(slack[crowded], most, axis=1)[:, :most]
                 is_missed[crowded] = False
                 is_missed[crowded[:, None], worst] = True
-            found.append(first + np.flatnonzero(is_missed))
+            found.append(block.first_key + np.flatnonzero(is_missed))
         return np.concatenate(found)
 
     def least_margin(self, weights: FloatArray, common: FloatArray) -> float:
         """The smallest ``c_j − w_v · u_j / a_v`` of all strict pairs."""
-        if self.listed is not None:
-            column, token = np.divmod(self.listed, self.vocab_size)
-            scores = np.einsum("nd,nd->n", self.directions[column], weights[token])
-            return float((common[column] - scores / self.roots[token]).min())
-        least = np.inf
-        for rows in row_slices(self.shape):
-            scores = product(self.directions[rows], weights.T) / self.roots
-            first = rows.start * self.vocab_size
-            inside = slice(*np.searchsorted(self._ties, [first, first + scores.size]))
-            scores.ravel()[self._ties[inside] - first] = -np.inf
-            least = min(least, float((common[rows] - scores.max(axis=1)).min()))
-        return least
+        blocks = self._blocks_of_margins(weights, common)
+        return min(float((block.margins / self.roots).min()) for block in blocks)
+
+    def _blocks_of_margins(
+        self, weights: AnyPrecision, common: FloatArray
+    ) -> Iterator["BlockOfMargins"]:
+        """``a_v c_j − w_v · u_j`` of all strict pairs, some columns at a time.
+
+        In the precision of the weights.
+        """
+        for columns in row_slices(self.shape):
+            margins = product(
+                self.directions[columns].astype(weights.dtype, copy=False), -weights.T
+            )
+            margins += np.outer(common[columns], self.roots).astype(weights.dtype, copy=False)
+            block = BlockOfMargins(columns, columns.start * self.vocab_size, margins)
+            if self.listed is None:
+                margins.ravel()[block.places_of(self._ties)] = np.inf
+            else:
+                is_strict = np.zeros(margins.size, dtype=bool)
+                is_strict[block.places_of(self.listed[self._by_key])] = True
+                margins.ravel()[~is_strict] = np.inf
+            yield block
 
     def multipliers(self, program: MarginProgram, dual: FloatArray) -> PairMultipliers:
         """The multipliers of the data's pairs that a program's dual stands for."""
@@ -233,17 +219,27 @@ class SupportPairs(AllPairs):
         assert self.listed is not None
         return np.searchsorted(program.keys, self.listed)
 
+    @cached_property
+    def _by_key(self) -> IntArray:
+        """Places of the listed strict pairs in the order's ``strict``, by increasing keys."""
+        assert self.listed is not None
+        return np.argsort(self.listed)
+
     def _places(self, keys: IntArray) -> IntArray:
         """Where keys of listed strict pairs are in the order's ``strict``."""
         assert self.listed is not None
-        by_key = np.argsort(self.listed)
-        return by_key[np.searchsorted(self.listed, keys, sorter=by_key)]
+        return self._by_key[np.searchsorted(self.listed, keys, sorter=self._by_key)]
+
+    @cached_property
+    def _single_tokens(self) -> "SupportPairs":
+        """The same pairs where each token stands for itself alone."""
+        return self if (self.roots == 1).all() else SupportPairs(self.data, self.order)
 
     def for_single_tokens(self, program: MarginProgram) -> MarginProgram:
         """The program of a set where each token stands for itself alone."""
-        if (self.roots == 1).all():
+        if self._single_tokens is self:
             return program
-        return SupportPairs(self.data, self.order).program(program.keys[program.ordered])
+        return self._single_tokens.program(program.keys[program.ordered])
 
     def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
         """The strict pairs that a dual weighs, with their shares."""
@@ -254,6 +250,19 @@ class SupportPairs(AllPairs):
             return listed_weights(self.order, self._places(keys), weights)
         column, token = np.divmod(keys, self.vocab_size)
         return strict_weights(self.order, column, token, weights)
+
+
+class BlockOfMargins(NamedTuple):
+    """Margins of some columns' strict pairs, infinite at all other entries, shape (b, V)."""
+
+    columns: slice
+    first_key: int
+    margins: AnyPrecision
+
+    def places_of(self, keys: IntArray) -> IntArray:
+        """Places in the raveled block of those of some increasing keys that are in it."""
+        inside = slice(*np.searchsorted(keys, [self.first_key, self.first_key + self.margins.size]))
+        return keys[inside] - self.first_key
 
 
 class SupportProgram(MarginProgram):

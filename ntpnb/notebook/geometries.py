@@ -10,7 +10,7 @@ from ntpnb import datasets
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import NotSeparableError
 from ntpnb.margin.solve import max_margin
-from ntpnb.matrix_norms import norm_named
+from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.notebook.vocabulary import least_norm_separator, margin, pair_matrices
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.array_types import FloatArray
-from ntpnb.matrix_norms import norm_named
+from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.problem.table import BLOCK
 from ntpnb.threads import product
 from ntpnb.training.batch import ProblemBatch

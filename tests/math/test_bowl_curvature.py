@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ntpnb
-from ntpnb.matrix_norms import norm_named
+from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.notebook import (
     bowl_curvature_in_norm,
     curvatures,

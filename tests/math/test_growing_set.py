@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 import ntpnb
 from ntpnb import token_priority as priority
 from ntpnb.margin import growing_set as module
+from ntpnb.margin import active_set as active_set_module
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.collapse import collapsed
 from ntpnb.margin.growing_set import (
@@ -139,7 +140,7 @@ def test_the_active_set_needs_no_guess_when_it_begins_with_the_right_one():
             tight = program.tied | (last.dual < 0)
             far = np.random.default_rng(seed).standard_normal(len(program))
             for start in (None, last.dual, far):
-                first, *more = active_set(program, start, tight, patience=2)
+                first, *more = active_set(program, start, tight)
                 assert first.settled
                 assert kkt_residual(data, program, first.dual) <= 1e-6
                 assert kkt_residual(data, program, more[-1].dual) <= 1e-12
@@ -147,11 +148,14 @@ def test_the_active_set_needs_no_guess_when_it_begins_with_the_right_one():
 
 
 @pytest.mark.parametrize("by_pair", [False, True])
-def test_the_active_set_ends_when_its_patience_does(by_pair):
+def test_the_active_set_ends_when_its_patience_does(monkeypatch, by_pair):
     """No last round of a longer patience is better; so a longer patience only adds rounds."""
     for seed in range(12):
         program = next(rounds(seed, by_pair)).program
-        counts = [len(list(active_set(program, patience=patience))) for patience in (1, 2, 3)]
+        counts = []
+        for patience in (1, 2, 3):
+            monkeypatch.setattr(active_set_module, "PATIENCE", patience)
+            counts.append(len(list(active_set(program))))
         assert 1 < counts[0] <= counts[1] <= counts[2] <= 60
         assert counts[0] < counts[2]
 
@@ -453,7 +457,9 @@ def test_sets_grow_until_one_has_a_certificate_where_there_is_no_solution(monkey
     for seed, by_pair in itertools.product(range(4), (False, True)):
         data = without_solution(5500 + seed)
         pairs = pairs_of(data, by_pair)
-        found = (refutation(pairs, step) for step in growing_set(pairs))
+        found = (
+            refutation(pairs, step.program, step.iterate.direction) for step in growing_set(pairs)
+        )
         weights = next(weights for weights in found if weights is not None)
         np.testing.assert_array_equal(priority(data).strict[weights.positions], weights.pairs)
 

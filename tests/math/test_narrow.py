@@ -8,8 +8,8 @@ from mpmath import mp, mpf
 from problems import any_problem, t24
 
 import ntpnb
-from ntpnb.margin import narrow
-from ntpnb.margin.narrow import closest_disagreement, linear_program
+from ntpnb.norms import narrow
+from ntpnb.norms.narrow import closest_disagreement, linear_program
 
 ANGLES = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
 
@@ -163,5 +163,5 @@ def test_there_is_no_disagreement_among_equal_supports_or_too_many_contexts(monk
     assert closest_disagreement(same) is None
     data = t24(0)
     assert closest_disagreement(data) is not None
-    monkeypatch.setattr(narrow, "MOST_CONTEXTS", data.num_contexts - 1)
+    monkeypatch.setattr(narrow, "WHOLE", data.num_contexts**2 - 1)
     assert closest_disagreement(data) is None

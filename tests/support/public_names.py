@@ -16,7 +16,7 @@ INTERNAL = {
     "extras",
     "factors",
     "level_probabilities",
-    "matrix_norms",
+    "norms",
     "partition",
     "sparsity",
     "threads",

@@ -8,10 +8,11 @@ and the methods' systems, which hold inner products of contexts, know the angle 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.margin.norms import (
+from ntpnb.norms.largest_margin import (
     PairRows,
     largest_margin_in_max_norm,
     pair_rows,
@@ -20,6 +21,7 @@ from ntpnb.margin.norms import (
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.table import row_slices
+from ntpnb.tolerances import WHOLE
 
 ENTRIES = 2**18
 """Entries of the linear program's matrix up to which it is tried: a few seconds."""
@@ -30,9 +32,6 @@ SCALES = {1e8: 1e-7, 1e6: 1e-9, 1.0: 1e-10}
 A margin of 1e-8 is then far above the tolerance. Of 48 planted contradictions at angles of 1e-6 to
 1e-8 the first solved 48 and the last 46, and what one of them misses another may solve.
 """
-
-MOST_CONTEXTS = 2**13
-"""Contexts up to which each is compared with every other."""
 
 EPS = float(np.finfo(float).eps)
 
@@ -76,7 +75,8 @@ def linear_program(data: NextTokenData, order: TokenPriority) -> LinearProgramRe
     if (len(order.equal) + len(order.strict)) * entries_of_pair > ENTRIES:
         return None
     rows = pair_rows(data, order)
-    rounding = (entries_of_pair + 6) * EPS * _sizes(data, order)
+    # An entry is a difference times a number, divided: each of these is rounded relative to itself.
+    rounding = (entries_of_pair + 6) * EPS * np.append(_lengths(rows.equal), _lengths(rows.strict))
     result = None
     for scale, tolerance in SCALES.items():
         enlarged = PairRows(rows.equal, scale * rows.strict, rows.shape)
@@ -109,26 +109,15 @@ def _is_proved(flat: FloatArray, rows: PairRows, rounding: FloatArray) -> bool:
     shift = _distance_to_ties(rows.equal.toarray(), ties_missed)
     if not np.isfinite(shift):
         return False
-    lengths = np.sqrt(rows.strict.multiply(rows.strict).sum(axis=1))
-    margins = rows.strict @ flat - wrong[num_ties:] - (1 + 1e-9) * lengths * shift
+    shifts = (1 + 1e-9) * _lengths(rows.strict) * shift
+    margins = rows.strict @ flat - wrong[num_ties:] - shifts
     return bool(margins.min() > 0)
 
 
-def _sizes(data: NextTokenData, order: TokenPriority) -> FloatArray:
-    """What the entries of each pair's row were computed from, in the scale of the rows: lengths.
-
-    A difference of token embeddings is rounded by what they are, not by what it is.
-    """
-    group, winner, loser = order.pairs
-    T = data.token_embeddings
-    token_lengths = np.ones(data.vocab_size) if T is None else np.linalg.norm(T, axis=1)
-    context_lengths = np.linalg.norm(data.group_embeddings, axis=1)[group]
-    differences = np.full(len(group), 2**0.5)
-    if T is not None:
-        differences = np.linalg.norm(T[winner] - T[loser], axis=1)
-    longest = float((differences * context_lengths).max()) or 1.0
-    sizes: FloatArray = (token_lengths[winner] + token_lengths[loser]) * context_lengths / longest
-    return sizes
+def _lengths(rows: csr_array) -> FloatArray:
+    """The length of each row."""
+    lengths: FloatArray = np.sqrt(rows.multiply(rows).sum(axis=1))
+    return lengths
 
 
 def _distance_to_ties(ties: FloatArray, missed: FloatArray) -> float:
@@ -171,7 +160,7 @@ def closest_disagreement(data: NextTokenData) -> Disagreement | None:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.margin.narrow import closest_disagreement
+    >>> from ntpnb.norms.narrow import closest_disagreement
     >>> H = [[1.0, 0.0], [1.0, 1e-6], [2.0, 1e-6]]
     >>> data = ntpnb.NextTokenData(H, [[1, 0, 0], [0, 1, 0], [1, 0, 0]])
     >>> found = closest_disagreement(data)
@@ -179,7 +168,7 @@ def closest_disagreement(data: NextTokenData) -> Disagreement | None:
     ((1, 2), 5e-07)
     """
     num_contexts = data.num_contexts
-    if not data.is_linear_decoder or num_contexts > MOST_CONTEXTS:
+    if not data.is_linear_decoder or num_contexts**2 > WHOLE:
         return None
     lengths = np.linalg.norm(data.context_embeddings, axis=1)
     directions = data.context_embeddings / np.where(lengths > 0, lengths, 1.0)[:, None]

@@ -26,25 +26,23 @@ from scipy.sparse.linalg import lsqr
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.extras import needs_extra
-from ntpnb.margin.solution import (
+from ntpnb.norms.matrix_norms import MatrixNorm, norm_named
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.pairs import (
     combined_pairs,
+    margin_bounds,
     margin_scales,
     pair_margins,
     relative_gap,
     require_multipliers,
 )
-from ntpnb.matrix_norms import MatrixNorm, norm_named
-from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.saving import Result
-from ntpnb.tolerances import TIES_MET
+from ntpnb.tolerances import ACCEPT
 from ntpnb.validation import as_array, require_dense
 
-TOLERANCE = 1e-10
-"""Of linear programs, HiGHS' smallest; what they give is measured anyway."""
-
-ACCEPT = 1e-6
-"""Relative gap between the bounds of the largest margin that a solution has to reach."""
+LARGEST_GAP = 1e-6
+"""Relative gap between the bounds of the largest margin that a solution may have."""
 
 CLARABEL = {
     "tol_gap_abs": 1e-9,
@@ -136,10 +134,7 @@ class NormMarginSolution(Result):
         ([0.185185185, 0.185185185], 0.185185185)
         """
         total = float(self.multipliers.sum())
-        above = self.dual_norm / total if total > 0 else np.inf
-        if self.norm == 0 or self.min_margin <= 0 or self.tie_residual > TIES_MET:
-            return 0.0, above
-        return self.min_margin / self.norm, above
+        return margin_bounds(self.norm, self.dual_norm, total, self.min_margin, self.tie_residual)
 
     @property
     def margin_gap(self) -> float:
@@ -214,7 +209,7 @@ def max_margin_in_norm(
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.margin.norms import max_margin_in_norm
+    >>> from ntpnb.norms.largest_margin import max_margin_in_norm
     >>> max_margin_in_norm(ntpnb.datasets.toy(), "sum", None).solver
     'highs'
     """
@@ -233,7 +228,7 @@ def max_margin_in_norm(
     rows = pair_rows(data, order)
     solved = with_ties_met(SOLVERS[norm](rows), rows)
     solution = _scaled(data, order, solved, norm_named(norm))
-    if not solution.margin_gap <= ACCEPT:
+    if not solution.margin_gap <= LARGEST_GAP:
         raise ConvergenceError(
             f"undecided: {solution.solver} left the largest margin between "
             f"{solution.margin_bounds[0]:.6g} and {solution.margin_bounds[1]:.6g}",
@@ -258,7 +253,7 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.margin.norms import pair_rows
+    >>> from ntpnb.norms.largest_margin import pair_rows
     >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
     >>> pair_rows(data, ntpnb.token_priority(data)).strict.toarray().round(6).tolist()
     [[0.707107, -0.707107]]
@@ -289,7 +284,7 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
 # -- solvers --------------------------------------------------------------------------------------
 
 
-def largest_margin_in_max_norm(rows: PairRows, tolerance: float = TOLERANCE) -> Solved:
+def largest_margin_in_max_norm(rows: PairRows, tolerance: float = ACCEPT) -> Solved:
     """Maximise ``s`` with ``|W_vi| ≤ 1``, by linear programming.
 
     The unknowns are the entries of ``W`` and ``s``.
@@ -350,7 +345,7 @@ def _largest_margin_by_cvxpy(rows: PairRows, norm: Literal["spectral", "nuclear"
     margin, and leaving it out makes no singular value larger.
     """
     in_max_norm = largest_margin_in_max_norm(rows)
-    if not (rows.strict @ in_max_norm.W.ravel()).min() > ACCEPT:
+    if not (rows.strict @ in_max_norm.W.ravel()).min() > LARGEST_GAP:
         return in_max_norm
     with needs_extra("reference", f'norm="{norm}"'):
         import cvxpy as cp
@@ -415,7 +410,7 @@ def _linear_program(
     ties: sparse.csr_array,
     bounds: Sequence[tuple[float, float | None]],
     largest_sum: float | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = ACCEPT,
 ) -> OptimizeResult:
     """Maximise the last unknown, ``s``.
 
@@ -427,7 +422,8 @@ def _linear_program(
     bounds : sequence of tuple
         Of all unknowns but ``s``.
     tolerance : float
-        By which constraints, and the dual's, may be missed.
+        By which constraints, and the dual's, may be missed. HiGHS takes no smaller one than the
+        default; what it gives is measured anyway.
     """
     objective = np.append(np.zeros(margins.shape[1] - 1), -1.0)
     limits = np.zeros(margins.shape[0])

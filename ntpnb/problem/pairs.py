@@ -1,0 +1,108 @@
+"""An order's pairs, measured on the data: what a matrix makes of them, and multipliers of them.
+
+Nothing larger than a number for each listed pair is formed. Every residual and every bound of the
+package is computed by these functions, from the data themselves.
+"""
+
+import math
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ntpnb.array_types import FloatArray
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.order import TokenPriority
+from ntpnb.problem.products import scores_at
+from ntpnb.problem.table import BLOCK
+from ntpnb.tolerances import TIES_MET
+from ntpnb.validation import as_array
+
+
+def combined_pairs(
+    data: NextTokenData, order: TokenPriority, pair_multipliers: FloatArray
+) -> FloatArray:
+    """``Σ_k y_k (t_i − t_j) h_gᵀ`` over all pairs, shape (p, q), without a matrix per pair."""
+    group, winner, loser = order.pairs
+    rows = np.append(group, group)
+    tokens = np.append(winner, loser)
+    values = np.append(pair_multipliers, -pair_multipliers)
+    if math.prod(order.shape) <= BLOCK:
+        flat = np.bincount(rows * order.shape[1] + tokens, values, math.prod(order.shape))
+        by_token = np.asarray(flat, dtype=np.float64).reshape(order.shape)
+    else:
+        by_token = csr_array((values, (rows, tokens)), shape=order.shape)
+    combined: FloatArray = by_token.T @ data.group_embeddings
+    if data.token_embeddings is not None:
+        combined = without_offset(data.token_embeddings).T @ combined
+    return combined
+
+
+def pair_margins(data: NextTokenData, order: TokenPriority, W: FloatArray) -> FloatArray:
+    """``(t_i − t_j) · W h_g`` of all pairs, shape (n,)."""
+    group, winner, loser = order.pairs
+    H = data.group_embeddings
+    T = data.token_embeddings
+    token_weights = W if T is None else without_offset(T) @ W
+    return scores_at(H, token_weights, group, winner) - scores_at(H, token_weights, group, loser)
+
+
+def without_offset(token_embeddings: FloatArray) -> FloatArray:
+    """The token embeddings but for what most have in common, of which no difference knows.
+
+    Differences of scores would be rounded as the scores are, which a common offset makes large.
+    """
+    centred: FloatArray = token_embeddings - np.median(token_embeddings, axis=0)
+    return centred
+
+
+def margin_scales(data: NextTokenData, order: TokenPriority, norm: float) -> FloatArray:
+    """``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))`` of all pairs, shape (n,)."""
+    token_lengths, context_lengths = _lengths(data, order)
+    scales: FloatArray = np.maximum(1.0, np.minimum(1.0, token_lengths) * norm * context_lengths)
+    return scales
+
+
+def pair_lengths(data: NextTokenData, order: TokenPriority) -> FloatArray:
+    """``‖t_i − t_j‖ ‖h_g‖`` of all pairs, shape (n,)."""
+    token_lengths, context_lengths = _lengths(data, order)
+    lengths: FloatArray = token_lengths * context_lengths
+    return lengths
+
+
+def _lengths(data: NextTokenData, order: TokenPriority) -> tuple[FloatArray, FloatArray]:
+    """``‖t_i − t_j‖`` and ``‖h_g‖`` of all pairs."""
+    group, winner, loser = order.pairs
+    context_lengths: FloatArray = np.linalg.norm(data.group_embeddings, axis=1)[group]
+    T = data.token_embeddings
+    if T is None:
+        return np.full(len(group), 2**0.5), context_lengths
+    return np.linalg.norm(T[winner] - T[loser], axis=1), context_lengths
+
+
+def margin_bounds(
+    norm: float, dual_norm: float, multipliers: float, min_margin: float, tie_residual: float
+) -> tuple[float, float]:
+    """A lower and an upper bound of the largest margin of a matrix of norm at most one.
+
+    A ``W`` of norm ``norm`` has the margin ``min_margin / norm``, which counts where ties are met
+    to 1e-9. On all pairs no matrix has more than ``dual_norm / Σ λ_k``, where ``dual_norm`` is the
+    dual norm of what the pairs combine to with their multipliers, of sum ``multipliers``.
+    """
+    above = dual_norm / multipliers if multipliers > 0 else np.inf
+    if norm == 0 or multipliers == 0 or min_margin <= 0 or tie_residual > TIES_MET:
+        return 0.0, above
+    return min_margin / norm, above
+
+
+def relative_gap(bounds: tuple[float, float]) -> float:
+    """How much two bounds of a margin differ, relative to the upper; one if the lower is zero."""
+    below, above = bounds
+    return 1.0 if below == 0 else max(0.0, 1 - below / above)
+
+
+def require_multipliers(name: str, order: TokenPriority, lam: FloatArray, mu: FloatArray) -> None:
+    """Raise ``ValueError`` unless a solution has one multiplier for each pair, as they must be."""
+    as_array(f"{name}'s strict multipliers", lam, ndim=1, shape=(len(order.strict),))
+    as_array(f"{name}'s equal multipliers", mu, ndim=1, shape=(len(order.equal),))
+    if (lam < 0).any():
+        raise ValueError(f"{name} has a negative multiplier of a strict pair")
