@@ -134,6 +134,11 @@ class Collapse:
         kept[self.targets] = np.arange(len(self.targets))
         return kept
 
+    @property
+    def first_of_kept(self) -> IntArray:
+        """The first token of ``whole`` that each token of ``data`` stands for."""
+        return np.unique(self.kept, return_index=True)[1]
+
     def shared_table(self, table: csr_array) -> SharedMultipliers:
         """Multipliers of the strict pairs of the whole, from those of one token of each kind."""
         return SharedMultipliers(table, self.kept, in_order_of_groups(self.whole))
@@ -142,13 +147,10 @@ class Collapse:
         """Weights of strict pairs of ``data`` as ones of the whole, on one token each."""
         if self.is_trivial:
             return found
-        others_before = self.targets - np.arange(len(self.targets))
-        first_other = np.searchsorted(others_before, 1)
-        first_of_kept = np.append(self.targets, first_other)
         group, _, loser = found.pairs.T
         position = np.searchsorted(self.data.group_names, group)
         return strict_weights(
-            token_priority(self.whole), position, first_of_kept[loser], found.weights
+            token_priority(self.whole), position, self.first_of_kept[loser], found.weights
         )
 
 

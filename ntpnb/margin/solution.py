@@ -13,7 +13,6 @@ from ntpnb.margin.collapse import (
     Collapse,
     SharedMultipliers,
     collapsed,
-    not_collapsed,
     places_of,
 )
 from ntpnb.margin.normal_form import PairMultipliers
@@ -280,34 +279,56 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
     ValueError
         They do not fit the data, or each other.
     """
-    collapse = not_collapsed(data)
-    W = solution.W
-    as_array("MarginSolution.W", W, ndim=2, shape=data.shape)
-    lam = solution.strict_multipliers
-    if isinstance(lam, SharedMultipliers):
-        collapse = collapsed(data)
-        shape = (collapse.data.num_contexts, collapse.data.vocab_size)
-        if lam.table.shape != shape:
-            raise ValueError(f"SharedMultipliers.table is {lam.table.shape}; it needs {shape}")
-        own = replace(solution, strict_multipliers=collapse.shared_table(lam.table), _data=data)
-        first = np.unique(collapse.kept, return_index=True)[1]
-        W = W[first]
-        sums = csr_array(lam.table.multiply(np.bincount(collapse.kept)))
-        order, lam = _pairs_of_table(token_priority(collapse.data), sums)
-        order, lam = _with_worst_pairs(collapse.data, order, W, lam)
-    else:
-        own = replace(solution, _data=data)
-        order = token_priority(data)
+    as_array("MarginSolution.W", solution.W, ndim=2, shape=data.shape)
+    shared = solution.strict_multipliers
+    if isinstance(shared, SharedMultipliers):
+        return _measured_shared(data, solution, shared)
+    order = token_priority(data)
+    mu = solution.equal_multipliers
+    require_multipliers("MarginSolution", order, shared, mu)
+    _require_combination(data, order, shared, mu, solution.W)
+    return measured(data, order, solution.W, shared, mu, solution.solver)
+
+
+def _measured_shared(
+    data: NextTokenData, solution: MarginSolution, shared: SharedMultipliers
+) -> MarginSolution:
+    """The same where tokens that are never a target share multipliers: of one token of each kind.
+
+    These are measured as :func:`certify` does on the collapsed data, with sums of multipliers.
+    """
+    collapse = collapsed(data)
+    small = collapse.data
+    shape = (small.num_contexts, small.vocab_size)
+    if shared.table.shape != shape:
+        raise ValueError(f"SharedMultipliers.table is {shared.table.shape}; it needs {shape}")
+    W = solution.W[collapse.first_of_kept]
+    sums = csr_array(shared.table.multiply(np.bincount(collapse.kept)))
+    order, lam = _pairs_of_table(token_priority(small), sums)
+    order, lam = _with_worst_pairs(small, order, W, lam)
     mu = solution.equal_multipliers
     require_multipliers("MarginSolution", order, lam, mu)
-    combined = combined_pairs(collapse.data, order, np.append(mu, lam))
-    if collapse.multiplicity is not None:
-        combined = (combined / collapse.multiplicity[:, None])[collapse.kept]
-    terms = margin_scales(collapse.data, order, 1.0) @ np.abs(np.append(mu, lam))
-    if not np.abs(combined - solution.W).max(initial=0.0) <= VANISHES * terms:
+    copies = np.bincount(collapse.kept)[:, None]
+    _require_combination(small, order, lam, mu, W * copies)
+    if not (solution.W == W[collapse.kept]).all():
+        raise ValueError("MarginSolution.W has different rows for tokens that share multipliers")
+    again = measured(small, order, W, lam, mu, solution.solver, collapse.multiplicity)
+    return replace(
+        again,
+        W=solution.W,
+        strict_multipliers=collapse.shared_table(shared.table),
+        _data=data,
+    )
+
+
+def _require_combination(
+    data: NextTokenData, order: TokenPriority, lam: FloatArray, mu: FloatArray, W: FloatArray
+) -> None:
+    """Raise ``ValueError`` unless a matrix is what multipliers combine to, but for rounding."""
+    combined = combined_pairs(data, order, np.append(mu, lam))
+    terms = margin_scales(data, order, 1.0) @ np.abs(np.append(mu, lam))
+    if not np.abs(combined - W).max(initial=0.0) <= VANISHES * terms:
         raise ValueError("MarginSolution.W is not what its multipliers combine to")
-    again = measured(collapse.data, order, W, lam, mu, solution.solver, collapse.multiplicity)
-    return replace(again, W=own.W, strict_multipliers=own.strict_multipliers, _data=data)
 
 
 def _pairs_of_table(order: TokenPriority, table: csr_array) -> tuple[TokenPriority, FloatArray]:
