@@ -12,8 +12,8 @@ from scipy.optimize import brentq
 
 import ntpnb
 from ntpnb import token_priority as priority
-from ntpnb.margin import growing_set as module
 from ntpnb.margin import active_set as active_set_module
+from ntpnb.margin import growing_set as module
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.collapse import collapsed
 from ntpnb.margin.growing_set import (
