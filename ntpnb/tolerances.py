@@ -6,6 +6,8 @@ products once is compared with :data:`STOP`; what has been through the factor of
 the data, and are part of the answer.
 """
 
+import numpy as np
+
 STOP = 1e-13
 """Relative residual of rounding: the sum of some hundred products."""
 
@@ -27,4 +29,37 @@ WHOLE = 2**24
 """Entries of a table that may be held whole, of contexts and tokens, or of contexts and contexts.
 
 A few such tables are held at one time, of 128 MiB each. Of more entries blocks are formed.
+"""
+
+HELD = 4 * WHOLE
+"""Numbers that are held beside an answer to save time, or where a caller asks for a basis.
+
+Gathered rows, factors and the inverse that speeds up an iteration may each take so many (512 MiB),
+a quarter of the largest dense array. Beyond it they are computed again, or refused.
+"""
+
+EPS = float(np.finfo(float).eps)
+"""Distance from one to the next float: one operation is wrong by half of it."""
+
+
+def decomposition_error(num_rows: int) -> float:
+    """Error of the singular values of unit rows, relative to the largest: some last digits.
+
+    Singular values below it are zero. Singular vectors are off by an angle of this over their
+    singular value, relative to the largest one. It holds of eigenvalues, too.
+
+    Examples
+    --------
+    >>> from ntpnb.tolerances import decomposition_error
+    >>> decomposition_error(100) < 1e-13
+    True
+    """
+    return float(10 * EPS * np.sqrt(num_rows))
+
+
+UNCLEAR = decomposition_error(1) ** 0.25
+"""Angle by which rounding may turn a direction that is still told from others, 2e-4.
+
+So singular values of three quarters of all digits, 1e-11, are nonzero and known to the last
+quarter. Those between that and rounding are neither zero nor known, and are refused.
 """

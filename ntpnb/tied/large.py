@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.table import LARGE
 from ntpnb.tied.core import CoreLoss, core_of
 from ntpnb.tied.entries import (
     TieEntries,
@@ -17,12 +18,10 @@ from ntpnb.tied.entries import (
 )
 from ntpnb.tied.newton import SLOPE, minimise, not_settled
 from ntpnb.tied.smallest import SmallestFit
-from ntpnb.tied.subspace import BASIS_LIMIT, EqualSubspace, Whitening, equal_subspace
+from ntpnb.tied.subspace import EqualSubspace, Whitening, equal_subspace
+from ntpnb.tolerances import HELD
 from ntpnb.validation import require_dense
 from ntpnb.watch import Watch
-
-LARGE = 2**20
-"""Entries of the table contexts × tokens from which on it is not formed."""
 
 
 class LargeSolution(NamedTuple):
@@ -232,10 +231,10 @@ class LargeSubspace(EqualSubspace):
         data = self._data
         num_tied = len(self._tied)
         num_entries = num_tied * max(num_tied, data.vocab_size)
-        if num_entries > BASIS_LIMIT:
+        if num_entries > HELD:
             raise ValueError(
                 f"the dense factors of the tied subspace of {num_tied} contexts and "
-                f"{data.vocab_size} tokens have {num_entries} entries, more than {BASIS_LIMIT}; "
+                f"{data.vocab_size} tokens have {num_entries} entries, more than {HELD}; "
                 "use project and reject, which need none"
             )
         context_probs = data.context_probs[self._tied]

@@ -15,20 +15,12 @@ from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority, listed_tokens, order_of
 from ntpnb.saving import Result, register
 from ntpnb.threads import one_thread
-from ntpnb.validation import require_dense
+from ntpnb.tolerances import HELD, UNCLEAR, decomposition_error
+from ntpnb.validation import DENSE_LIMIT, require_dense
 from ntpnb.watch import Progress, Watch
 
-# Relative error of a decomposition, of a few units in the last digit: singular values below it are
-# zero, and singular vectors are off by an angle of this over their singular value.
-SVD_ERROR = 10 * float(np.finfo(float).eps)
-# Singular values above this are not zero. Those between the two are neither, and are refused.
-RANK_TOLERANCE = 1e-11
-UNCLEAR = SVD_ERROR / RANK_TOLERANCE
-ON_SUBSPACE = 1e-8  # sine of the angle by which a subspace may be off that a matrix is to lie on
-CERTAIN = 1e-3  # eigenvalues above this keep their digits
-BASIS_LIMIT = 2**26  # entries of an explicit basis (512 MiB)
-GENERATORS_LIMIT = 4 * BASIS_LIMIT  # entries of all generators at once
-CACHE_LIMIT = 2**23  # entries of cached factors (64 MiB); beyond it they are computed again
+NEGLIGIBLE = 1e-8  # what is no difference: of log-odds, in nats; off a subspace, of W's norm
+KEEPS_DIGITS = 1e-3  # eigenvalues above this, relative to the largest, keep their digits
 
 # From and to arrays of shape (p, q), see EqualSubspace.whitening.
 Whitening = Callable[[FloatArray], FloatArray]
@@ -202,10 +194,10 @@ class EqualSubspace(Result, ABC):
         """
         p, q = self._data.shape
         num_entries = self.dim * p * q
-        if num_entries > BASIS_LIMIT:
+        if num_entries > HELD:
             raise ValueError(
                 f"a basis of {self.dim} matrices of shape ({p}, {q}) has {num_entries} entries, "
-                f"more than {BASIS_LIMIT}; use project and reject, which need none"
+                f"more than {HELD}; use project and reject, which need none"
             )
         return self._basis().reshape(self.dim, p, q)
 
@@ -336,8 +328,8 @@ class _DenseSubspace(EqualSubspace):
         self._ties = _ties_to_shortest(T, order)
         # Differences of nearly equal tokens are exact, and what spans the tokens is not.
         pairs = np.unique(np.stack([self._ties.i, self._ties.j], axis=1), axis=0)
-        self._token_space = thin_svd(_unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]]), SVD_ERROR).Vt
-        self._context_space = thin_svd(_unit_rows(H), SVD_ERROR).Vt
+        self._token_space = thin_svd(_unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]])).Vt
+        self._context_space = thin_svd(_unit_rows(H)).Vt
         self._require_room()
 
         # Generators of norm one: a long embedding must not decide what counts as rounding.
@@ -345,7 +337,7 @@ class _DenseSubspace(EqualSubspace):
         contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
         self._generators = _flat_outer_products(_unit_rows(differences), contexts)
-        self._svd = thin_svd(self._generators, SVD_ERROR)
+        self._svd = thin_svd(self._generators)
         self.weakest = self._svd.weakest(_first_rows(data)[self._ties.group])
         self.weakest.require(UNCLEAR, data)
 
@@ -365,7 +357,7 @@ class _DenseSubspace(EqualSubspace):
         weights = self._generator_norms * np.sqrt(tie_probs)
         rows = _first_rows(self._data)[self._ties.group]
         _require_scale(long, self._svd.rank, rows, self._data)
-        _, s, Vt = thin_svd(weights[:, None] * self._generators, SVD_ERROR)
+        _, s, Vt = thin_svd(weights[:, None] * self._generators)
 
         def whiten(G: FloatArray) -> FloatArray:
             return self._from_coordinates(self._to_coordinates(G) @ Vt.T / s @ Vt)
@@ -384,10 +376,10 @@ class _DenseSubspace(EqualSubspace):
         tokens_dim = len(self._token_space)
         contexts_dim = len(self._context_space)
         size = num_ties * tokens_dim * contexts_dim
-        if size > GENERATORS_LIMIT:
+        if size > DENSE_LIMIT:
             raise ValueError(
                 f"{num_ties} ties between tokens embedded in {tokens_dim} × {contexts_dim} "
-                f"dimensions need {size} numbers, more than {GENERATORS_LIMIT}; "
+                f"dimensions need {size} numbers, more than {DENSE_LIMIT}; "
                 "use fewer contexts, or token_embeddings=None where tokens are one-hot"
             )
 
@@ -485,7 +477,7 @@ class _TokenwiseSubspace(EqualSubspace):
         long = self._lengths[:, None] * self._directions
         for holders, rank in zip(self._holders, self._ranks, strict=True):
             _require_scale(long[holders], rank, self._rows[holders], self._data)
-        svds = [thin_svd(weighted[holders], SVD_ERROR) for holders in self._holders]
+        svds = [thin_svd(weighted[holders]) for holders in self._holders]
 
         def whiten(G: FloatArray) -> FloatArray:
             rows = [g @ svd.Vt.T / svd.s @ svd.Vt for g, svd in zip(G, svds, strict=True)]
@@ -510,8 +502,8 @@ class _TokenwiseSubspace(EqualSubspace):
         first = self._alike[i]
         svd = self._cached_svds.get(first)
         if svd is None:
-            svd = thin_svd(self._directions[self._holders[i]], SVD_ERROR)
-            if self._num_cached_entries <= CACHE_LIMIT:
+            svd = thin_svd(self._directions[self._holders[i]])
+            if self._num_cached_entries <= HELD:
                 self._cached_svds[first] = svd
                 self._num_cached_entries += svd.U.size + svd.Vt.size
         return svd
@@ -562,7 +554,7 @@ class _TokenwiseSubspace(EqualSubspace):
                 bound_values=np.zeros(0),
             )
         values, vectors = sla.eigh(form)
-        bound = values > CERTAIN
+        bound = values > KEEPS_DIGITS
         if not bound.all():
             # The eigenvalues are squares of sines. Small sines need the projections themselves.
             uncertain = vectors[:, ~bound]
@@ -576,7 +568,7 @@ class _TokenwiseSubspace(EqualSubspace):
             vectors[:, ~bound] = uncertain @ Vt.T
             noise = nearest.error * np.sqrt(len(self._holders))  # V projections may be off
             bound[~bound] = sines > noise
-            if noise > ON_SUBSPACE and not bound.all():
+            if noise > NEGLIGIBLE and not bound.all():
                 nearest.require(0.0, self._data)
             if bound.any():
                 least = np.argmin(np.where(bound, values, np.inf))
@@ -598,7 +590,7 @@ class _TokenwiseSubspace(EqualSubspace):
             # singular values of these equations are, and what rounding is divided by.
             sines = np.sqrt(common.bound_values)
             lengths = np.linalg.norm(self._rows_made_by(common.bound), axis=0)
-            errors = SVD_ERROR * len(self._owner) ** 0.5 * lengths / sines
+            errors = decomposition_error(len(self._owner)) * lengths / sines
             k = int(errors.argmax())
             weakest = NearDependence(sines[k], errors[k], common.bound[:, k], self._rows)
             weakest.require(UNCLEAR, self._data)
@@ -692,16 +684,16 @@ class ThinSVD(NamedTuple):
         if self.rank == 0:
             return NO_DEPENDENCE
         size = float(self.s[-1] / self.s[0])
-        error = SVD_ERROR * len(self.U) ** 0.5 / size
+        error = decomposition_error(len(self.U)) / size
         return NearDependence(size, error, self.U[:, -1], rows)
 
 
-def thin_svd(A: FloatArray, tolerance: float = RANK_TOLERANCE) -> ThinSVD:
-    """Singular value decomposition of ``A`` without the part of at most ``tolerance √rows``."""
+def thin_svd(A: FloatArray) -> ThinSVD:
+    """Singular value decomposition of ``A`` without the part that is rounding."""
     if A.size == 0:
         return ThinSVD(np.zeros((len(A), 0)), np.zeros(0), np.zeros((0, A.shape[1])))
     U, s, Vt = sla.svd(A, full_matrices=False)
-    rank = np.count_nonzero(s > tolerance * s[0] * np.sqrt(len(A)))
+    rank = np.count_nonzero(s > decomposition_error(len(A)) * s[0])
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
 
 
@@ -710,9 +702,9 @@ def _require_scale(A: FloatArray, rank: int, rows: IntArray, data: NextTokenData
 
     Row k belongs to row ``rows[k]`` of the data.
     """
-    if thin_svd(A, SVD_ERROR).rank < rank:
+    if thin_svd(A).rank < rank:
         lengths = np.linalg.norm(A, axis=1)
-        short = np.unique(rows[lengths <= lengths.max() * ON_SUBSPACE])
+        short = np.unique(rows[lengths <= lengths.max() * NEGLIGIBLE])
         raise ValueError(
             f"the embeddings of {named_contexts(data, short)} are so short beside others that "
             "rounding hides what they add; others of more equal scale are needed"

@@ -1,0 +1,145 @@
+"""How long an iteration of this folder goes on: until it is accurate, gains no more, or is late."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ntpnb.array_types import FloatArray
+from ntpnb.watch import Watch
+
+LEAST_STEPS = 20
+"""Steps that are taken before an iteration is asked what it gains, and what the time is.
+
+Most are done by then, so that there is an answer even where no time is left.
+"""
+
+FRUITLESS = 2000
+"""Steps in which conjugate gradients must halve their error.
+
+For n unknowns n steps are enough but for rounding, which delays the end: 10 n steps are waited for.
+"""
+
+
+class Gains:
+    """The best point of an iteration so far, and whether the iteration still improves.
+
+    It does as long as its error halves: after so many steps as that took the last time since the
+    beginning, and some more at first, without that it has stalled.
+
+    Parameters
+    ----------
+    point : ndarray
+        Where the iteration begins.
+    error : float
+        Its error there.
+    least : int
+        How many steps it may take before its error has halved for the first time.
+
+    Attributes
+    ----------
+    best : ndarray
+        The point with the smallest error.
+    error : float
+        The error there.
+    step : int
+        How many steps were taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.iteration import Gains
+    >>> gains = Gains(np.zeros(1), error=1.0, least=2)
+    >>> for error in [0.4, 0.3, 0.5, 0.35, 0.3]:
+    ...     gains.take(np.array([error]), error)
+    >>> gains.best.tolist(), gains.halved, gains.stalled
+    ([0.3], False, True)
+    """
+
+    def __init__(self, point: FloatArray, error: float, least: int = LEAST_STEPS) -> None:
+        self.best = point
+        self.error = error
+        self.step = 0
+        self._least = least
+        self._to_halve = error
+        self._last_gain = 0  # the step at which the error had halved
+
+    def take(self, point: FloatArray, error: float) -> None:
+        """Note one more step: where it led, and the error there."""
+        self.step += 1
+        if error < self.error:
+            self.best = point
+            self.error = error
+        if error <= self._to_halve / 2:
+            self._to_halve = error
+            self._last_gain = self.step
+
+    @property
+    def halved(self) -> bool:
+        """Whether the last step was one that completed a halving of the error."""
+        return self._last_gain == self.step
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the error has not halved for as long as all halvings took, and ``least`` more."""
+        return self.step > 2 * self._last_gain + self._least
+
+
+def conjugate_gradients(
+    product: Callable[[FloatArray], FloatArray],
+    target: FloatArray,
+    accuracy: float,
+    watch: Watch,
+    precondition: Callable[[FloatArray], FloatArray] = np.copy,
+    size: Callable[[FloatArray], float] = np.linalg.norm,
+) -> FloatArray:
+    """Solve a symmetric system from zero, as well as rounding and the time allow.
+
+    The system may be singular; what rounding adds to a target that it then cannot meet grows in
+    the end, so that the best point is returned and not the last.
+
+    Parameters
+    ----------
+    product : callable
+        The product with the matrix, which is positive semidefinite.
+    target : ndarray, shape (n,)
+    accuracy : float
+        The error at which the point is good enough, relative to the one of zero if that is above 1.
+    watch : Watch
+    precondition : callable, optional
+        An approximate inverse, of a matrix that is symmetric too. Default: the identity.
+    size : callable, optional
+        What an error is measured by. Default: its norm.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.iteration import conjugate_gradients
+    >>> from ntpnb.watch import Watch
+    >>> product = np.array([[2.0, 1.0], [1.0, 2.0]]).__matmul__
+    >>> conjugate_gradients(product, np.array([3.0, 0.0]), 1e-12, Watch()).round(6).tolist()
+    [2.0, -1.0]
+    """
+    point = direction = np.zeros_like(target)
+    error = target
+    gains = Gains(point, size(error), min(FRUITLESS, 10 * len(target)))
+    enough = accuracy * max(1.0, gains.error)
+    last_descent = 1.0
+    while gains.error > enough and not gains.stalled:
+        if gains.step >= LEAST_STEPS and watch.expired:
+            break
+        descent = precondition(error)
+        squared = error @ descent
+        direction = descent + squared / last_descent * direction
+        change = product(direction)
+        curvature = direction @ change
+        if not curvature > 0:
+            break  # nothing but rounding is left of the direction
+        point = point + squared / curvature * direction
+        error = error - squared / curvature * change
+        gains.take(point, size(error))
+        last_descent = squared
+    return gains.best
