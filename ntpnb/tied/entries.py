@@ -49,10 +49,6 @@ class TieEntries:
         """Number of tied contexts ``K``."""
         return len(self.lengths)
 
-    def sizes(self) -> IntArray:
-        """Number of entries of each context, shape (K,)."""
-        return np.bincount(self.context, minlength=self.num_contexts)
-
     def scores(self, W: FloatArray) -> FloatArray:
         """Scores ``w_v · h_k`` of the entries, shape (n,)."""
         units = sampled_products(W, self.directions, self.token, self.context)
@@ -139,6 +135,22 @@ def log_softmax(scores: FloatArray, context: IntArray) -> FloatArray:
     centred = scores - largest[context]
     log_q: FloatArray = centred - np.log(np.bincount(context, np.exp(centred)))[context]
     return log_q
+
+
+def centred(x: FloatArray, context: IntArray) -> FloatArray:
+    """Numbers of entries, less their mean in each context, shape (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.entries import centred
+    >>> centred(np.array([1.0, 5.0, 2.0]), np.array([0, 1, 0])).tolist()
+    [-0.5, 0.0, 0.5]
+    """
+    sizes = np.bincount(context)
+    mean = np.bincount(context, x) / np.maximum(sizes, 1)
+    rest: FloatArray = x - mean[context]
+    return rest
 
 
 def places_by_count(token: IntArray) -> list[IntArray]:

@@ -20,6 +20,11 @@ For n unknowns n steps are enough but for rounding, which delays the end: 10 n s
 """
 
 
+def norm(errors: FloatArray) -> float:
+    """Euclidean norm of an array, whatever its shape."""
+    return float(np.linalg.norm(errors))
+
+
 class Gains:
     """The best point of an iteration so far, and whether the iteration still improves.
 
@@ -90,7 +95,7 @@ def conjugate_gradients(
     accuracy: float,
     watch: Watch,
     precondition: Callable[[FloatArray], FloatArray] = np.copy,
-    size: Callable[[FloatArray], float] = np.linalg.norm,
+    size: Callable[[FloatArray], float] = norm,
 ) -> FloatArray:
     """Solve a symmetric system from zero, as well as rounding and the time allow.
 
@@ -124,22 +129,23 @@ def conjugate_gradients(
     [2.0, -1.0]
     """
     point = direction = np.zeros_like(target)
-    error = target
+    error: FloatArray = target
     gains = Gains(point, size(error), min(FRUITLESS, 10 * len(target)))
     enough = accuracy * max(1.0, gains.error)
     last_descent = 1.0
     while gains.error > enough and not gains.stalled:
         if gains.step >= LEAST_STEPS and watch.expired:
             break
-        descent = precondition(error)
-        squared = error @ descent
-        direction = descent + squared / last_descent * direction
+        improved = precondition(error)
+        descent = float(error @ improved)
+        direction = improved + descent / last_descent * direction
         change = product(direction)
-        curvature = direction @ change
+        curvature = float(direction @ change)
         if not curvature > 0:
             break  # nothing but rounding is left of the direction
-        point = point + squared / curvature * direction
-        error = error - squared / curvature * change
+        step = descent / curvature
+        point = point + step * direction
+        error = error - step * change
         gains.take(point, size(error))
-        last_descent = squared
+        last_descent = descent
     return gains.best

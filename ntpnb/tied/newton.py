@@ -8,7 +8,7 @@ import numpy as np
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.tied.iteration import Gains, conjugate_gradients
+from ntpnb.tied.iteration import Gains, conjugate_gradients, norm
 from ntpnb.tolerances import EPS, STOP, decomposition_error
 from ntpnb.watch import Watch
 
@@ -85,7 +85,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     W = start
     slope = problem.gradient(W)
     white_slope = problem.whiten(slope)
-    gains = Gains(W, float(np.linalg.norm(white_slope)))
+    gains = Gains(W, norm(white_slope))
     while True:
         watch.say(
             f"Newton step {gains.step}: the gradient's norm, relative to the embeddings, is "
@@ -98,7 +98,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
         W = W - _step_length(problem, W, direction, slope) * direction
         slope = problem.gradient(W)
         white_slope = problem.whiten(slope)
-        gains.take(W, float(np.linalg.norm(white_slope)))
+        gains.take(W, norm(white_slope))
 
 
 def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") -> ConvergenceError:
@@ -157,7 +157,7 @@ def _newton_direction(
         return never_singular.ravel()
 
     # Superlinear convergence: the accuracy grows as the slope falls.
-    accuracy = float(np.clip(np.sqrt(np.linalg.norm(white_slope)), 1e-8, 0.1))
+    accuracy = float(np.clip(np.sqrt(norm(white_slope)), 1e-8, 0.1))
     # Rare contexts alone leave a slope whose square underflows: solve for it at size one.
     size = np.abs(white_slope).max() or 1.0
     step = conjugate_gradients(white_hessian, white_slope.ravel() / size, accuracy, watch)

@@ -24,6 +24,7 @@ from ntpnb.problem.table import BLOCK
 from ntpnb.tied.entries import (
     GatheredRows,
     TieEntries,
+    centred,
     gram_matrices,
     places_by_count,
     sampled_products,
@@ -121,11 +122,7 @@ class SmallestFit:
 
     def _missing(self, log_odds: FloatArray, W: FloatArray) -> FloatArray:
         """What the scores of ``W`` lack, less its mean in each context, in nats, shape (n,)."""
-        entries = self._entries
-        missing = log_odds - entries.scores(W)
-        mean = np.bincount(entries.context, missing, entries.num_contexts) / entries.sizes()
-        centred: FloatArray = missing - mean[entries.context]
-        return centred
+        return centred(log_odds - self._entries.scores(W), self._entries.context)
 
     def _fit(self, log_odds: FloatArray, known: FloatArray, watch: Watch) -> FloatArray:
         """:meth:`__call__` without corrections."""
@@ -163,14 +160,14 @@ class SmallestFit:
 
     def _solve(self, wanted: FloatArray, watch: Watch) -> FloatArray:
         """Multipliers ``λ`` whose ``W`` has the wanted scores, up to a constant in each context."""
-        centred = self._ties.centred
-        lengths = self._entries.lengths[self._ties.all_contexts]
+        contexts = self._ties.all_contexts
+        lengths = self._entries.lengths[contexts]
 
         def scores(duals: FloatArray) -> FloatArray:
-            return centred(self._products(duals))
+            return centred(self._products(duals), contexts)
 
         def precondition(errors: FloatArray) -> FloatArray:
-            return centred(self._precondition(errors))
+            return centred(self._precondition(errors), contexts)
 
         def in_nats(errors: FloatArray) -> float:
             """Largest error of a score, instead of in multiples of the embedding's length."""
@@ -178,8 +175,9 @@ class SmallestFit:
             watch.say(f"smallest W: its log-odds are right to within {largest:.1e} nats")
             return largest
 
-        duals = conjugate_gradients(scores, centred(wanted), STOP, watch, precondition, in_nats)
-        return centred(duals)
+        target = centred(wanted, contexts)
+        duals = conjugate_gradients(scores, target, STOP, watch, precondition, in_nats)
+        return centred(duals, contexts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,18 +221,6 @@ class _Ties:
         """Number of entries of the hub's row and of contexts without it."""
         num_entries: int = self.directions.shape[1]
         return num_entries + len(self.other_contexts)
-
-    def centred(self, x: FloatArray) -> FloatArray:
-        """Numbers of all entries, less their mean in each context, shape (n + h,)."""
-        mean = np.bincount(self.all_contexts, x, len(self.directions)) / self._sizes
-        centred: FloatArray = x - mean[self.all_contexts]
-        return centred
-
-    @cached_property
-    def _sizes(self) -> IntArray:
-        """Number of entries of each context; one where there are none, to divide by."""
-        sizes = np.bincount(self.all_contexts, minlength=len(self.directions))
-        return np.maximum(sizes, 1)
 
     @cached_property
     def places_by_count(self) -> list[IntArray]:
@@ -393,24 +379,19 @@ def _rigid_tokens(entries: TieEntries, core: BoolArray) -> IntArray:
     count = np.bincount(entries.token, minlength=entries.vocab_size)
     if not count.any():
         return np.zeros(0, dtype=int)
-    of_core = np.unique(entries.token[core])
-    waiting = of_core[np.argsort(-count[of_core], kind="stable")].tolist()
-    first = waiting.pop(0) if waiting else int(count.argmax())
-    ends = np.cumsum(count)
-    found = [first]
+    contexts = np.split(entries.context, np.cumsum(count)[:-1])
+    waiting = set(entries.token[core].tolist())
+    rigid = {max(waiting or range(len(count)), key=count.__getitem__)}
+    found: set[int] = set()
     touched = np.zeros(entries.num_contexts, dtype=bool)
-    touched[entries.context[ends[first] - count[first] : ends[first]]] = True
-    grew = True
-    while grew:
-        grew = False
-        for token in list(waiting):
-            contexts = entries.context[ends[token] - count[token] : ends[token]]
-            if _span_all(entries.directions, contexts[touched[contexts]]):
-                found.append(token)
-                waiting.remove(token)
-                touched[contexts] = True
-                grew = True
-    return np.sort(found)
+    while rigid:
+        found |= rigid
+        waiting -= rigid
+        for token in rigid:
+            touched[contexts[token]] = True
+        shared = {token: contexts[token][touched[contexts[token]]] for token in waiting}
+        rigid = {token for token in waiting if _span_all(entries.directions, shared[token])}
+    return np.array(sorted(found))
 
 
 def _span_all(directions: FloatArray, contexts: IntArray) -> bool:

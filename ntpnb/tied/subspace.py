@@ -102,6 +102,11 @@ class EqualSubspace(Result, ABC):
         self._data = data
         self.weakest = NO_DEPENDENCE  # so far; what costs most digits
 
+    def _require_clear(self, near: "NearDependence") -> None:
+        """Refuse the data where rounding hides whether they depend, and keep what is worst."""
+        near.require(UNCLEAR, self._data)
+        self.weakest = max(self.weakest, near, key=by_error)
+
     def __repr__(self) -> str:
         p, q = self._data.shape
         return f"EqualSubspace(dim: {self.dim}, W: {p} × {q})"
@@ -246,6 +251,28 @@ class EqualSubspace(Result, ABC):
         [[100.0], [-100.0]]
         """
 
+    def _scaled_svd(
+        self,
+        directions: FloatArray,
+        lengths: FloatArray,
+        probs: FloatArray,
+        rank: int,
+        rows: IntArray,
+    ) -> "ThinSVD":
+        """Thin SVD of directions times ``lengths √probs``, or an error that names the short ones.
+
+        Row k belongs to row ``rows[k]`` of the data; ``rank`` is that of the directions.
+        """
+        weights = lengths * np.sqrt(probs)
+        svd = thin_svd(weights[:, None] * directions)
+        if svd.rank < rank and thin_svd(lengths[:, None] * directions).rank < rank:
+            short = np.unique(rows[lengths <= lengths.max() * NEGLIGIBLE])
+            raise ValueError(
+                f"the embeddings of {named_contexts(self._data, short)} are so short beside others "
+                "that rounding hides what they add; others of more equal scale are needed"
+            )
+        return svd
+
     @abstractmethod
     def _project(self, W: FloatArray) -> FloatArray:
         """:meth:`project` of weights that are known to fit."""
@@ -338,8 +365,8 @@ class _DenseSubspace(EqualSubspace):
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
         self._generators = _flat_outer_products(_unit_rows(differences), contexts)
         self._svd = thin_svd(self._generators)
-        self.weakest = self._svd.weakest(_first_rows(data)[self._ties.group])
-        self.weakest.require(UNCLEAR, data)
+        self._rows = _first_rows(data)[self._ties.group]
+        self._require_clear(self._svd.weakest(self._rows))
 
     @property
     def dim(self) -> int:
@@ -353,14 +380,11 @@ class _DenseSubspace(EqualSubspace):
 
     def whitening(self) -> Whitening:
         tie_probs = _group_probs(self._data)[self._ties.group]
-        long = self._generator_norms[:, None] * self._generators
-        weights = self._generator_norms * np.sqrt(tie_probs)
-        rows = _first_rows(self._data)[self._ties.group]
-        _require_scale(long, self._svd.rank, rows, self._data)
-        _, s, Vt = thin_svd(weights[:, None] * self._generators)
+        lengths = self._generator_norms
+        svd = self._scaled_svd(self._generators, lengths, tie_probs, self._svd.rank, self._rows)
 
         def whiten(G: FloatArray) -> FloatArray:
-            return self._from_coordinates(self._to_coordinates(G) @ Vt.T / s @ Vt)
+            return self._from_coordinates(svd.without_scales(self._to_coordinates(G)))
 
         return whiten
 
@@ -446,14 +470,12 @@ class _TokenwiseSubspace(EqualSubspace):
 
         self._ranks = self._row_ranks(watch)
         watch.tell("the tied subspace: all tokens are decomposed, and the common scores are not")
-        common = self._split_common_scores()
-        self._bound = common.bound
-        self._bound_values = common.bound_values
-        self._range_of_common = self._range_of_common_scores(common)
+        self._common = self._split_common_scores()
+        self._range_of_common = self._range_of_common_scores(self._common)
 
         q = data.shape[1]
         # The complement consists of free common scores and of the null spaces of the H_i.
-        dim_complement = common.free.shape[1] + sum(q - rank for rank in self._ranks)
+        dim_complement = self._common.free.shape[1] + sum(q - rank for rank in self._ranks)
         self._dim = int(data.vocab_size * q - dim_complement)
 
     @property
@@ -462,7 +484,7 @@ class _TokenwiseSubspace(EqualSubspace):
 
     def fit(self, targets: FloatArray) -> FloatArray:
         wanted = targets[self._owner].T / self._lengths
-        if self._bound.shape[1]:
+        if self._common.bound.shape[1]:
             wanted = wanted - self._nearest_common_scores(wanted)
         rows = [
             wanted[i, holders] @ svd.U / svd.s
@@ -471,17 +493,20 @@ class _TokenwiseSubspace(EqualSubspace):
         return self._without_common_scores(rows)
 
     def whitening(self) -> Whitening:
-        component_probs = _group_probs(self._data)[self._owner]
-        weights = self._lengths * np.sqrt(component_probs)
-        weighted = weights[:, None] * self._directions
-        long = self._lengths[:, None] * self._directions
-        for holders, rank in zip(self._holders, self._ranks, strict=True):
-            _require_scale(long[holders], rank, self._rows[holders], self._data)
-        svds = [thin_svd(weighted[holders]) for holders in self._holders]
+        probs = _group_probs(self._data)[self._owner]
+        svds = [
+            self._scaled_svd(
+                self._directions[holders],
+                self._lengths[holders],
+                probs[holders],
+                rank,
+                self._rows[holders],
+            )
+            for holders, rank in zip(self._holders, self._ranks, strict=True)
+        ]
 
         def whiten(G: FloatArray) -> FloatArray:
-            rows = [g @ svd.Vt.T / svd.s @ svd.Vt for g, svd in zip(G, svds, strict=True)]
-            return np.stack(rows)
+            return np.stack([svd.without_scales(g) for g, svd in zip(G, svds, strict=True)])
 
         return whiten
 
@@ -515,9 +540,7 @@ class _TokenwiseSubspace(EqualSubspace):
             watch.tell(f"the tied subspace: {i} of {len(self._holders)} tokens are decomposed")
             svd = self._row_svd(i)
             ranks.append(svd.rank)
-            weakest = svd.weakest(self._rows[holders])
-            weakest.require(UNCLEAR, self._data)
-            self.weakest = max(self.weakest, weakest, key=by_error)
+            self._require_clear(svd.weakest(self._rows[holders]))
         return ranks
 
     def _row_svds(self) -> Iterator["ThinSVD"]:
@@ -573,9 +596,9 @@ class _TokenwiseSubspace(EqualSubspace):
             if bound.any():
                 least = np.argmin(np.where(bound, values, np.inf))
                 sine = float(np.sqrt(values[least]))
-                weakest = NearDependence(sine, noise / sine, vectors[:, least], self._rows)
-                weakest.require(UNCLEAR, self._data)
-                self.weakest = max(self.weakest, weakest, key=by_error)
+                self._require_clear(
+                    NearDependence(sine, noise / sine, vectors[:, least], self._rows)
+                )
         return _CommonScores(vectors[:, ~bound], vectors[:, bound], values[bound])
 
     def _range_of_common_scores(self, common: "_CommonScores") -> FloatArray | None:
@@ -592,9 +615,7 @@ class _TokenwiseSubspace(EqualSubspace):
             lengths = np.linalg.norm(self._rows_made_by(common.bound), axis=0)
             errors = decomposition_error(len(self._owner)) * lengths / sines
             k = int(errors.argmax())
-            weakest = NearDependence(sines[k], errors[k], common.bound[:, k], self._rows)
-            weakest.require(UNCLEAR, self._data)
-            self.weakest = max(self.weakest, weakest, key=by_error)
+            self._require_clear(NearDependence(sines[k], errors[k], common.bound[:, k], self._rows))
         return Q
 
     def _rows_made_by(self, scores: FloatArray) -> FloatArray:
@@ -613,7 +634,8 @@ class _TokenwiseSubspace(EqualSubspace):
         missed = np.zeros(len(self._owner))
         for i, holders in enumerate(self._holders):
             missed[holders] += self._unattainable(i, wanted[i, holders])
-        return self._bound @ (self._bound.T @ missed / self._bound_values)
+        _, bound, values = self._common
+        return bound @ (bound.T @ missed / values)
 
     def _without_common_scores(self, rows: list[FloatArray]) -> FloatArray:
         """Subspace part of a W whose rows are given in the right singular vectors of the ``H_i``.
@@ -679,6 +701,11 @@ class ThinSVD(NamedTuple):
         """Number of singular values that are not rounding."""
         return len(self.s)
 
+    def without_scales(self, row: FloatArray) -> FloatArray:
+        """Apply the pseudo-inverse of ``(AᵀA)^½`` to a row."""
+        scaled: FloatArray = row @ self.Vt.T / self.s @ self.Vt
+        return scaled
+
     def weakest(self, rows: IntArray) -> NearDependence:
         """The shortest combination of rows, whose numbers in the data are given, not rounding."""
         if self.rank == 0:
@@ -695,20 +722,6 @@ def thin_svd(A: FloatArray) -> ThinSVD:
     U, s, Vt = sla.svd(A, full_matrices=False)
     rank = np.count_nonzero(s > decomposition_error(len(A)) * s[0])
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
-
-
-def _require_scale(A: FloatArray, rank: int, rows: IntArray, data: NextTokenData) -> None:
-    """Raise ``ValueError`` where A lacks the rank of its rows' directions, naming the short rows.
-
-    Row k belongs to row ``rows[k]`` of the data.
-    """
-    if thin_svd(A).rank < rank:
-        lengths = np.linalg.norm(A, axis=1)
-        short = np.unique(rows[lengths <= lengths.max() * NEGLIGIBLE])
-        raise ValueError(
-            f"the embeddings of {named_contexts(data, short)} are so short beside others that "
-            "rounding hides what they add; others of more equal scale are needed"
-        )
 
 
 def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
