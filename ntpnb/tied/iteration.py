@@ -141,8 +141,8 @@ def conjugate_gradients(
         direction = improved + descent / last_descent * direction
         change = product(direction)
         curvature = float(direction @ change)
-        if not curvature > 0:
-            break  # nothing but rounding is left of the direction
+        if not min(descent, curvature) > 0:
+            break  # nothing but rounding is left
         step = descent / curvature
         point = point + step * direction
         error = error - step * change
