@@ -32,10 +32,10 @@ A few such tables are held at one time, of 128 MiB each. Of more entries blocks 
 """
 
 HELD = 4 * WHOLE
-"""Numbers that are held beside an answer to save time, or where a caller asks for a basis.
+"""Numbers that may be held beside an answer (512 MiB): gathered rows, factors, a basis.
 
-Gathered rows, factors and the inverse that speeds up an iteration may each take so many (512 MiB),
-a quarter of the largest dense array. Beyond it they are computed again, or refused.
+It is a quarter of the largest dense array, see ``validation``. Whatever needs more is computed
+again each time, done without, or refused.
 """
 
 EPS = float(np.finfo(float).eps)
@@ -43,10 +43,10 @@ EPS = float(np.finfo(float).eps)
 
 
 def decomposition_error(num_rows: int) -> float:
-    """Error of the singular values of unit rows, relative to the largest: some last digits.
+    """Error of the singular values of unit rows, relative to the largest, and of eigenvalues.
 
-    Singular values below it are zero. Singular vectors are off by an angle of this over their
-    singular value, relative to the largest one. It holds of eigenvalues, too.
+    Singular values below it are zero. A singular vector is off by an angle of this error over its
+    singular value, which is relative to the largest too.
 
     Examples
     --------
@@ -58,8 +58,8 @@ def decomposition_error(num_rows: int) -> float:
 
 
 UNCLEAR = decomposition_error(1) ** 0.25
-"""Angle by which rounding may turn a direction that is still told from others, 2e-4.
+"""Largest angle by which rounding may turn what is still an answer: 2e-4, a quarter of all digits.
 
-So singular values of three quarters of all digits, 1e-11, are nonzero and known to the last
-quarter. Those between that and rounding are neither zero nor known, and are refused.
+Singular values of 1e-11, relative to the largest, are just clear. Those between that and rounding
+are neither zero nor known, and are refused.
 """

@@ -16,7 +16,7 @@ Most are done by then, so that there is an answer even where no time is left.
 FRUITLESS = 2000
 """Steps in which conjugate gradients must halve their error.
 
-For n unknowns n steps are enough but for rounding, which delays the end: 10 n steps are waited for.
+Where 10 n steps are fewer, for n unknowns, these are waited for. Without rounding n would suffice.
 """
 
 
@@ -28,8 +28,8 @@ def norm(errors: FloatArray) -> float:
 class Gains:
     """The best point of an iteration so far, and whether the iteration still improves.
 
-    It does as long as its error halves: after so many steps as that took the last time since the
-    beginning, and some more at first, without that it has stalled.
+    It has stalled when its error has not halved for ``least`` steps and as many more as all
+    halvings so far have taken. So what gains nothing costs little more than what was gained.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Gains:
     error : float
         Its error there.
     least : int
-        How many steps it may take before its error has halved for the first time.
+        Steps without a halving that are always waited for.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Gains:
 
     @property
     def stalled(self) -> bool:
-        """Whether the error has not halved for as long as all halvings took, and ``least`` more."""
+        """Whether no halving is to be waited for any longer."""
         return self.step > 2 * self._last_gain + self._least
 
 
@@ -99,8 +99,8 @@ def conjugate_gradients(
 ) -> FloatArray:
     """Solve a symmetric system from zero, as well as rounding and the time allow.
 
-    The system may be singular; what rounding adds to a target that it then cannot meet grows in
-    the end, so that the best point is returned and not the last.
+    The system may be singular. It cannot meet what rounding then adds to the target: errors grow
+    in the end, so that the best point is returned and not the last.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def conjugate_gradients(
         The product with the matrix, which is positive semidefinite.
     target : ndarray, shape (n,)
     accuracy : float
-        The error at which the point is good enough, relative to the one of zero if that is above 1.
+        The error that is small enough, relative to that of zero where this is above one.
     watch : Watch
     precondition : callable, optional
         An approximate inverse, of a matrix that is symmetric too. Default: the identity.
