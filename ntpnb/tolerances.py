@@ -6,6 +6,8 @@ products once is compared with :data:`STOP`; what has been through the factor of
 the data, and are part of the answer.
 """
 
+import numpy as np
+
 STOP = 1e-13
 """Relative residual of rounding: the sum of some hundred products."""
 
@@ -30,4 +32,37 @@ WHOLE = 2**24
 """Entries of a table that may be held whole, of contexts and tokens, or of contexts and contexts.
 
 A few such tables are held at one time, of 128 MiB each. Of more entries blocks are formed.
+"""
+
+HELD = 4 * WHOLE
+"""Numbers that may be held beside an answer (512 MiB): gathered rows, factors, a basis.
+
+It is a quarter of the largest dense array, see ``validation``. Whatever needs more is computed
+again each time, done without, or refused.
+"""
+
+EPS = float(np.finfo(float).eps)
+"""Distance from one to the next float: one operation is wrong by half of it."""
+
+
+def decomposition_error(num_rows: int) -> float:
+    """Error of the singular values of unit rows, relative to the largest, and of eigenvalues.
+
+    Singular values below it are zero. A singular vector is off by an angle of this error over its
+    singular value, which is relative to the largest too.
+
+    Examples
+    --------
+    >>> from ntpnb.tolerances import decomposition_error
+    >>> decomposition_error(100) < 1e-13
+    True
+    """
+    return float(10 * EPS * np.sqrt(num_rows))
+
+
+UNCLEAR = decomposition_error(1) ** 0.25
+"""Largest angle by which rounding may turn what is still an answer: 2e-4, a quarter of all digits.
+
+Singular values of 1e-11, relative to the largest, are just clear. Those between that and rounding
+are neither zero nor known, and are refused.
 """

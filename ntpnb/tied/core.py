@@ -15,23 +15,16 @@ import numpy as np
 import scipy.linalg as sla
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.tied.entries import BLOCK, GatheredRows, TieEntries, log_softmax
-from ntpnb.tied.newton import RestrictedLoss
-from ntpnb.tied.subspace import (
-    NO_DEPENDENCE,
-    SVD_ERROR,
-    UNCLEAR,
-    NearDependence,
-    by_error,
-    thin_svd,
+from ntpnb.tied.entries import (
+    GatheredRows,
+    TieEntries,
+    gram_matrices,
+    log_softmax,
+    places_by_count,
 )
-
-# Least squared singular value of independent unit rows: far above its rounding, which is 1e-14.
-INDEPENDENT = 1e-11
-# Above this ratio of eigenvalues a matrix of inner products has the digits that are needed.
-WELL_CONDITIONED = 1e-6
-MOST_INNER_STEPS = 5000  # of conjugate gradients in one Newton step
-ROUNDING = 1e-14  # norm of a whitened gradient that Newton's method does not improve any more
+from ntpnb.tied.newton import RestrictedLoss
+from ntpnb.tied.subspace import KEEPS_DIGITS, NO_DEPENDENCE, NearDependence, by_error, thin_svd
+from ntpnb.tolerances import UNCLEAR, decomposition_error
 
 
 def core_of(entries: TieEntries) -> BoolArray:
@@ -65,33 +58,29 @@ def core_of(entries: TieEntries) -> BoolArray:
     while True:
         left_in_context = np.bincount(entries.context[left], minlength=entries.num_contexts)
         left &= left_in_context[entries.context] > 1
-        count = np.bincount(entries.token[left], minlength=entries.vocab_size)
-        # A token that was found dependent is asked again once it has lost a context.
-        asked = np.flatnonzero((count > 0) & (count != num_when_dependent))
         is_free = np.zeros(entries.vocab_size, dtype=bool)
-        is_free[asked] = _independent(entries, left, asked)
+        remaining = np.flatnonzero(left)
+        for positions in places_by_count(entries.token[remaining]):
+            places = remaining[positions]
+            token = entries.token[places[:, 0]]
+            num_contexts = places.shape[1]
+            # A token that was found dependent is asked again once it has lost a context.
+            asked = num_when_dependent[token] != num_contexts
+            num_when_dependent[token] = num_contexts
+            contexts = entries.context[places[asked]]
+            is_free[token[asked]] = _independent(entries.directions, contexts)
         if not is_free.any():
             return left
-        num_when_dependent[asked] = count[asked]
         left &= ~is_free[entries.token]
 
 
-def _independent(entries: TieEntries, left: BoolArray, tokens: IntArray) -> BoolArray:
-    """Whether the contexts that are left of each token have independent embeddings."""
-    places = np.flatnonzero(left)
-    starts = np.searchsorted(entries.token[places], tokens)
-    counts = np.searchsorted(entries.token[places], tokens, side="right") - starts
-    dim = entries.directions.shape[1]
-    independent: BoolArray = counts == 1
-    for count in np.unique(counts[(counts > 1) & (counts <= dim)]):
-        alike = np.flatnonzero(counts == count)
-        block = max(1, BLOCK // (count * dim))
-        for first in range(0, len(alike), block):
-            some = alike[first : first + block]
-            rows = places[starts[some][:, None] + np.arange(count)]
-            embeddings = entries.directions[entries.context[rows]]
-            products = embeddings @ embeddings.transpose(0, 2, 1)
-            independent[some] = np.linalg.eigvalsh(products)[:, 0] > INDEPENDENT
+def _independent(directions: FloatArray, contexts: IntArray) -> BoolArray:
+    """Whether each token's contexts, shape (tokens, n), have independent embeddings."""
+    num_tokens, num_contexts = contexts.shape
+    if num_contexts > directions.shape[1]:
+        return np.zeros(num_tokens, dtype=bool)
+    least = np.linalg.eigvalsh(gram_matrices(directions, contexts))[:, 0]
+    independent: BoolArray = UNCLEAR * least > decomposition_error(num_contexts)
     return independent
 
 
@@ -113,8 +102,6 @@ class CoreLoss(RestrictedLoss):
         The core's tokens, increasing. A matrix here has one row for each of them.
     """
 
-    no_digit_left = ROUNDING
-
     def __init__(self, entries: TieEntries, core: BoolArray) -> None:
         self.tokens, first = np.unique(entries.token[core], return_index=True)
         contexts, self._context = np.unique(entries.context[core], return_inverse=True)
@@ -123,8 +110,6 @@ class CoreLoss(RestrictedLoss):
         weights = entries.context_probs[contexts] * self._mass
         self._weights = weights[self._context]
         embeddings = entries.lengths[contexts, None] * entries.directions[contexts]
-        num_unknowns = len(self.tokens) * embeddings.shape[1]
-        self.most_inner_steps = min(MOST_INNER_STEPS, 10 * num_unknowns)
         self._rows = GatheredRows(embeddings, np.split(self._context, first[1:]))
         self._parts = np.split(np.arange(len(self._context)), first[1:])
         roots = [
@@ -191,8 +176,8 @@ def _inverse_root(rows: FloatArray, names: IntArray) -> _InverseRoot:
     """Invert ``rowsᵀ rows``, of rows of the data with those numbers."""
     if len(rows) > rows.shape[1]:
         values, vectors = sla.eigh(rows.T @ rows)
-        if values[0] > WELL_CONDITIONED * values[-1]:
+        if values[0] > KEEPS_DIGITS * values[-1]:
             root: FloatArray = (vectors / np.sqrt(values)) @ vectors.T
             return _InverseRoot(root, NO_DEPENDENCE)
-    svd = thin_svd(rows, SVD_ERROR)
+    svd = thin_svd(rows)
     return _InverseRoot((svd.Vt.T / svd.s) @ svd.Vt, svd.weakest(names))

@@ -7,9 +7,8 @@ from scipy.sparse import csc_array, csr_array
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
-
-BLOCK = 2**22  # numbers that are gathered at one time (32 MiB)
-KEPT = 2**25  # numbers that stay gathered (256 MiB); beyond it they are gathered again each time
+from ntpnb.problem.table import BLOCK
+from ntpnb.tolerances import HELD
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +48,6 @@ class TieEntries:
     def num_contexts(self) -> int:
         """Number of tied contexts ``K``."""
         return len(self.lengths)
-
-    def sizes(self) -> IntArray:
-        """Number of entries of each context, shape (K,)."""
-        return np.bincount(self.context, minlength=self.num_contexts)
 
     def scores(self, W: FloatArray) -> FloatArray:
         """Scores ``w_v · h_k`` of the entries, shape (n,)."""
@@ -142,6 +137,60 @@ def log_softmax(scores: FloatArray, context: IntArray) -> FloatArray:
     return log_q
 
 
+def centred(x: FloatArray, context: IntArray) -> FloatArray:
+    """Numbers of entries, less their mean in each context, shape (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.entries import centred
+    >>> centred(np.array([1.0, 5.0, 2.0]), np.array([0, 1, 0])).tolist()
+    [-0.5, 0.0, 0.5]
+    """
+    sizes = np.bincount(context)
+    mean = np.bincount(context, x) / np.maximum(sizes, 1)
+    rest: FloatArray = x - mean[context]
+    return rest
+
+
+def places_by_count(token: IntArray) -> list[IntArray]:
+    """Positions of increasing tokens, those with equally many in one array of shape (tokens, n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.entries import places_by_count
+    >>> [places.tolist() for places in places_by_count(np.array([0, 2, 2, 3, 5, 5]))]
+    [[[0], [3]], [[1, 2], [4, 5]]]
+    """
+    _, starts, counts = np.unique(token, return_index=True, return_counts=True)
+    return [starts[counts == count][:, None] + np.arange(count) for count in np.unique(counts)]
+
+
+def gram_matrices(directions: FloatArray, contexts: IntArray) -> FloatArray:
+    """Inner products of the embeddings of each token's contexts, shape (tokens, n, n).
+
+    Parameters
+    ----------
+    directions : ndarray, shape (K, q)
+    contexts : ndarray of int, shape (tokens, n)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.entries import gram_matrices
+    >>> gram_matrices(np.array([[1.0, 0.0], [0.6, 0.8]]), np.array([[0, 1]])).tolist()
+    [[[1.0, 0.6], [0.6, 1.0]]]
+    """
+    num_tokens, count = contexts.shape
+    grams = np.empty((num_tokens, count, count))
+    block = max(1, BLOCK // (count * directions.shape[1]))
+    for start in range(0, num_tokens, block):
+        rows = directions[contexts[start : start + block]]
+        grams[start : start + block] = rows @ rows.transpose(0, 2, 1)
+    return grams
+
+
 class GatheredRows:
     """The embeddings of each token's contexts, gathered once where they fit into memory.
 
@@ -159,7 +208,7 @@ class GatheredRows:
         num_kept = 0
         for i, rows in enumerate(contexts):
             num_kept += len(rows) * embeddings.shape[1]
-            if num_kept > KEPT:
+            if num_kept > HELD:
                 break
             self._kept[i] = embeddings[rows]
 

@@ -22,11 +22,8 @@ from ntpnb.saving import Result
 from ntpnb.threads import one_thread
 from ntpnb.tied.large import LargeSolution, LargeSubspace, evidence, is_large, large_finite_part
 from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
-from ntpnb.tied.subspace import ON_SUBSPACE, EqualSubspace, equal_subspace
+from ntpnb.tied.subspace import NEGLIGIBLE, EqualSubspace, equal_subspace
 from ntpnb.watch import Watch
-
-COMPATIBLE = 1e-8  # nats of log-odds: far above rounding, far below any effect
-INSIDE = 1e-8  # share of its scores that a W may have outside the tied subspace: rounding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +70,7 @@ class FinitePart(Result):
         as_weights("FinitePart.W", self.W, data)
         longest = np.linalg.norm(data.context_embeddings, axis=1).max()
         outside = longest * np.linalg.norm(self.subspace.reject(self.W))
-        if not outside <= INSIDE * max(1.0, longest * np.linalg.norm(self.W)):
+        if not outside <= NEGLIGIBLE * max(1.0, longest * np.linalg.norm(self.W)):
             raise ValueError("FinitePart.W lies outside the tied subspace")
         if is_large(data):
             return _of_large(LargeSolution(self.W, *evidence(self.W, data)), data)
@@ -187,9 +184,9 @@ def finite_part(
     tied = restrict(data, order)
     W = np.zeros(data.shape)
     if F.dim:
-        F.weakest.require(ON_SUBSPACE, data)
+        F.weakest.require(NEGLIGIBLE, data)
         W = F.fit(_pooled_log_odds(tied))
-        if not _all_tied_occur(tied) or _largest_log_odds_error(W, tied) > COMPATIBLE:
+        if not _all_tied_occur(tied) or _largest_log_odds_error(W, tied) > NEGLIGIBLE:
             W = _minimise(tied, F, W, watch)
     return _measured(W, tied, F)
 
@@ -201,14 +198,14 @@ def _measured(W: FloatArray, tied: NextTokenData, F: EqualSubspace) -> FinitePar
         W=W,
         gradient_norm=float(np.linalg.norm(gradient(W, tied))),
         residual=residual,
-        compatible=bool(_all_tied_occur(tied) and residual <= COMPATIBLE),
+        compatible=bool(_all_tied_occur(tied) and residual <= NEGLIGIBLE),
         subspace=F,
     )
 
 
 def _of_large(found: LargeSolution, data: NextTokenData) -> FinitePart:
     """The finite part of large data, which was measured on the entries of their distributions."""
-    return FinitePart(*found, found.residual <= COMPATIBLE, LargeSubspace(data))
+    return FinitePart(*found, found.residual <= NEGLIGIBLE, LargeSubspace(data))
 
 
 def _all_tied_occur(tied: NextTokenData) -> bool:
@@ -249,7 +246,6 @@ class _DenseLoss(RestrictedLoss):
     def __init__(self, tied: NextTokenData, F: EqualSubspace) -> None:
         self._tied = tied
         self._whitening = F.whitening()
-        self.most_inner_steps = 10 * F.dim
 
     def loss(self, W: FloatArray) -> float:
         """Restricted loss of one matrix, less the entropy."""

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.array_types import BoolArray, FloatArray
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.table import LARGE
 from ntpnb.tied.core import CoreLoss, core_of
 from ntpnb.tied.entries import (
     TieEntries,
@@ -17,12 +18,10 @@ from ntpnb.tied.entries import (
 )
 from ntpnb.tied.newton import SLOPE, minimise, not_settled
 from ntpnb.tied.smallest import SmallestFit
-from ntpnb.tied.subspace import BASIS_LIMIT, EqualSubspace, Whitening, equal_subspace
+from ntpnb.tied.subspace import EqualSubspace, Whitening, equal_subspace
+from ntpnb.tolerances import HELD
 from ntpnb.validation import require_dense
 from ntpnb.watch import Watch
-
-LARGE = 2**20
-"""Entries of the table contexts × tokens from which on it is not formed."""
 
 
 class LargeSolution(NamedTuple):
@@ -181,24 +180,16 @@ class LargeSubspace(EqualSubspace):
 
     def fit(self, targets: FloatArray) -> FloatArray:
         """Fit targets of shape (m, V), see :meth:`EqualSubspace.fit`."""
-        return self._dense.fit(targets[self._tied])
+        return self._dense.fit(targets)
 
     def whitening(self) -> Whitening:
         """Undo the scales, see :meth:`EqualSubspace.whitening`."""
-        whiten_tied = self._dense.whitening()
-        # The tied contexts alone are that much more probable each.
-        root = np.sqrt(self._data.context_probs[self._tied].sum())
-
-        def whiten(G: FloatArray) -> FloatArray:
-            white: FloatArray = whiten_tied(G) / root
-            return white
-
-        return whiten
+        return self._dense.whitening()
 
     def _project(self, W: FloatArray) -> FloatArray:
-        each = W.reshape(-1, *W.shape[-2:])
-        projected: FloatArray = np.stack([self._project_one(matrix) for matrix in each])
-        return projected.reshape(W.shape)
+        each = np.vectorize(self._project_one, signature="(p,q)->(p,q)")
+        projected: FloatArray = each(W)
+        return projected
 
     def _project_one(self, W: FloatArray) -> FloatArray:
         """The smallest matrix with the same scores of tied tokens, up to common ones."""
@@ -221,27 +212,15 @@ class LargeSubspace(EqualSubspace):
         return SmallestFit(self._entries, core_of(self._entries))
 
     @cached_property
-    def _tied(self) -> IntArray:
-        """Rows of the data with two or more in-support tokens; any row where there are none."""
-        tied = np.flatnonzero(np.diff(self._data.sparse_target_probs.indptr) > 1)
-        return tied if len(tied) else np.zeros(1, dtype=int)
-
-    @cached_property
     def _dense(self) -> EqualSubspace:
-        """The same subspace with dense factors, from the tied contexts alone."""
+        """The same subspace with dense factors."""
         data = self._data
-        num_tied = len(self._tied)
+        num_tied = int(np.count_nonzero(np.diff(data.sparse_target_probs.indptr) > 1))
         num_entries = num_tied * max(num_tied, data.vocab_size)
-        if num_entries > BASIS_LIMIT:
+        if num_entries > HELD:
             raise ValueError(
                 f"the dense factors of the tied subspace of {num_tied} contexts and "
-                f"{data.vocab_size} tokens have {num_entries} entries, more than {BASIS_LIMIT}; "
+                f"{data.vocab_size} tokens have {num_entries} entries, more than {HELD}; "
                 "use project and reject, which need none"
             )
-        context_probs = data.context_probs[self._tied]
-        tied_data = NextTokenData(
-            data.context_embeddings[self._tied],
-            data.sparse_target_probs[self._tied].toarray(),
-            context_probs / context_probs.sum(),
-        )
-        return equal_subspace(tied_data)
+        return equal_subspace(data)

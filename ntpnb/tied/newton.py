@@ -5,32 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
+from ntpnb.tied.iteration import Gains, conjugate_gradients, norm
+from ntpnb.tolerances import EPS, STOP, decomposition_error
 from ntpnb.watch import Watch
 
 SLOPE = 1e-9  # largest norm of the gradient, in coordinates where it is an error in probabilities
-NEWTON_STEPS = 100
 SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
-SHORTEST_STEP = 1e-10
-LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
 
 
 class RestrictedLoss(ABC):
-    """A loss to minimise, with a linear map to coordinates in which no context is small.
-
-    Attributes
-    ----------
-    most_inner_steps : int
-        How many steps of conjugate gradients one Newton step may take.
-    no_digit_left : float
-        Norm of the whitened gradient that is rounding, so that no further step is tried.
-    """
-
-    most_inner_steps: int
-    no_digit_left: float = 0.0
+    """A loss to minimise, with a linear map to coordinates in which no context is small."""
 
     @abstractmethod
     def loss(self, W: FloatArray) -> float:
@@ -56,18 +43,14 @@ class Minimum:
     Attributes
     ----------
     W : ndarray
-        The last point, which is the best.
+        The point with the smallest gradient.
     slope : float
-        Norm of the whitened gradient there; at most ``SLOPE`` unless time was over or
-        ``NEWTON_STEPS`` did not suffice.
+        Norm of the whitened gradient there; at most ``SLOPE`` unless time was over or further
+        steps improved nothing.
     """
 
     W: FloatArray
     slope: float
-
-
-class _OutOfTime(Exception):
-    """Ends conjugate gradients between two steps."""
 
 
 def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimum:
@@ -102,31 +85,20 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     W = start
     slope = problem.gradient(W)
     white_slope = problem.whiten(slope)
-    for step in range(NEWTON_STEPS):
-        size = float(np.linalg.norm(white_slope))
+    gains = Gains(W, norm(white_slope))
+    while True:
         watch.say(
-            f"Newton step {step}: the gradient's norm, relative to the embeddings, is {size:.1e}; "
-            f"{SLOPE:.0e} is needed"
+            f"Newton step {gains.step}: the gradient's norm, relative to the embeddings, is "
+            f"{gains.error:.1e}; {SLOPE:.0e} is needed"
         )
-        if size <= problem.no_digit_left:
-            return Minimum(W, size)
-        if watch.expired:
-            return Minimum(W, size)
-        try:
-            direction = problem.whiten(_newton_direction(problem, W, white_slope, watch))
-        except _OutOfTime:
-            return Minimum(W, size)
-        trial = W - _step_length(problem, W, direction, slope) * direction
-        trial_slope = problem.gradient(trial)
-        trial_white_slope = problem.whiten(trial_slope)
-        trial_size = np.linalg.norm(trial_white_slope)
-        no_digit_left_to_gain = trial_size >= size / 2
-        if size <= SLOPE and no_digit_left_to_gain:
-            return Minimum(W, size)
-        W = trial
-        slope = trial_slope
-        white_slope = trial_white_slope
-    return Minimum(W, float(np.linalg.norm(white_slope)))
+        no_digit_left = gains.error <= STOP or (gains.error <= SLOPE and not gains.halved)
+        if no_digit_left or gains.stalled or watch.expired:
+            return Minimum(gains.best, gains.error)
+        direction = problem.whiten(_newton_direction(problem, W, white_slope, watch))
+        W = W - _step_length(problem, W, direction, slope) * direction
+        slope = problem.gradient(W)
+        white_slope = problem.whiten(slope)
+        gains.take(W, norm(white_slope))
 
 
 def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") -> ConvergenceError:
@@ -162,10 +134,9 @@ def _step_length(
     """Halve the Newton step until the loss decreases as much as its slope lets expect (Armijo)."""
     loss = problem.loss(W)
     enough = SUFFICIENT_DECREASE * np.vdot(direction, slope)
+    noise = decomposition_error(1) * max(1.0, loss)
     step = 1.0
-    while step > SHORTEST_STEP:
-        if problem.loss(W - step * direction) <= loss - step * enough + LOSS_NOISE:
-            break
+    while step > 0 and not problem.loss(W - step * direction) <= loss - step * enough + noise:
         step /= 2
     return step
 
@@ -182,21 +153,13 @@ def _newton_direction(
     def white_hessian(flat: FloatArray) -> FloatArray:
         white = flat.reshape(white_slope.shape)
         curved = problem.whiten(hessian(problem.whiten(white)))
-        never_singular = curved + 1e-16 * white
+        never_singular = curved + EPS * white
         return never_singular.ravel()
 
-    def stop_in_time(step: FloatArray) -> None:
-        if watch.expired:
-            raise _OutOfTime
-
-    num_entries = white_slope.size
-    operator = LinearOperator((num_entries, num_entries), matvec=white_hessian, dtype=np.float64)
     # Superlinear convergence: the accuracy grows as the slope falls.
-    accuracy = np.clip(np.sqrt(np.linalg.norm(white_slope)), 1e-8, 0.1)
+    accuracy = float(np.clip(np.sqrt(norm(white_slope)), 1e-8, 0.1))
     # Rare contexts alone leave a slope whose square underflows: solve for it at size one.
     size = np.abs(white_slope).max() or 1.0
-    scaled = white_slope.ravel() / size
-    most = problem.most_inner_steps
-    step: FloatArray = cg(operator, scaled, rtol=accuracy, maxiter=most, callback=stop_in_time)[0]
+    step = conjugate_gradients(white_hessian, white_slope.ravel() / size, accuracy, watch)
     direction: FloatArray = size * step.reshape(white_slope.shape)
     return direction

@@ -18,24 +18,23 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg as sla
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.tied.entries import BLOCK, GatheredRows, TieEntries, sampled_products
+from ntpnb.problem.table import BLOCK
+from ntpnb.tied.entries import (
+    GatheredRows,
+    TieEntries,
+    centred,
+    gram_matrices,
+    places_by_count,
+    sampled_products,
+)
+from ntpnb.tied.iteration import conjugate_gradients
+from ntpnb.tied.subspace import KEEPS_DIGITS
+from ntpnb.tolerances import ACCEPT, HELD, STOP
 from ntpnb.watch import Watch
 
-RIGID = 1e-8  # least eigenvalue of Σ u uᵀ over shared contexts, where two tokens are made one
 NEVER_SINGULAR = 1e-4  # added to the G_v, of unit rows, before they are inverted
-DENSE = 6000  # unknowns for which the preconditioner is factored (275 MiB)
-ACCURATE = 1e-11  # nats of log-odds at which the fit is left as it is
-ROUNDING = 1e-14  # errors of this size, relative to the multipliers, are rounding
-UNIT_ROUNDOFF = 1e-15  # errors of this size, relative to what is wanted, are rounding too
-MOST_STEPS = 20_000
-LEAST_STEPS = 20  # that are taken even if no time is left, so that there is an answer
-LOOK_ALWAYS = 20  # steps after each of which the error is looked at
-LOOK_EVERY = 10  # steps between two looks from then on
-PATIENCE = 2000  # steps in which the error must halve
-MAGNIFIED = 1e6  # growth of the error that shows that rounding is being magnified
 
 
 class SmallestFit:
@@ -112,7 +111,7 @@ class SmallestFit:
         """
         W = self._fit(log_odds, known, watch)
         missing = self._missing(log_odds, W)
-        while np.abs(missing).max(initial=0.0) > ACCURATE and not watch.expired:
+        while np.abs(missing).max(initial=0.0) > ACCEPT and not watch.expired:
             better = W + self._fit(missing, np.zeros_like(W), watch)
             still_missing = self._missing(log_odds, better)
             if np.abs(still_missing).max() > np.abs(missing).max() / 2:
@@ -123,11 +122,7 @@ class SmallestFit:
 
     def _missing(self, log_odds: FloatArray, W: FloatArray) -> FloatArray:
         """What the scores of ``W`` lack, less its mean in each context, in nats, shape (n,)."""
-        entries = self._entries
-        missing = log_odds - entries.scores(W)
-        mean = np.bincount(entries.context, missing, entries.num_contexts) / entries.sizes()
-        centred: FloatArray = missing - mean[entries.context]
-        return centred
+        return centred(log_odds - self._entries.scores(W), self._entries.context)
 
     def _fit(self, log_odds: FloatArray, known: FloatArray, watch: Watch) -> FloatArray:
         """:meth:`__call__` without corrections."""
@@ -165,86 +160,24 @@ class SmallestFit:
 
     def _solve(self, wanted: FloatArray, watch: Watch) -> FloatArray:
         """Multipliers ``λ`` whose ``W`` has the wanted scores, up to a constant in each context."""
-        centred = self._ties.centred
-        target = centred(wanted)
-        shape = (len(target), len(target))
+        contexts = self._ties.all_contexts
+        lengths = self._entries.lengths[contexts]
 
         def scores(duals: FloatArray) -> FloatArray:
-            return centred(self._products(duals))
+            return centred(self._products(duals), contexts)
 
         def precondition(errors: FloatArray) -> FloatArray:
-            return centred(self._precondition(errors))
+            return centred(self._precondition(errors), contexts)
 
-        operator = LinearOperator(shape, matvec=scores, dtype=np.float64)
-        lengths = self._entries.lengths[self._ties.all_contexts]
-        observer = _Observer(operator, target, lengths, watch)
-        try:
-            # Where nothing but rounding is left, products vanish that are divided by.
-            with np.errstate(divide="raise", invalid="raise"):
-                duals, _ = cg(
-                    operator,
-                    target,
-                    rtol=UNIT_ROUNDOFF,
-                    atol=ACCURATE / (2 * lengths.max()) if len(lengths) else 0.0,
-                    maxiter=MOST_STEPS,
-                    M=LinearOperator(shape, matvec=precondition, dtype=np.float64),
-                    callback=observer,
-                )
-        except _Enough:
-            duals = observer.best
-        except FloatingPointError:
-            duals = observer.latest
-        return centred(duals)
+        def in_nats(errors: FloatArray) -> float:
+            """Largest error of a score, instead of in multiples of the embedding's length."""
+            largest = float(np.abs(lengths * errors).max(initial=0.0))
+            watch.say(f"smallest W: its log-odds are right to within {largest:.1e} nats")
+            return largest
 
-
-class _Enough(Exception):
-    """Ends conjugate gradients between two steps."""
-
-
-class _Observer:
-    """Looks at conjugate gradients from time to time and ends them where they no longer gain."""
-
-    def __init__(
-        self, operator: LinearOperator, target: FloatArray, lengths: FloatArray, watch: Watch
-    ) -> None:
-        self._operator = operator
-        self._target = target
-        self._lengths = lengths
-        self._watch = watch
-        self._step = 0
-        self._smallest = self._largest_nats(target)
-        self._to_halve = self._smallest
-        self._last_gain = 0  # the step at which the error had halved
-        self.best = np.zeros_like(target)
-        self.latest = self.best
-
-    def __call__(self, duals: FloatArray) -> None:
-        self._step += 1
-        self.latest = duals
-        out_of_time = self._step >= LEAST_STEPS and self._watch.expired
-        if self._step > LOOK_ALWAYS and self._step % LOOK_EVERY and not out_of_time:
-            return
-        error = self._target - self._operator @ duals
-        nats = self._largest_nats(error)
-        if nats < self._smallest:
-            self._smallest = nats
-            self.best = duals.copy()
-        if nats <= self._to_halve / 2:
-            self._to_halve = nats
-            self._last_gain = self._step
-        if self._step % LOOK_EVERY == 0:
-            self._watch.say(
-                f"smallest W, step {self._step}: its log-odds are right to within {nats:.1e} nats"
-            )
-        is_rounding = np.linalg.norm(error) <= ROUNDING * np.linalg.norm(duals)
-        only_magnified = nats > MAGNIFIED * self._smallest
-        stalled = self._step - self._last_gain > PATIENCE
-        if out_of_time or is_rounding or only_magnified or stalled:
-            raise _Enough
-
-    def _largest_nats(self, errors: FloatArray) -> float:
-        """Largest error of a score, in nats instead of in multiples of the embedding's length."""
-        return float(np.abs(self._lengths * errors).max(initial=0.0))
+        target = centred(wanted, contexts)
+        duals = conjugate_gradients(scores, target, STOP, watch, precondition, in_nats)
+        return centred(duals, contexts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,22 +222,14 @@ class _Ties:
         num_entries: int = self.directions.shape[1]
         return num_entries + len(self.other_contexts)
 
-    def centred(self, x: FloatArray) -> FloatArray:
-        """Numbers of all entries, less their mean in each context, shape (n + h,)."""
-        mean = np.bincount(self.all_contexts, x, len(self.directions)) / self._sizes
-        centred: FloatArray = x - mean[self.all_contexts]
-        return centred
-
     @cached_property
-    def _sizes(self) -> IntArray:
-        """Number of entries of each context; one where there are none, to divide by."""
-        sizes = np.bincount(self.all_contexts, minlength=len(self.directions))
-        return np.maximum(sizes, 1)
-
     def places_by_count(self) -> list[IntArray]:
         """Positions of the entries, tokens with equally many in one array of shape (tokens, n)."""
-        _, starts, counts = np.unique(self.token, return_index=True, return_counts=True)
-        return [starts[counts == count][:, None] + np.arange(count) for count in np.unique(counts)]
+        return places_by_count(self.token)
+
+    def gram_matrices(self, places: IntArray) -> FloatArray:
+        """The matrices ``G_v`` of the tokens with these entries, shape (tokens, n, n)."""
+        return gram_matrices(self.directions, self.context[places])
 
 
 class _InnerProducts:
@@ -315,9 +240,9 @@ class _InnerProducts:
         # Tokens of few contexts with all their G_v, and tokens of many.
         self._few: list[tuple[IntArray, FloatArray]] = []
         self._many: list[IntArray] = []
-        for places in ties.places_by_count():
+        for places in ties.places_by_count:
             if places.shape[1] <= ties.directions.shape[1]:
-                self._few.append((places, _gram_matrices(ties, places)))
+                self._few.append((places, ties.gram_matrices(places)))
             else:
                 self._many.extend(places)
         self._rows = GatheredRows(ties.directions, [ties.context[places] for places in self._many])
@@ -342,8 +267,8 @@ class _InnerProducts:
 
 def _preconditioner(ties: _Ties) -> Callable[[FloatArray], FloatArray]:
     """Approximate inverse of the inner products, where one is affordable; else the identity."""
-    num_squares = sum(places.size * places.shape[1] for places in ties.places_by_count())
-    if ties.num_unknowns > DENSE or num_squares > DENSE**2:
+    num_squares = sum(places.size * places.shape[1] for places in ties.places_by_count)
+    if max(ties.num_unknowns**2, num_squares) > HELD:
         return np.copy
     try:
         return _CommonScores(ties)
@@ -365,8 +290,8 @@ class _CommonScores:
     def __init__(self, ties: _Ties) -> None:
         self._ties = ties
         self._inverses: list[tuple[IntArray, FloatArray]] = []
-        for places in ties.places_by_count():
-            regular = _gram_matrices(ties, places) + NEVER_SINGULAR * np.eye(places.shape[1])
+        for places in ties.places_by_count:
+            regular = ties.gram_matrices(places) + NEVER_SINGULAR * np.eye(places.shape[1])
             inverses = np.asarray(np.linalg.inv(regular), dtype=np.float64)
             self._inverses.append((places, inverses))
         self._factor = sla.cho_factor(self._system(), lower=True, overwrite_a=True)
@@ -442,17 +367,6 @@ def _add_tokens(
     np.add.at(system.reshape(-1), i * len(system) + j, inverses[both])
 
 
-def _gram_matrices(ties: _Ties, places: IntArray) -> FloatArray:
-    """Inner products of the embeddings of each token's contexts, shape (tokens, n, n)."""
-    num_tokens, count = places.shape
-    grams = np.empty((num_tokens, count, count))
-    block = max(1, BLOCK // (count * ties.directions.shape[1]))
-    for start in range(0, num_tokens, block):
-        rows = ties.directions[ties.context[places[start : start + block]]]
-        grams[start : start + block] = rows @ rows.transpose(0, 2, 1)
-    return grams
-
-
 # -- the hub --------------------------------------------------------------------------------------
 
 
@@ -465,24 +379,19 @@ def _rigid_tokens(entries: TieEntries, core: BoolArray) -> IntArray:
     count = np.bincount(entries.token, minlength=entries.vocab_size)
     if not count.any():
         return np.zeros(0, dtype=int)
-    of_core = np.unique(entries.token[core])
-    waiting = of_core[np.argsort(-count[of_core], kind="stable")].tolist()
-    first = waiting.pop(0) if waiting else int(count.argmax())
-    ends = np.cumsum(count)
-    found = [first]
+    contexts = np.split(entries.context, np.cumsum(count)[:-1])
+    waiting = set(entries.token[core].tolist())
+    rigid = {max(waiting or range(len(count)), key=count.__getitem__)}
+    found: set[int] = set()
     touched = np.zeros(entries.num_contexts, dtype=bool)
-    touched[entries.context[ends[first] - count[first] : ends[first]]] = True
-    grew = True
-    while grew:
-        grew = False
-        for token in list(waiting):
-            contexts = entries.context[ends[token] - count[token] : ends[token]]
-            if _span_all(entries.directions, contexts[touched[contexts]]):
-                found.append(token)
-                waiting.remove(token)
-                touched[contexts] = True
-                grew = True
-    return np.sort(found)
+    while rigid:
+        found |= rigid
+        waiting -= rigid
+        for token in rigid:
+            touched[contexts[token]] = True
+        shared = {token: contexts[token][touched[contexts[token]]] for token in waiting}
+        rigid = {token for token in waiting if _span_all(entries.directions, shared[token])}
+    return np.array(sorted(found))
 
 
 def _span_all(directions: FloatArray, contexts: IntArray) -> bool:
@@ -492,7 +401,7 @@ def _span_all(directions: FloatArray, contexts: IntArray) -> bool:
         return False
     rows = directions[contexts]
     try:
-        sla.cholesky(rows.T @ rows - RIGID * np.eye(dim), check_finite=False)
+        sla.cholesky(rows.T @ rows - KEEPS_DIGITS * np.eye(dim), check_finite=False)
     except np.linalg.LinAlgError:
         return False
     return True

@@ -15,20 +15,12 @@ from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority, listed_tokens, order_of
 from ntpnb.saving import Result, register
 from ntpnb.threads import one_thread
-from ntpnb.validation import require_dense
+from ntpnb.tolerances import HELD, UNCLEAR, decomposition_error
+from ntpnb.validation import DENSE_LIMIT, require_dense
 from ntpnb.watch import Progress, Watch
 
-# Relative error of a decomposition, of a few units in the last digit: singular values below it are
-# zero, and singular vectors are off by an angle of this over their singular value.
-SVD_ERROR = 10 * float(np.finfo(float).eps)
-# Singular values above this are not zero. Those between the two are neither, and are refused.
-RANK_TOLERANCE = 1e-11
-UNCLEAR = SVD_ERROR / RANK_TOLERANCE
-ON_SUBSPACE = 1e-8  # sine of the angle by which a subspace may be off that a matrix is to lie on
-CERTAIN = 1e-3  # eigenvalues above this keep their digits
-BASIS_LIMIT = 2**26  # entries of an explicit basis (512 MiB)
-GENERATORS_LIMIT = 4 * BASIS_LIMIT  # entries of all generators at once
-CACHE_LIMIT = 2**23  # entries of cached factors (64 MiB); beyond it they are computed again
+NEGLIGIBLE = 1e-8  # what is no difference: of log-odds, in nats; off a subspace, of W's norm
+KEEPS_DIGITS = 1e-3  # eigenvalues above this, relative to the largest, keep their digits
 
 # From and to arrays of shape (p, q), see EqualSubspace.whitening.
 Whitening = Callable[[FloatArray], FloatArray]
@@ -109,6 +101,11 @@ class EqualSubspace(Result, ABC):
     def __init__(self, data: NextTokenData) -> None:
         self._data = data
         self.weakest = NO_DEPENDENCE  # so far; what costs most digits
+
+    def _require_clear(self, near: "NearDependence") -> None:
+        """Refuse the data where rounding hides whether they depend, and keep what is worst."""
+        near.require(UNCLEAR, self._data)
+        self.weakest = max(self.weakest, near, key=by_error)
 
     def __repr__(self) -> str:
         p, q = self._data.shape
@@ -202,10 +199,10 @@ class EqualSubspace(Result, ABC):
         """
         p, q = self._data.shape
         num_entries = self.dim * p * q
-        if num_entries > BASIS_LIMIT:
+        if num_entries > HELD:
             raise ValueError(
                 f"a basis of {self.dim} matrices of shape ({p}, {q}) has {num_entries} entries, "
-                f"more than {BASIS_LIMIT}; use project and reject, which need none"
+                f"more than {HELD}; use project and reject, which need none"
             )
         return self._basis().reshape(self.dim, p, q)
 
@@ -253,6 +250,28 @@ class EqualSubspace(Result, ABC):
         >>> F.whitening()(np.array([[1.0], [-1.0]])).round(6).tolist()
         [[100.0], [-100.0]]
         """
+
+    def _scaled_svd(
+        self,
+        directions: FloatArray,
+        lengths: FloatArray,
+        probs: FloatArray,
+        rank: int,
+        rows: IntArray,
+    ) -> "ThinSVD":
+        """Thin SVD of directions times ``lengths √probs``, or an error that names the short ones.
+
+        Row k belongs to row ``rows[k]`` of the data; ``rank`` is that of the directions.
+        """
+        weights = lengths * np.sqrt(probs)
+        svd = thin_svd(weights[:, None] * directions)
+        if svd.rank < rank and thin_svd(lengths[:, None] * directions).rank < rank:
+            short = np.unique(rows[lengths <= lengths.max() * NEGLIGIBLE])
+            raise ValueError(
+                f"the embeddings of {named_contexts(self._data, short)} are so short beside others "
+                "that rounding hides what they add; others of more equal scale are needed"
+            )
+        return svd
 
     @abstractmethod
     def _project(self, W: FloatArray) -> FloatArray:
@@ -336,8 +355,8 @@ class _DenseSubspace(EqualSubspace):
         self._ties = _ties_to_shortest(T, order)
         # Differences of nearly equal tokens are exact, and what spans the tokens is not.
         pairs = np.unique(np.stack([self._ties.i, self._ties.j], axis=1), axis=0)
-        self._token_space = thin_svd(_unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]]), SVD_ERROR).Vt
-        self._context_space = thin_svd(_unit_rows(H), SVD_ERROR).Vt
+        self._token_space = thin_svd(_unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]])).Vt
+        self._context_space = thin_svd(_unit_rows(H)).Vt
         self._require_room()
 
         # Generators of norm one: a long embedding must not decide what counts as rounding.
@@ -345,9 +364,9 @@ class _DenseSubspace(EqualSubspace):
         contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
         self._generators = _flat_outer_products(_unit_rows(differences), contexts)
-        self._svd = thin_svd(self._generators, SVD_ERROR)
-        self.weakest = self._svd.weakest(_first_rows(data)[self._ties.group])
-        self.weakest.require(UNCLEAR, data)
+        self._svd = thin_svd(self._generators)
+        self._rows = _first_rows(data)[self._ties.group]
+        self._require_clear(self._svd.weakest(self._rows))
 
     @property
     def dim(self) -> int:
@@ -361,14 +380,11 @@ class _DenseSubspace(EqualSubspace):
 
     def whitening(self) -> Whitening:
         tie_probs = _group_probs(self._data)[self._ties.group]
-        long = self._generator_norms[:, None] * self._generators
-        weights = self._generator_norms * np.sqrt(tie_probs)
-        rows = _first_rows(self._data)[self._ties.group]
-        _require_scale(long, self._svd.rank, rows, self._data)
-        _, s, Vt = thin_svd(weights[:, None] * self._generators, SVD_ERROR)
+        lengths = self._generator_norms
+        svd = self._scaled_svd(self._generators, lengths, tie_probs, self._svd.rank, self._rows)
 
         def whiten(G: FloatArray) -> FloatArray:
-            return self._from_coordinates(self._to_coordinates(G) @ Vt.T / s @ Vt)
+            return self._from_coordinates(svd.without_scales(self._to_coordinates(G)))
 
         return whiten
 
@@ -384,10 +400,10 @@ class _DenseSubspace(EqualSubspace):
         tokens_dim = len(self._token_space)
         contexts_dim = len(self._context_space)
         size = num_ties * tokens_dim * contexts_dim
-        if size > GENERATORS_LIMIT:
+        if size > DENSE_LIMIT:
             raise ValueError(
                 f"{num_ties} ties between tokens embedded in {tokens_dim} × {contexts_dim} "
-                f"dimensions need {size} numbers, more than {GENERATORS_LIMIT}; "
+                f"dimensions need {size} numbers, more than {DENSE_LIMIT}; "
                 "use fewer contexts, or token_embeddings=None where tokens are one-hot"
             )
 
@@ -454,14 +470,12 @@ class _TokenwiseSubspace(EqualSubspace):
 
         self._ranks = self._row_ranks(watch)
         watch.tell("the tied subspace: all tokens are decomposed, and the common scores are not")
-        common = self._split_common_scores()
-        self._bound = common.bound
-        self._bound_values = common.bound_values
-        self._range_of_common = self._range_of_common_scores(common)
+        self._common = self._split_common_scores()
+        self._range_of_common = self._range_of_common_scores(self._common)
 
         q = data.shape[1]
         # The complement consists of free common scores and of the null spaces of the H_i.
-        dim_complement = common.free.shape[1] + sum(q - rank for rank in self._ranks)
+        dim_complement = self._common.free.shape[1] + sum(q - rank for rank in self._ranks)
         self._dim = int(data.vocab_size * q - dim_complement)
 
     @property
@@ -470,7 +484,7 @@ class _TokenwiseSubspace(EqualSubspace):
 
     def fit(self, targets: FloatArray) -> FloatArray:
         wanted = targets[self._owner].T / self._lengths
-        if self._bound.shape[1]:
+        if self._common.bound.shape[1]:
             wanted = wanted - self._nearest_common_scores(wanted)
         rows = [
             wanted[i, holders] @ svd.U / svd.s
@@ -479,17 +493,20 @@ class _TokenwiseSubspace(EqualSubspace):
         return self._without_common_scores(rows)
 
     def whitening(self) -> Whitening:
-        component_probs = _group_probs(self._data)[self._owner]
-        weights = self._lengths * np.sqrt(component_probs)
-        weighted = weights[:, None] * self._directions
-        long = self._lengths[:, None] * self._directions
-        for holders, rank in zip(self._holders, self._ranks, strict=True):
-            _require_scale(long[holders], rank, self._rows[holders], self._data)
-        svds = [thin_svd(weighted[holders], SVD_ERROR) for holders in self._holders]
+        probs = _group_probs(self._data)[self._owner]
+        svds = [
+            self._scaled_svd(
+                self._directions[holders],
+                self._lengths[holders],
+                probs[holders],
+                rank,
+                self._rows[holders],
+            )
+            for holders, rank in zip(self._holders, self._ranks, strict=True)
+        ]
 
         def whiten(G: FloatArray) -> FloatArray:
-            rows = [g @ svd.Vt.T / svd.s @ svd.Vt for g, svd in zip(G, svds, strict=True)]
-            return np.stack(rows)
+            return np.stack([svd.without_scales(g) for g, svd in zip(G, svds, strict=True)])
 
         return whiten
 
@@ -510,8 +527,8 @@ class _TokenwiseSubspace(EqualSubspace):
         first = self._alike[i]
         svd = self._cached_svds.get(first)
         if svd is None:
-            svd = thin_svd(self._directions[self._holders[i]], SVD_ERROR)
-            if self._num_cached_entries <= CACHE_LIMIT:
+            svd = thin_svd(self._directions[self._holders[i]])
+            if self._num_cached_entries <= HELD:
                 self._cached_svds[first] = svd
                 self._num_cached_entries += svd.U.size + svd.Vt.size
         return svd
@@ -523,9 +540,7 @@ class _TokenwiseSubspace(EqualSubspace):
             watch.tell(f"the tied subspace: {i} of {len(self._holders)} tokens are decomposed")
             svd = self._row_svd(i)
             ranks.append(svd.rank)
-            weakest = svd.weakest(self._rows[holders])
-            weakest.require(UNCLEAR, self._data)
-            self.weakest = max(self.weakest, weakest, key=by_error)
+            self._require_clear(svd.weakest(self._rows[holders]))
         return ranks
 
     def _row_svds(self) -> Iterator["ThinSVD"]:
@@ -562,7 +577,7 @@ class _TokenwiseSubspace(EqualSubspace):
                 bound_values=np.zeros(0),
             )
         values, vectors = sla.eigh(form)
-        bound = values > CERTAIN
+        bound = values > KEEPS_DIGITS
         if not bound.all():
             # The eigenvalues are squares of sines. Small sines need the projections themselves.
             uncertain = vectors[:, ~bound]
@@ -576,14 +591,14 @@ class _TokenwiseSubspace(EqualSubspace):
             vectors[:, ~bound] = uncertain @ Vt.T
             noise = nearest.error * np.sqrt(len(self._holders))  # V projections may be off
             bound[~bound] = sines > noise
-            if noise > ON_SUBSPACE and not bound.all():
+            if noise > NEGLIGIBLE and not bound.all():
                 nearest.require(0.0, self._data)
             if bound.any():
                 least = np.argmin(np.where(bound, values, np.inf))
                 sine = float(np.sqrt(values[least]))
-                weakest = NearDependence(sine, noise / sine, vectors[:, least], self._rows)
-                weakest.require(UNCLEAR, self._data)
-                self.weakest = max(self.weakest, weakest, key=by_error)
+                self._require_clear(
+                    NearDependence(sine, noise / sine, vectors[:, least], self._rows)
+                )
         return _CommonScores(vectors[:, ~bound], vectors[:, bound], values[bound])
 
     def _range_of_common_scores(self, common: "_CommonScores") -> FloatArray | None:
@@ -598,11 +613,9 @@ class _TokenwiseSubspace(EqualSubspace):
             # singular values of these equations are, and what rounding is divided by.
             sines = np.sqrt(common.bound_values)
             lengths = np.linalg.norm(self._rows_made_by(common.bound), axis=0)
-            errors = SVD_ERROR * len(self._owner) ** 0.5 * lengths / sines
+            errors = decomposition_error(len(self._owner)) * lengths / sines
             k = int(errors.argmax())
-            weakest = NearDependence(sines[k], errors[k], common.bound[:, k], self._rows)
-            weakest.require(UNCLEAR, self._data)
-            self.weakest = max(self.weakest, weakest, key=by_error)
+            self._require_clear(NearDependence(sines[k], errors[k], common.bound[:, k], self._rows))
         return Q
 
     def _rows_made_by(self, scores: FloatArray) -> FloatArray:
@@ -621,7 +634,8 @@ class _TokenwiseSubspace(EqualSubspace):
         missed = np.zeros(len(self._owner))
         for i, holders in enumerate(self._holders):
             missed[holders] += self._unattainable(i, wanted[i, holders])
-        return self._bound @ (self._bound.T @ missed / self._bound_values)
+        _, bound, values = self._common
+        return bound @ (bound.T @ missed / values)
 
     def _without_common_scores(self, rows: list[FloatArray]) -> FloatArray:
         """Subspace part of a W whose rows are given in the right singular vectors of the ``H_i``.
@@ -687,36 +701,27 @@ class ThinSVD(NamedTuple):
         """Number of singular values that are not rounding."""
         return len(self.s)
 
+    def without_scales(self, row: FloatArray) -> FloatArray:
+        """Apply the pseudo-inverse of ``(AᵀA)^½`` to a row."""
+        scaled: FloatArray = row @ self.Vt.T / self.s @ self.Vt
+        return scaled
+
     def weakest(self, rows: IntArray) -> NearDependence:
         """The shortest combination of rows, whose numbers in the data are given, not rounding."""
         if self.rank == 0:
             return NO_DEPENDENCE
         size = float(self.s[-1] / self.s[0])
-        error = SVD_ERROR * len(self.U) ** 0.5 / size
+        error = decomposition_error(len(self.U)) / size
         return NearDependence(size, error, self.U[:, -1], rows)
 
 
-def thin_svd(A: FloatArray, tolerance: float = RANK_TOLERANCE) -> ThinSVD:
-    """Singular value decomposition of ``A`` without the part of at most ``tolerance √rows``."""
+def thin_svd(A: FloatArray) -> ThinSVD:
+    """Singular value decomposition of ``A`` without the part that is rounding."""
     if A.size == 0:
         return ThinSVD(np.zeros((len(A), 0)), np.zeros(0), np.zeros((0, A.shape[1])))
     U, s, Vt = sla.svd(A, full_matrices=False)
-    rank = np.count_nonzero(s > tolerance * s[0] * np.sqrt(len(A)))
+    rank = np.count_nonzero(s > decomposition_error(len(A)) * s[0])
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
-
-
-def _require_scale(A: FloatArray, rank: int, rows: IntArray, data: NextTokenData) -> None:
-    """Raise ``ValueError`` where A lacks the rank of its rows' directions, naming the short rows.
-
-    Row k belongs to row ``rows[k]`` of the data.
-    """
-    if thin_svd(A, SVD_ERROR).rank < rank:
-        lengths = np.linalg.norm(A, axis=1)
-        short = np.unique(rows[lengths <= lengths.max() * ON_SUBSPACE])
-        raise ValueError(
-            f"the embeddings of {named_contexts(data, short)} are so short beside others that "
-            "rounding hides what they add; others of more equal scale are needed"
-        )
 
 
 def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ from problems import changed, rearranged, regimes, renamed, rotated, t24
 
 import ntpnb
 from ntpnb import bias as bias_module
-from ntpnb.tied import core, finite, large, smallest
+from ntpnb.tied import core, finite, iteration, large, smallest
 from ntpnb.tied.finite import finite_part, restrict
 from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
 from ntpnb.watch import Watch
@@ -137,13 +137,12 @@ def test_what_only_saves_time_does_not_matter(monkeypatch, change):
     data = zipf_text(0, 4000, 120, 10)
     expected = solve(data).W
     if change == "no preconditioner":
-        monkeypatch.setattr(smallest, "DENSE", 0)
+        monkeypatch.setattr(smallest, "HELD", 0)
     elif change == "no tokens made one":
-        monkeypatch.setattr(smallest, "RIGID", 1e9)
+        monkeypatch.setattr(smallest, "KEEPS_DIGITS", 1e9)
     else:
-        monkeypatch.setattr(ntpnb.tied.entries, "KEPT", 0)
+        monkeypatch.setattr(ntpnb.tied.entries, "HELD", 0)
         monkeypatch.setattr(ntpnb.tied.entries, "BLOCK", 1)
-        monkeypatch.setattr(core, "BLOCK", 1)
         monkeypatch.setattr(smallest, "BLOCK", 1)
     np.testing.assert_allclose(solve(data).W, expected, rtol=0, atol=1e-8)
 
@@ -344,7 +343,7 @@ def test_it_costs_nothing_until_it_is_used(monkeypatch):
 
 
 def test_dense_factors_that_are_too_large_are_refused(monkeypatch):
-    monkeypatch.setattr(large, "BASIS_LIMIT", 10)
+    monkeypatch.setattr(large, "HELD", 10)
     lazy = LargeSubspace(t24(0, m=8, size=(2, 3)))
     with pytest.raises(ValueError, match="of 8 contexts and 5 tokens have 64 entries, more than"):
         _ = lazy.dim
@@ -361,8 +360,8 @@ def white_slope(W, data):
 
 @pytest.mark.parametrize("name", ["compatible, few dimensions", "all tokens out of reach"])
 def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
-    monkeypatch.setattr(smallest, "LEAST_STEPS", 1)
-    monkeypatch.setattr(smallest, "DENSE", 0)
+    monkeypatch.setattr(iteration, "LEAST_STEPS", 1)
+    monkeypatch.setattr(smallest, "HELD", 0)
     data = t24(1, **SIZES[name])
     with pytest.raises(
         ntpnb.ConvergenceError, match=r"^stopped after 0 seconds: .* is needed"

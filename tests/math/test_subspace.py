@@ -300,7 +300,7 @@ def test_factors_are_kept_within_their_limit(monkeypatch):
     whole = ntpnb.equal_subspace(data)
     assert whole._row_svd(0) is whole._row_svd(0)
     limit = sum(svd.U.size + svd.Vt.size for svd in whole._cached_svds.values()) // 2
-    monkeypatch.setattr(subspace, "CACHE_LIMIT", limit)
+    monkeypatch.setattr(subspace, "HELD", limit)
     part = ntpnb.equal_subspace(data)
     np.testing.assert_array_equal(part.project(W), whole.project(W))
     kept = [svd.U.size + svd.Vt.size for svd in part._cached_svds.values()]
