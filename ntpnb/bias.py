@@ -11,8 +11,9 @@ from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution, combined_pairs, measured_on, pair_lengths
 from ntpnb.margin.solve import max_margin
 from ntpnb.partition import (
-    STALLED_CORRECTION,
+    SETTLED,
     contradiction,
+    largest_gradient,
     partition_pairs,
     require_affordable,
 )
@@ -24,12 +25,11 @@ from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.large import is_large
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
-from ntpnb.tolerances import ACCEPT
+from ntpnb.tolerances import ACCEPT, HALF_THE_DIGITS
 from ntpnb.validation import as_array
 from ntpnb.watch import Progress, Watch
 
 TEMPORARY = {"_limits", "_watch"}  # attributes that are not pickled or saved
-CERTAIN = 1e-8  # relative size of what proofs that were read may leave over: rounding, amplified
 
 
 # What a bias may hold besides, by name, and of which type.
@@ -401,9 +401,9 @@ class Twin(ImplicitBias):
         at_zero = np.zeros(self.data.shape)
         slope = gradient(at_zero, self.original)
         missed = np.linalg.norm(gradient(at_zero, self.data) - slope)
-        if not missed <= CERTAIN * _size_of_gradients(self.data):
+        if not missed <= HALF_THE_DIGITS * largest_gradient(self.data, self.data.context_probs):
             raise ValueError("Twin.data do not train as Twin.original do")
-        if not 0 <= self.correction <= STALLED_CORRECTION:
+        if not 0 <= self.correction <= SETTLED:
             raise ValueError(f"Twin.correction is {self.correction!r}; a small share is needed")
         as_array("Twin.certificate", self.certificate, ndim=1)
         if self.certificate.any():
@@ -455,15 +455,8 @@ def _require_certificate(data: NextTokenData, refusal: NotSeparableError) -> Non
     combined = combined_pairs(data, order, np.append(np.zeros(len(order.equal)), weights))
     size = weights @ pair_lengths(data, order)[len(order.equal) :]
     left_over = equal_subspace(data, order).reject(combined)
-    if not np.linalg.norm(left_over) <= CERTAIN * size:
+    if not np.linalg.norm(left_over) <= HALF_THE_DIGITS * size:
         raise ValueError("the certificate proves nothing: its pairs do not contradict each other")
-
-
-def _size_of_gradients(data: NextTokenData) -> float:
-    """``Σ_j π_j ‖h_j‖ max_v ‖t_v‖``, of which the gradient of any loss has at most twice."""
-    T = data.token_embeddings
-    longest = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
-    return longest * float(data.context_probs @ np.linalg.norm(data.context_embeddings, axis=1))
 
 
 @one_thread

@@ -28,3 +28,10 @@ WHOLE = 2**24
 
 A few such tables are held at one time, of 128 MiB each. Of more entries blocks are formed.
 """
+
+HALF_THE_DIGITS = 1e-8
+"""Relative size of what has lost half of its digits, or whose square is rounding.
+
+Newton's method may end with a correction of that size, since the next one is its square. A proof
+that leaves over less counts as one, for whoever reads it has to compute it again.
+"""
