@@ -122,7 +122,8 @@ class ImplicitBias(Result):
                 )
             known["_max_margin_or_refusal"] = solution
         if isinstance(answer, NotSeparableError):
-            _require_certificate(self.data, answer)
+            order = known.get("order") or token_priority(self.data)
+            _require_certificate(self.data, order, answer)
         return self
 
     def say(self, text: str) -> None:
@@ -217,9 +218,9 @@ class ImplicitBias(Result):
         ------
         ConvergenceError
             Which pairs can be won was not proved, or not in time, or the data are too large:
-            contexts × tokens more than 2²², tokens × dimension² than 2²⁷, or contexts × tokens ×
-            dimension² than 2³⁴; with token embeddings contexts × tokens × entries of ``W`` more
-            than 2²³.
+            contexts × tokens more than 2²⁴, or tokens × dimension² × (contexts + dimension) than
+            2³⁴; with token embeddings ``n``, contexts × tokens × entries of ``W``, more than 2²⁴,
+            or ``n`` times the smaller of contexts × tokens and entries of ``W`` than 2³⁴.
         ValueError
             The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
         """
@@ -443,9 +444,10 @@ def _are_same(data: NextTokenData, other: NextTokenData) -> bool:
     return data.replace().to_dict() == other.replace().to_dict()
 
 
-def _require_certificate(data: NextTokenData, refusal: NotSeparableError) -> None:
+def _require_certificate(
+    data: NextTokenData, order: TokenPriority, refusal: NotSeparableError
+) -> None:
     """Raise ``ValueError`` unless a refusal that was read proves what it says of the data."""
-    order = token_priority(data)
     weights = as_array("the certificate", refusal.certificate, ndim=1, shape=(len(order.strict),))
     if (weights < 0).any() or not weights.any():
         raise ValueError("the certificate needs weights that are nonnegative and not all zero")

@@ -381,7 +381,7 @@ class _LeastSquares:
         self._tokens = np.eye(data.vocab_size) if T is None else T
 
     def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
-        """Weights whose scores, centred, are nearest to ``p / q − 1``, each weighted by ``π q``."""
+        """The step whose centred scores, weighted by ``π q``, are nearest to ``p/q − 1``."""
         del slope  # follows from the others
         data = self._data
         row, token = np.nonzero(probs)
@@ -391,10 +391,12 @@ class _LeastSquares:
         first = np.flatnonzero(np.diff(row, prepend=-1))
         means = np.add.reduceat(q[:, None] * features, first)
         centred = features - means[row]
-        wanted = data.target_probs[row, token] / q - 1
-        roots = np.sqrt(data.context_probs[row] * q)
+        root = np.sqrt(q)
+        wanted = data.target_probs[row, token] / root - root
+        root_pi = np.sqrt(data.context_probs[row])
         # By default, singular values are rounding that are below eps, times the larger size.
-        found = np.linalg.lstsq(roots[:, None] * centred, roots * wanted, rcond=None)[0]
+        weighted = (root_pi * root)[:, None] * centred
+        found = np.linalg.lstsq(weighted, root_pi * wanted, rcond=None)[0]
         step: FloatArray = found.reshape(data.shape)
         return step
 
