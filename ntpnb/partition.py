@@ -13,7 +13,6 @@ h_jᵀ = 0``. Written by pairs, this is the certificate.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -171,7 +170,8 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
             svm = max_margin(twin, order=twin_order, seconds=watch.left, progress=watch.say)
         except NotSeparableError as error:
             contradicts = np.append(error.certificate > 0, False)  # the last: of what is no pair
-            newton.take_back(contradicts[_pair_of_entries(twin, twin_order)])
+            pair_of = _pair_of_entries(twin, twin_order)
+            newton.take_back(contradicts[pair_of])
         else:
             break
     found = contradiction(data, order, newton.probs())
@@ -186,8 +186,8 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
 
 def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
     """Raise where pairs are won beside more ties than the max-margin problem is solved with."""
-    ties_of_token = np.bincount(twin.sparse_target_probs.indices).astype(np.float64)
-    if len(order.strict) and (ties_of_token**3).sum() > MOST_WORK:
+    ties_of_token = np.bincount(twin.sparse_target_probs.indices)
+    if len(order.strict) and (ties_of_token**3.0).sum() > MOST_WORK:
         raise ConvergenceError(
             f"in which direction W grows is not looked for: beside {len(order.strict)} pairs that "
             f"seem to be won, {len(order.equal)} are tied, too many to solve for; use fewer "
@@ -229,15 +229,14 @@ class _Newton:
         self._watch = watch
         self._may_fall = may_fall
         self._W = np.zeros(data.shape)
-        self._system = _system_for(data)
+        self._system = _system_for(data, watch)
         self._numbers = count(1)
         self.kept = data.candidates.copy()
         self.correction = np.inf
 
     def probs(self) -> FloatArray:
         """Probabilities of the kept candidates, shape (m, V)."""
-        probs: FloatArray = np.exp(self._log_probs(self._W))
-        return probs
+        return np.exp(self._log_probs(self._W))
 
     def take_back(self, finite: BoolArray) -> None:
         """Begin again at zero, and keep for good candidates that are proved to stay finite."""
@@ -341,24 +340,24 @@ class _Newton:
     def _loss(self, W: FloatArray) -> float:
         targets = self._data.target_probs
         log_probs = np.where(targets > 0, self._log_probs(W), 0.0)
-        return -float(self._data.context_probs @ (targets * log_probs).sum(1))
+        of_context = (targets * log_probs).sum(1)
+        return -float(self._data.context_probs @ of_context)
 
 
 def _centred(scores: FloatArray, probs: FloatArray) -> FloatArray:
     """Scores less their mean in each context."""
-    centred: FloatArray = scores - (probs * scores).sum(1, keepdims=True)
-    return centred
+    means: FloatArray = (probs * scores).sum(1, keepdims=True)
+    return scores - means
 
 
 # -- Newton's equations ---------------------------------------------------------------------------
 
 
-# From probabilities, shape (m, V), and the loss's gradient to the step, shape (p, q).
-_System = Callable[[FloatArray, FloatArray], FloatArray]
-
-
-def _system_for(data: NextTokenData) -> _System:
-    return _LeastSquares(data) if _is_for_least_squares(data) else _ConjugateGradients(data)
+def _system_for(data: NextTokenData, watch: Watch) -> "_LeastSquares | _ConjugateGradients":
+    """What makes a step of probabilities, shape (m, V), and of the loss's gradient there."""
+    if _is_for_least_squares(data):
+        return _LeastSquares(data)
+    return _ConjugateGradients(data, watch)
 
 
 def _is_for_least_squares(data: NextTokenData) -> bool:
@@ -384,19 +383,20 @@ class _LeastSquares:
         """The step whose centred scores, weighted by ``π q``, are nearest to ``p/q − 1``."""
         del slope  # follows from the others
         data = self._data
-        row, token = np.nonzero(probs)
+        mass = data.context_probs[:, None] * probs
+        row, token = np.nonzero(mass)
         q = probs[row, token]
-        t, h = self._tokens[token], data.context_embeddings[row]
-        features = np.einsum("np,nq->npq", t, h).reshape(len(q), -1)
+        roots = np.sqrt(mass[row, token])
+        excess = data.context_probs[row] * (data.target_probs[row, token] - q)
+        t = self._tokens[token]
+        h = data.context_embeddings[row]
+        outer_products = np.einsum("np,nq->npq", t, h)
+        features = outer_products.reshape(len(q), -1)
         first = np.flatnonzero(np.diff(row, prepend=-1))
         means = np.add.reduceat(q[:, None] * features, first)
         centred = features - means[row]
-        root = np.sqrt(q)
-        wanted = data.target_probs[row, token] / root - root
-        root_pi = np.sqrt(data.context_probs[row])
-        # By default, singular values are rounding that are below eps, times the larger size.
-        weighted = (root_pi * root)[:, None] * centred
-        found = np.linalg.lstsq(weighted, root_pi * wanted, rcond=None)[0]
+        # Singular values below eps, times the longer side, are rounding: numpy's own choice.
+        found = np.linalg.lstsq(roots[:, None] * centred, excess / roots, rcond=None)[0]
         step: FloatArray = found.reshape(data.shape)
         return step
 
@@ -404,8 +404,9 @@ class _LeastSquares:
 class _ConjugateGradients:
     """Conjugate gradients for one-hot tokens, preconditioned by one block for each token."""
 
-    def __init__(self, data: NextTokenData) -> None:
+    def __init__(self, data: NextTokenData, watch: Watch) -> None:
         self._data = data
+        self._watch = watch
         self._work_left = MOST_WORK
 
     def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
@@ -415,14 +416,17 @@ class _ConjugateGradients:
         inverses = _inverse_blocks(H, mass * (1 - probs))
         W = np.zeros_like(slope)
         residual = _without_common_row(-slope)
-        direction = ahead = _times_blocks(inverses, residual)
-        size = first_size = float(np.vdot(residual, ahead))
+        ahead = _times_blocks(inverses, residual)
+        direction = ahead
+        size = first_size = np.vdot(residual, ahead)
         # Superlinear convergence: the accuracy grows as the slope falls.
-        accuracy = float(np.clip(np.sqrt(abs(first_size)), 1e-7, 0.1))
+        accuracy = np.clip(np.sqrt(abs(first_size)), HALF_THE_DIGITS, 0.1)
+        enough = accuracy**2 * first_size
         for _ in range(W.size):
-            curved = (mass * _centred(H @ direction.T, probs)).T @ H
-            curvature = float(np.vdot(direction, curved))
-            if not (size > accuracy**2 * first_size and curvature > 0):  # what is left is rounding
+            change = _centred(H @ direction.T, probs)
+            curved = (mass * change).T @ H
+            curvature = np.vdot(direction, curved)
+            if not (size > enough and curvature > 0):  # what is left is rounding
                 break
             self._spend(2 * mass.size * H.shape[1])
             share = size / curvature
@@ -430,11 +434,12 @@ class _ConjugateGradients:
             residual = _without_common_row(residual - share * curved)
             ahead = _times_blocks(inverses, residual)
             before = size
-            size = float(np.vdot(residual, ahead))
+            size = np.vdot(residual, ahead)
             direction = ahead + (size / before) * direction
         return W
 
     def _spend(self, work: int) -> None:
+        self._watch.check()
         self._work_left -= work
         if self._work_left < 0:
             raise _undecided(
@@ -460,7 +465,7 @@ def _inverse(block: FloatArray) -> FloatArray:
     """
     # Transposed, the row-major lower triangle is LAPACK's column-major upper one.
     factor, failed = lapack.dpotrf(block.T, lower=0)
-    pivots = np.square(np.diagonal(factor))
+    pivots = np.diagonal(factor) ** 2
     if failed or pivots.min() <= HALF_THE_DIGITS * pivots.max():
         pseudo_inverse: FloatArray = pinvh(block, check_finite=False)
         return pseudo_inverse
@@ -469,14 +474,13 @@ def _inverse(block: FloatArray) -> FloatArray:
 
 
 def _times_blocks(blocks: FloatArray, R: FloatArray) -> FloatArray:
-    product: FloatArray = np.matmul(blocks, R[:, :, None])[:, :, 0]
-    return product
+    return (blocks @ R[..., None])[..., 0]
 
 
 def _without_common_row(G: FloatArray) -> FloatArray:
     """A gradient without the rounding along what changes no probability, a row common to all."""
-    clean: FloatArray = G - G.mean(0)
-    return clean
+    common: FloatArray = G.mean(0)
+    return G - common
 
 
 # -- the proof that the pairs that are kept contradict each other ---------------------------------
@@ -500,12 +504,11 @@ def contradiction(data: NextTokenData, order: TokenPriority, probs: FloatArray) 
     loses = pair_of >= 0
     mass = np.where(loses, pi * probs, 0.0)
     sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=len(order.strict))
-    weights = np.asarray(sums, dtype=np.float64)  # numpy's stubs take every count for an integer
+    slope = pull_back(pi * (probs - data.target_probs), data)
+    left_over = float(np.linalg.norm(slope))
     largest = largest_gradient(data, mass.sum(1))
-    if largest == 0:
-        return Contradiction(weights, 0.0)
-    left_over = np.linalg.norm(pull_back(pi * (probs - data.target_probs), data))
-    return Contradiction(weights / weights.sum(), float(left_over) / largest)
+    residual = left_over / largest if largest > 0 else 0.0
+    return Contradiction(sums / (sums.sum() or 1.0), residual)
 
 
 def largest_gradient(data: NextTokenData, mass: FloatArray) -> float:
