@@ -135,17 +135,19 @@ def require_affordable(data: NextTokenData) -> None:
     >>> require_affordable(ntpnb.datasets.toy())
     """
     num_entries = data.num_contexts * data.vocab_size
+    dim = data.shape[1]
     if _is_for_least_squares(data):
         largest_table = num_entries * math.prod(data.shape)
         work_of_a_step = _work_of_least_squares(data)
     else:
-        dim = data.shape[1]
         largest_table = num_entries
-        work_of_a_step = dim**2 * (num_entries + dim * data.vocab_size)  # to form and invert blocks
+        work_of_forming_blocks = num_entries * dim**2
+        work_of_inverting_them = data.vocab_size * dim**3
+        work_of_a_step = work_of_forming_blocks + work_of_inverting_them
     if largest_table > WHOLE or USUAL_STEPS * work_of_a_step > MOST_WORK:
         raise ConvergenceError(
             f"which pairs can be won is not looked for: {data.num_contexts} contexts of "
-            f"{data.vocab_size} tokens in {data.shape[1]} dimensions are too many for Newton's "
+            f"{data.vocab_size} tokens in {dim} dimensions are too many for Newton's "
             "method; use fewer contexts or dimensions",
             np.inf,
         )
@@ -174,7 +176,7 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
             newton.take_back(contradicts[pair_of])
         else:
             break
-    found = contradiction(data, order, newton.probs())
+    found = contradiction(data, order, twin.target_probs)
     if found.residual > HALF_THE_DIGITS:
         raise _undecided(
             "the weights of those that stay finite leave a sum of "
@@ -288,11 +290,12 @@ class _Newton:
         )
 
     def _newton_step(self) -> _Step:
+        data = self._data
         probs = self.probs()
-        excess = self._data.context_probs[:, None] * (probs - self._data.target_probs)
-        slope = pull_back(excess, self._data)
+        excess = data.context_probs[:, None] * (probs - data.target_probs)
+        slope = pull_back(excess, data)
         W = self._system(probs, slope)
-        change = _centred(bilinear_scores(W, self._data), probs)
+        change = _centred(bilinear_scores(W, data), probs)
         return _Step(W, np.where(self.kept, change, 0.0))
 
     def _fallen(self, change: FloatArray, in_doubt: bool) -> BoolArray:
@@ -525,9 +528,10 @@ def _pair_of_entries(data: NextTokenData, order: TokenPriority) -> IntArray:
     """
     labels, own = row_components(data, order)
     position = order.positions(order.strict)
-    above = order.components[position, order.strict[:, 1]]
-    below = order.components[position, order.strict[:, 2]]
-    size = int(order.components.max()) + 1
+    _, winner, loser = order.strict.T
+    above = order.components[position, winner]
+    below = order.components[position, loser]
+    size = order.components.max() + 1
     codes = above * size + below
     by_code = np.argsort(codes, kind="stable")
     loses = data.candidates & (labels != own)
