@@ -11,8 +11,9 @@ from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import max_margin
 from ntpnb.partition import (
-    STALLED_CORRECTION,
+    SETTLED,
     contradiction,
+    largest_gradient,
     partition_pairs,
     require_affordable,
 )
@@ -25,12 +26,11 @@ from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.large import is_large
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
-from ntpnb.tolerances import ACCEPT
+from ntpnb.tolerances import ACCEPT, HALF_THE_DIGITS
 from ntpnb.validation import as_array
 from ntpnb.watch import Progress, Watch
 
 TEMPORARY = {"_limits", "_watch"}  # attributes that are not pickled or saved
-CERTAIN = 1e-8  # relative size of what proofs that were read may leave over: rounding, amplified
 
 
 # What a bias may hold besides, by name, and of which type.
@@ -123,7 +123,8 @@ class ImplicitBias(Result):
                 )
             known["_max_margin_or_refusal"] = solution
         if isinstance(answer, NotSeparableError):
-            _require_certificate(self.data, answer)
+            order = known.get("order") or token_priority(self.data)
+            _require_certificate(self.data, order, answer)
         return self
 
     def say(self, text: str) -> None:
@@ -218,9 +219,9 @@ class ImplicitBias(Result):
         ------
         ConvergenceError
             Which pairs can be won was not proved, or not in time, or the data are too large:
-            contexts × tokens more than 2²², tokens × dimension² than 2²⁷, or contexts × tokens ×
-            dimension² than 2³⁴; with token embeddings contexts × tokens × entries of ``W`` more
-            than 2²³.
+            contexts × tokens more than 2²⁴, or tokens × dimension² × (contexts + dimension) than
+            2³⁴; with token embeddings ``n``, contexts × tokens × entries of ``W``, more than 2²⁴,
+            or ``n`` times the smaller of contexts × tokens and entries of ``W`` than 2³⁴.
         ValueError
             The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
         """
@@ -402,9 +403,9 @@ class Twin(ImplicitBias):
         at_zero = np.zeros(self.data.shape)
         slope = gradient(at_zero, self.original)
         missed = np.linalg.norm(gradient(at_zero, self.data) - slope)
-        if not missed <= CERTAIN * _size_of_gradients(self.data):
+        if not missed <= HALF_THE_DIGITS * largest_gradient(self.data, self.data.context_probs):
             raise ValueError("Twin.data do not train as Twin.original do")
-        if not 0 <= self.correction <= STALLED_CORRECTION:
+        if not 0 <= self.correction <= SETTLED:
             raise ValueError(f"Twin.correction is {self.correction!r}; a small share is needed")
         as_array("Twin.certificate", self.certificate, ndim=1)
         if self.certificate.any():
@@ -444,9 +445,10 @@ def _are_same(data: NextTokenData, other: NextTokenData) -> bool:
     return data.replace().to_dict() == other.replace().to_dict()
 
 
-def _require_certificate(data: NextTokenData, refusal: NotSeparableError) -> None:
+def _require_certificate(
+    data: NextTokenData, order: TokenPriority, refusal: NotSeparableError
+) -> None:
     """Raise ``ValueError`` unless a refusal that was read proves what it says of the data."""
-    order = token_priority(data)
     weights = as_array("the certificate", refusal.certificate, ndim=1, shape=(len(order.strict),))
     if (weights < 0).any() or not weights.any():
         raise ValueError("the certificate needs weights that are nonnegative and not all zero")
@@ -456,15 +458,8 @@ def _require_certificate(data: NextTokenData, refusal: NotSeparableError) -> Non
     combined = combined_pairs(data, order, np.append(np.zeros(len(order.equal)), weights))
     size = weights @ pair_lengths(data, order)[len(order.equal) :]
     left_over = equal_subspace(data, order).reject(combined)
-    if not np.linalg.norm(left_over) <= CERTAIN * size:
+    if not np.linalg.norm(left_over) <= HALF_THE_DIGITS * size:
         raise ValueError("the certificate proves nothing: its pairs do not contradict each other")
-
-
-def _size_of_gradients(data: NextTokenData) -> float:
-    """``Σ_j π_j ‖h_j‖ max_v ‖t_v‖``, of which the gradient of any loss has at most twice."""
-    T = data.token_embeddings
-    longest = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
-    return longest * float(data.context_probs @ np.linalg.norm(data.context_embeddings, axis=1))
 
 
 @one_thread

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from ntpnb.reporting.reading import DEFAULT_CONTEXT_LENGTH, EMBEDDINGS, decode
 ANSWERED = 0
 NO_ANSWER = 1
 USAGE = 2
-INTERRUPTED = 130  # as shells say of a program that Ctrl-C ended
+INTERRUPTED = 128 + signal.SIGINT  # as shells say of a program that Ctrl-C ended
 
 STANDARD_INPUT = "-"
 REFRESH = 0.1  # seconds between two lines of progress

@@ -26,13 +26,10 @@ from scipy.special import erfcx, gamma, log_ndtr, ndtr, wofz, xlog1py, xlogy
 
 from ntpnb.array_types import FloatArray, IntArray
 
+LOG_NEGLIGIBLE = -45.0  # logarithm of a probability that is left out: of less than 1e-19
 # Widths are those of a normal density with the same curvature at the peak.
 NODES_PER_WIDTH = 4
-REACH = 9  # widths from the peak, where a normal density has fallen to exp(−40.5)
-NEAR_PEAK = 1e-4  # widths; any point on the real axis serves, one near the peak serves best
-NEWTON_STEPS = 100  # about twenty are needed for a million tokens
-LOG_LEFT_OUT = -45.0  # logarithm of the probability that may be left out on either side
-LARGEST_SCORE = 40.0  # P(g > 40) < 1e-349: no number of tokens puts the common score there
+REACH = np.sqrt(-2 * LOG_NEGLIGIBLE)  # widths from the peak, where a normal density is negligible
 STIRLING_FROM = 16  # from here on five terms of the series have an error below 2e-16
 STIRLING_SERIES = (1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 ROWS = 512  # numbers of tied tokens in one block, to stay within a processor's cache
@@ -91,8 +88,8 @@ def _window(n: int, S: int) -> tuple[int, int]:
     """
     centre = n * ndtr(-common_score(n, S))
     smaller = min(S + centre, n + 1 - centre)
-    third = -LOG_LEFT_OUT * 2 / 3
-    deviation = 1 + third + np.sqrt(third**2 - 4 * LOG_LEFT_OUT * smaller)
+    third = -LOG_NEGLIGIBLE * 2 / 3
+    deviation = 1 + third + np.sqrt(third**2 - 4 * LOG_NEGLIGIBLE * smaller)
     first = max(0, int(centre - deviation))
     last = min(n, int(centre + deviation) + 1)
     return first, last
@@ -109,7 +106,7 @@ def common_score(n: int, S: int) -> float:
         density = np.exp(-(c**2) / 2) / np.sqrt(2 * np.pi)
         return float(S * c - n * (density - c * ndtr(-c)))
 
-    return float(brentq(excess, 0.0, LARGEST_SCORE))
+    return float(brentq(excess, 0.0, n))  # at c = n the expectation is below one
 
 
 def _probabilities(k: IntArray, n: int, S: int) -> FloatArray:
@@ -136,18 +133,21 @@ def _peak(weight: IntArray, count: IntArray, side: Literal[-1, 1]) -> _Peak:
     """Solve ``weight · x = count · φ(side · x) / Φ(side · x)`` for ``x ≥ 0``.
 
     The difference of the two sides is concave and increasing (for ``side = −1`` because ``count``
-    is less than ``weight``): Newton's method climbs from zero to its root.
+    is less than ``weight``): Newton's method climbs from zero to its root, and ends where it comes
+    no nearer. Any point near the root would serve.
     """
     x = np.zeros(len(weight))
-    for _ in range(NEWTON_STEPS):
+    missed = np.inf
+    while True:
         # φ/Φ in this form neither underflows nor cancels.
         ratio = np.sqrt(2 / np.pi) / erfcx(-side * x / np.sqrt(2))
         difference = weight * x - count * ratio
         curvature = weight + side * count * ratio * (ratio + side * x)
-        if (np.abs(difference) <= NEAR_PEAK * np.sqrt(curvature)).all():
-            break
+        missed_before = missed
+        missed = np.abs(difference).max()
+        if missed >= missed_before:
+            return _Peak(x, curvature)
         x = x - difference / curvature
-    return _Peak(x, curvature)
 
 
 def _pooled_integral(k: IntArray, S: int, peak: _Peak) -> FloatArray:
@@ -173,7 +173,7 @@ def _below_integral(w: IntArray, rest: IntArray, peak: _Peak) -> FloatArray:
     The logarithm's curvature falls from left to right, but not below ``w``.
     """
     step = 1 / (NODES_PER_WIDTH * np.sqrt(peak.curvature))
-    num_left = NODES_PER_WIDTH * REACH
+    num_left = int(np.ceil(NODES_PER_WIDTH * REACH))
     num_right = int(np.ceil((REACH / (np.sqrt(w) * step)).max()))
     b = peak.place[:, None]
     x = b + step[:, None] * np.arange(-num_left, num_right + 1)

@@ -1,24 +1,24 @@
 """Which strict pairs of data that are not separable can be won, and which stay finite.
 
-Newton's method on the loss itself tells them apart. Where a pair can be won, its loser's
-probability falls by about a factor of e in every late step; every other probability settles. That
-is a guess, and is never taken for more. The pairs that fall are dropped, and the loss of the others
-is minimised to its end. Two proofs then decide, each for one side:
-
-- At the minimum the probabilities ``q`` have the gradient zero, ``Σ_j π_j Σ_v (q_jv − p_jv) t_v
-  h_jᵀ = 0``. Written by pairs, this is a certificate that is positive on every pair that was kept.
-- A max-margin solution of the data with the targets ``q``, whose strict pairs are those dropped.
-
-Where the second proof fails, its certificate names pairs to keep, and the minimum is looked for
+Newton's method minimises the loss. Where a pair can be won, every late step divides its loser's
+probability by e, while all other probabilities settle; such losers are dropped from the loss, and
+the loss of the others is minimised to its end. That is a guess, which two proofs then decide: the
+gradient that vanishes at the minimum is a certificate that is positive on every pair that was kept,
+and a max-margin solution wins every pair that was dropped. Where no such solution exists, its
+refusal names dropped pairs that stay finite; these are kept for good, and the minimum is looked for
 again. By the theorem of the alternative exactly one partition has both proofs.
+
+At the minimum the probabilities ``q`` have the gradient zero, ``Σ_j π_j Σ_v (q_jv − p_jv) t_v
+h_jᵀ = 0``. Written by pairs, this is the certificate.
 """
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack, lstsq
+from scipy.linalg import lapack, pinvh
 from scipy.special import log_softmax
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
@@ -29,91 +29,18 @@ from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
+from ntpnb.threads import MUCH_WORK
+from ntpnb.tolerances import HALF_THE_DIGITS, STOP, WHOLE
 from ntpnb.watch import OutOfTime, Watch
 
-LARGEST_TABLE = 2**22
-"""Contexts × tokens up to which probabilities are held in tables."""
+MOST_WORK = 2**38
+"""Multiply-adds that a search may take, or a factor of the twin's ties: about a minute."""
 
-LARGEST_BLOCKS = 2**27
-"""Tokens × dimension² up to which a block for each token is factored."""
-
-LARGEST_WORK = 2**34
-"""Contexts × tokens × dimension² up to which that is done: about a minute and a half in all."""
-
-LARGEST_FEATURES = 2**23
-"""Candidates × entries of ``W`` up to which the features are one matrix, and systems are direct."""
-
-DIRECT_WORK = 2**30
-"""Operations, candidates × (entries of ``W``)², up to which that is the quicker way."""
-
-RANK = 1e-13
-"""Relative singular values below this are rounding. Dropped pairs weigh √q, about 1e-5, by then."""
-
-SMALLEST_PROB = 1e-20
-"""Of a pair that is kept: smaller ones weigh too little to be told from rounding."""
-
-VANISHES = 1e-8
-"""``Partition.residual`` up to which what is left over is taken for rounding of zero.
-
-What a residual ``ε`` proves: let ``G = Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ`` be what is left over.
-For every ``W`` that meets the ties, ``−⟨G, W⟩ = Σ_j π_j Σ_v q_jv margin_jv(W)``, where ``v`` runs
-over the losers that are kept. So the mean of their margins, with the certificate's weights, is at
-most ``ε ‖W‖`` times that of ``‖h_j‖ max_u ‖t_u‖``: no ``W`` keeps all of them above that. Smaller
-margins are not ruled out, and that there are none is a reading: the bound lies between a margin
-that counts as clear, 1e-6, and what is left over as a rule, below 1e-12.
-"""
-
-SMALLEST_EIGENVALUE = 1e-14
-"""Of a block, relative to its largest: below it there is rounding."""
-
-PRODUCTS_AT_ONCE = 512
-"""Entries of all blocks that one matrix product forms."""
-
-SAFE_PIVOTS = 1e-8
-"""Smallest pivot of a block's Cholesky factor, relative to the largest, that rules that out."""
-
-MOST_STEPS = 100
-"""Newton steps for one minimum; twenty to forty are the rule."""
-
-PATIENCE = 60
-"""Newton steps after which pairs are dropped though others have not settled."""
-
-WINDOW = 4
-"""Full Newton steps over which a probability is watched."""
-
-FALLS = -1.0
-"""Change of a log-probability over the window that counts as falling; it is −4 as a rule."""
+USUAL_STEPS = 2**4
+"""Newton steps that a search is expected to take; few take less."""
 
 SETTLED = 1e-2
-"""Change of a log-probability over the window that counts as none."""
-
-MOST_CORRECTION = 1e-8
-"""Relative change of probabilities in a Newton step that is small enough to end with."""
-
-STALLED_CORRECTION = 1e-2
-"""The same, where it does not fall any more: probabilities of 1e-12 have few digits."""
-
-STALLED_STEPS = 8
-"""Newton steps in a row after which that is taken for granted."""
-
-MOST_ROUNDS = 20
-"""Minima that are looked for; one or two are the rule."""
-
-MOST_INNER_STEPS = 400
-"""Conjugate gradients of one Newton step."""
-
-MOST_WORK = 4e11
-"""Operations of conjugate gradients in all, about a minute: at the edge of separability few end."""
-
-MOST_TIED = 2**38
-"""Sum of the cubes of each token's ties up to which a twin with winning pairs is solved.
-
-The methods' systems have all ties of a token; above this they take minutes.
-"""
-
-SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
-LOSS_NOISE = 1e-14  # nats that rounding may add to a loss
-SHORTEST_STEP = 2.0**-60
+"""Change of a log-probability in a Newton step that counts as none, where others change by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +63,16 @@ class Partition:
         The order of ``twin``.
     svm : MarginSolution
         Its max-margin solution.
+
+    Notes
+    -----
+    What a residual ``ε`` proves: let ``G = Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ`` be what is left
+    over. For every ``W`` that meets the ties, ``−⟨G, W⟩ = Σ_j π_j Σ_v q_jv margin_jv(W)``, where
+    ``v`` runs over the losers that are kept. So the mean of their margins, with the certificate's
+    weights, is at most ``ε ‖W‖`` times that of ``‖h_j‖ max_u ‖t_u‖``: no ``W`` keeps all of them
+    above that. Smaller margins are not ruled out, and that there are none is a reading: the bound
+    on ``ε``, 1e-8, lies between a margin that counts as clear, 1e-6, and what is left over as a
+    rule, below 1e-12.
     """
 
     certificate: FloatArray
@@ -181,16 +118,11 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     """
     require_affordable(data)
     try:
-        return _search(data, order, watch)
+        return _guess_and_prove(data, order, watch)
     except OutOfTime:
-        raise ConvergenceError(
-            f"which pairs can be won is undecided: {watch.over}", np.inf
-        ) from None
+        raise _undecided(watch.over) from None
     except np.linalg.LinAlgError as error:
-        raise ConvergenceError(
-            f"which pairs can be won is undecided: a Newton system has no solution ({error})",
-            np.inf,
-        ) from None
+        raise _undecided(f"a Newton system has no solution ({error})") from None
 
 
 def require_affordable(data: NextTokenData) -> None:
@@ -202,29 +134,62 @@ def require_affordable(data: NextTokenData) -> None:
     >>> from ntpnb.partition import require_affordable
     >>> require_affordable(ntpnb.datasets.toy())
     """
-    p, q = data.shape
-    what = f"{data.num_contexts} contexts of {data.vocab_size} tokens in {q} dimensions"
-    if data.token_embeddings is not None:
-        num_entries = data.num_contexts * data.vocab_size
-        too_large = num_entries * p * q > LARGEST_FEATURES
+    num_entries = data.num_contexts * data.vocab_size
+    dim = data.shape[1]
+    if _is_for_least_squares(data):
+        largest_table = num_entries * math.prod(data.shape)
+        work_of_a_step = _work_of_least_squares(data)
     else:
-        too_large = (
-            data.num_contexts * data.vocab_size > LARGEST_TABLE
-            or data.vocab_size * q**2 > LARGEST_BLOCKS
-            or data.num_contexts * data.vocab_size * q**2 > LARGEST_WORK
-        )
-    if too_large:
+        largest_table = num_entries
+        work_of_forming_blocks = num_entries * dim**2
+        work_of_inverting_them = data.vocab_size * dim**3
+        work_of_a_step = work_of_forming_blocks + work_of_inverting_them
+    if largest_table > WHOLE or USUAL_STEPS * work_of_a_step > MOST_WORK:
         raise ConvergenceError(
-            f"which pairs can be won is not looked for: {what} are too many for Newton's method; "
-            "use fewer contexts or dimensions",
+            f"which pairs can be won is not looked for: {data.num_contexts} contexts of "
+            f"{data.vocab_size} tokens in {dim} dimensions are too many for Newton's "
+            "method; use fewer contexts or dimensions",
             np.inf,
         )
 
 
+def _undecided(reason: str, residual: float = np.inf) -> ConvergenceError:
+    return ConvergenceError(f"which pairs can be won is undecided: {reason}", residual)
+
+
+def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partition:
+    """Drop what seems to be won, and take back what a proof says stays finite.
+
+    Each round takes back for good at least one candidate, so that the rounds end.
+    """
+    newton = _Newton(data, watch, may_fall=_pair_of_entries(data, order) >= 0)
+    while True:
+        newton.minimise()
+        twin = data.replace(target_probs=newton.probs())
+        twin_order = token_priority(twin)
+        _refuse_many_ties(twin, twin_order)
+        try:
+            svm = max_margin(twin, order=twin_order, seconds=watch.left, progress=watch.say)
+        except NotSeparableError as error:
+            contradicts = np.append(error.certificate > 0, False)  # the last: of what is no pair
+            pair_of = _pair_of_entries(twin, twin_order)
+            newton.take_back(contradicts[pair_of])
+        else:
+            break
+    found = contradiction(data, order, twin.target_probs)
+    if found.residual > HALF_THE_DIGITS:
+        raise _undecided(
+            "the weights of those that stay finite leave a sum of "
+            f"{found.residual:.1e}, and not zero",
+            found.residual,
+        )
+    return Partition(found.certificate, found.residual, newton.correction, twin, twin_order, svm)
+
+
 def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
-    """Raise where some pairs are won beside so many ties that no method ends."""
-    ties_of_token = np.bincount(twin.sparse_target_probs.indices).astype(np.float64)
-    if len(order.strict) and (ties_of_token**3).sum() > MOST_TIED:
+    """Raise where pairs are won beside more ties than the max-margin problem is solved with."""
+    ties_of_token = np.bincount(twin.sparse_target_probs.indices)
+    if len(order.strict) and (ties_of_token**3.0).sum() > MOST_WORK:
         raise ConvergenceError(
             f"in which direction W grows is not looked for: beside {len(order.strict)} pairs that "
             f"seem to be won, {len(order.equal)} are tied, too many to solve for; use fewer "
@@ -233,97 +198,14 @@ def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
         )
 
 
-def _search(data: NextTokenData, order: TokenPriority, watch: Watch) -> Partition:
-    """Minimise, prove, and repair what was guessed wrongly."""
-    pair_of = _pair_of_entries(data, order)
-    newton = _Newton(data, watch, may_fall=pair_of >= 0)
-    for _ in range(MOST_ROUNDS):
-        newton.settle()
-        twin = data.replace(target_probs=newton.probs())
-        twin_order = token_priority(twin)
-        _refuse_many_ties(twin, twin_order)
-        try:
-            svm = max_margin(twin, order=twin_order, seconds=watch.left, progress=watch.say)
-        except NotSeparableError as error:
-            contradicting = error.certificate > 0
-            back = _pair_of_entries(twin, twin_order)
-            newton.restart((back >= 0) & contradicting[back])
-            continue
-        found = contradiction(data, order, newton.probs())
-        if found.residual > VANISHES:
-            raise ConvergenceError(
-                "which pairs can be won is undecided: the weights of those that stay finite leave "
-                f"a sum of {found.residual:.1e}, and not zero",
-                found.residual,
-            )
-        return Partition(
-            certificate=found.certificate,
-            residual=found.residual,
-            correction=newton.correction,
-            twin=twin,
-            order=twin_order,
-            svm=svm,
-        )
-    raise ConvergenceError(
-        f"which pairs can be won is undecided: no guess was right in {MOST_ROUNDS} rounds", np.inf
-    )
+# -- the guess: a minimum by Newton's method ------------------------------------------------------
 
 
-class Contradiction(NamedTuple):
-    """That the finite pairs contradict each other, see :class:`ntpnb.bias.Twin`."""
+class _Step(NamedTuple):
+    """A Newton step, and the change of each log-probability that it predicts, shape (m, V)."""
 
-    certificate: FloatArray
-    residual: float
-
-
-def contradiction(data: NextTokenData, order: TokenPriority, probs: FloatArray) -> Contradiction:
-    """Weigh the pairs that stay finite, where training tends to probabilities of shape (m, V)."""
-    pair_of = _pair_of_entries(data, order)
-    return Contradiction(
-        _by_pair(data, probs, pair_of, len(order.strict)), _residual(data, probs, pair_of >= 0)
-    )
-
-
-def _pair_of_entries(data: NextTokenData, order: TokenPriority) -> IntArray:
-    """Row of ``order.strict`` of each context's support over each token, shape (m, V).
-
-    It is −1 for tokens that tie with the support and for those that are no candidates.
-    """
-    labels, own = row_components(data, order)
-    position = order.positions(order.strict)
-    above = order.components[position, order.strict[:, 1]]
-    below = order.components[position, order.strict[:, 2]]
-    size = int(order.components.max()) + 1
-    codes = above * size + below
-    by_code = np.argsort(codes, kind="stable")
-    loses = data.candidates & (labels != own)
-    pair = np.full(labels.shape, -1)
-    asked = (own * size + labels)[loses]
-    pair[loses] = by_code[np.searchsorted(codes, asked, sorter=by_code)]
-    return pair
-
-
-def _by_pair(
-    data: NextTokenData, probs: FloatArray, pair_of: IntArray, num_strict: int
-) -> FloatArray:
-    """Mass that each pair's loser has, summed over the contexts, as weights with sum one."""
-    mass = data.context_probs[:, None] * probs
-    loses = pair_of >= 0
-    sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=num_strict)
-    weights = np.asarray(sums, dtype=np.float64)  # numpy's stubs take every count for an integer
-    total = float(weights.sum())
-    return weights / total if total > 0 else weights
-
-
-def _residual(data: NextTokenData, probs: FloatArray, loses: BoolArray) -> float:
-    """Gradient at the probabilities, relative to the mass of the losers and their embeddings."""
-    frequencies = data.context_probs[:, None]
-    left_over = np.linalg.norm(pull_back(frequencies * (probs - data.target_probs), data))
-    mass = (np.where(loses, frequencies * probs, 0.0)).sum(1)
-    T = data.token_embeddings
-    token_length = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
-    scale = float(mass @ np.linalg.norm(data.context_embeddings, axis=1)) * token_length
-    return float(left_over) / scale if scale > 0 else 0.0
+    W: FloatArray
+    change: FloatArray
 
 
 class _Newton:
@@ -348,25 +230,23 @@ class _Newton:
         self._data = data
         self._watch = watch
         self._may_fall = may_fall
-        self._targets = data.target_probs
-        self._frequencies = data.context_probs[:, None]
         self._W = np.zeros(data.shape)
-        self._system = _system_for(data)
+        self._system = _system_for(data, watch)
+        self._numbers = count(1)
         self.kept = data.candidates.copy()
         self.correction = np.inf
 
     def probs(self) -> FloatArray:
-        """Probabilities of the kept candidates at the last point, shape (m, V)."""
-        probs: FloatArray = np.exp(self._log_probs(self._W))
-        return probs
+        """Probabilities of the kept candidates, shape (m, V)."""
+        return np.exp(self._log_probs(self._W))
 
-    def restart(self, finite: BoolArray) -> None:
-        """Begin again at zero, and keep candidates that are proved to stay finite."""
+    def take_back(self, finite: BoolArray) -> None:
+        """Begin again at zero, and keep for good candidates that are proved to stay finite."""
         self._W = np.zeros(self._data.shape)
         self._may_fall = self._may_fall & ~finite
         self.kept |= finite
 
-    def settle(self) -> None:
+    def minimise(self) -> None:
         """Minimise, and drop what falls without end, until all that is left has settled.
 
         Raises
@@ -376,70 +256,83 @@ class _Newton:
         OutOfTime
             The time is over.
         """
-        recent: list[FloatArray] = []  # log-probabilities before the last full steps
-        stalled = 0
-        self.correction = np.inf
-        for number in range(1, MOST_STEPS + 1):
+        while (fallen := self._descend()).any():
+            self.kept &= ~fallen
+
+    def _descend(self) -> BoolArray:
+        """Take Newton steps until some candidates fall, which are returned, or all have settled.
+
+        A step improves something if it lowers the loss, or if it is at most half as long as all
+        before it.
+        """
+        shortest = np.inf
+        for number in self._numbers:
             self._watch.check()
-            log_probs = self._log_probs(self._W)
-            step = self._direction(log_probs)
-            change = np.where(self.kept, _centred(step.scores, np.exp(log_probs)), 0.0)
-            self.correction = float(np.abs(change).max())
+            step = self._newton_step()
+            self.correction = float(np.abs(step.change).max())
             self._watch.say(
                 f"Newton step {number}: probabilities change by a share of {self.correction:.1e}"
             )
-            stalled = stalled + 1 if self.correction <= STALLED_CORRECTION else 0
-            if self.correction <= MOST_CORRECTION or stalled == STALLED_STEPS:
-                self._take_last(step)
-                if not self._drop_tiny():
-                    return
-                stalled = 0
-                recent = []
-                continue
-            share = self._step_length(step)
-            self._W = self._W + share * step.W
-            recent = [*recent[-WINDOW + 1 :], log_probs] if share == 1.0 else []
-            if len(recent) == WINDOW and not stalled:
-                fallen = self._fallen(recent[0], in_doubt=number >= PATIENCE)
-                if fallen.any():
-                    self.kept &= ~fallen
-                    recent = []
-        raise ConvergenceError(
-            f"which pairs can be won is undecided: after {MOST_STEPS} Newton steps some "
-            f"probability still changes by a share of {self.correction:.1e} in each",
+            lowers_loss = self._walk(step.W)
+            improves = lowers_loss or self.correction <= shortest / 2
+            shortest = min(shortest, self.correction)
+            fallen = self._fallen(step.change, in_doubt=not improves)
+            if fallen.any():
+                return fallen
+            if self.correction <= (HALF_THE_DIGITS if improves else SETTLED):
+                return self._vanished()
+            if not improves:
+                break
+        raise _undecided(
+            f"after {number} Newton steps nothing improves, and some probability still changes by "
+            f"a share of {self.correction:.1e}",
             self.correction,
         )
 
-    def _drop_tiny(self) -> bool:
-        """Drop candidates whose probabilities are too small to be sure that they stay positive.
+    def _newton_step(self) -> _Step:
+        data = self._data
+        probs = self.probs()
+        excess = data.context_probs[:, None] * (probs - data.target_probs)
+        slope = pull_back(excess, data)
+        W = self._system(probs, slope)
+        change = _centred(bilinear_scores(W, data), probs)
+        return _Step(W, np.where(self.kept, change, 0.0))
 
-        Those that are proved to do so are kept.
+    def _fallen(self, change: FloatArray, in_doubt: bool) -> BoolArray:
+        """Candidates whose probabilities fall, where all others have settled, or are in doubt."""
+        falls = self._may_fall & (change < -0.5)  # nearer to -1 than to 0
+        others = np.abs(change[~falls]).max(initial=0.0)
+        if in_doubt or others <= SETTLED:
+            return falls
+        return np.zeros_like(falls)
+
+    def _walk(self, step: FloatArray) -> bool:
+        """Halve the step until the loss does not grow; tell whether it falls."""
+        before = self._loss(self._W)
+        rounding = STOP * max(1.0, before)
+        share = 1.0
+        after = self._loss(self._W + step)
+        while share > 0 and not after <= before + rounding:
+            share /= 2
+            after = self._loss(self._W + share * step)
+        self._W = self._W + share * step
+        return after < before - rounding
+
+    def _vanished(self) -> BoolArray:
+        """Candidates that may fall, and whose probabilities are rounding of one.
 
         Raises
         ------
         ConvergenceError
-            One of these is zero in floating point.
+            The probability of one that is kept for good is zero in floating point.
         """
         probs = self.probs()
         if (probs[self.kept & ~self._may_fall] == 0).any():
-            raise ConvergenceError(
-                "which pairs can be won is undecided: the probability of a token that stays "
-                "positive tends to less than 1e-308",
+            raise _undecided(
+                "the probability of a token that stays positive tends to less than 1e-308",
                 self.correction,
             )
-        tiny = self.kept & self._may_fall & (probs < SMALLEST_PROB)
-        self.kept &= ~tiny
-        return bool(tiny.any())
-
-    def _fallen(self, long_ago: FloatArray, in_doubt: bool) -> BoolArray:
-        """Candidates whose probabilities fall while all others have settled, or are in doubt."""
-        now = self._log_probs(self._W)
-        change = np.where(self.kept, now, 0.0) - np.where(self.kept, long_ago, 0.0)
-        falls = self.kept & self._may_fall & (change < FALLS)
-        settled = np.abs(change[~falls]).max(initial=0.0) < SETTLED
-        if settled or in_doubt:
-            return falls
-        return np.zeros_like(falls)
+        return self.kept & self._may_fall & (probs < np.finfo(float).eps)
 
     def _log_probs(self, W: FloatArray) -> FloatArray:
         """Logarithms of the kept candidates' probabilities; −inf for all others."""
@@ -448,185 +341,201 @@ class _Newton:
         return log_probs
 
     def _loss(self, W: FloatArray) -> float:
-        in_support = self._targets > 0
-        log_probs = np.where(in_support, self._log_probs(W), 0.0)
-        return -float(self._data.context_probs @ (self._targets * log_probs).sum(1))
-
-    def _take_last(self, step: "_NewtonStep") -> None:
-        """Take a step that hardly changes anything, unless it is rounding: then the slope grows."""
-        moved = self._W + step.W
-        before, after = (np.exp(self._log_probs(W)) for W in (self._W, moved))
-        if np.linalg.norm(self._slope(after)) < np.linalg.norm(self._slope(before)):
-            self._W = moved
-
-    def _slope(self, probs: FloatArray) -> FloatArray:
-        slope: FloatArray = pull_back(self._frequencies * (probs - self._targets), self._data)
-        return slope
-
-    def _direction(self, log_probs: FloatArray) -> "_NewtonStep":
-        probs = np.exp(log_probs)
-        slope = self._slope(probs)
-        W = self._system(self._frequencies * probs, probs, self._targets, slope)
-        return _NewtonStep(W, bilinear_scores(W, self._data), float(np.vdot(slope, W)))
-
-    def _step_length(self, step: "_NewtonStep") -> float:
-        """Halve the step until the loss decreases as much as its slope lets expect (Armijo)."""
-        loss = self._loss(self._W)
-        share = 1.0
-        while share > SHORTEST_STEP:
-            expected = SUFFICIENT_DECREASE * share * step.slope
-            if self._loss(self._W + share * step.W) <= loss + expected + LOSS_NOISE:
-                break
-            share /= 2
-        return share
-
-
-@dataclass(frozen=True, eq=False)
-class _NewtonStep:
-    """A step, the scores that it adds, and the loss's derivative along it."""
-
-    W: FloatArray
-    scores: FloatArray
-    slope: float
+        targets = self._data.target_probs
+        log_probs = np.where(targets > 0, self._log_probs(W), 0.0)
+        of_context = (targets * log_probs).sum(1)
+        return -float(self._data.context_probs @ of_context)
 
 
 def _centred(scores: FloatArray, probs: FloatArray) -> FloatArray:
     """Scores less their mean in each context."""
-    centred: FloatArray = scores - (probs * scores).sum(1, keepdims=True)
-    return centred
+    means: FloatArray = (probs * scores).sum(1, keepdims=True)
+    return scores - means
 
 
 # -- Newton's equations ---------------------------------------------------------------------------
 
-# From π_j q_jv, q_jv and p_jv, shape (m, V), and the loss's gradient, to the step, shape (p, q).
-_System = Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArray]
+
+def _system_for(data: NextTokenData, watch: Watch) -> "_LeastSquares | _ConjugateGradients":
+    """What makes a step of probabilities, shape (m, V), and of the loss's gradient there."""
+    if _is_for_least_squares(data):
+        return _LeastSquares(data)
+    return _ConjugateGradients(data, watch)
 
 
-def _system_for(data: NextTokenData) -> _System:
-    """Least squares where that is affordable, and else conjugate gradients."""
-    num_candidates = np.count_nonzero(data.candidates)
-    size = data.shape[0] * data.shape[1]
-    is_small = num_candidates * size <= LARGEST_FEATURES
-    if is_small and (num_candidates * size**2 <= DIRECT_WORK or data.token_embeddings is not None):
-        return _DirectSystem(data)
-    return _IterativeSystem(data)
+def _is_for_least_squares(data: NextTokenData) -> bool:
+    """Whether tokens are not one-hot, or so few that least squares are little work."""
+    return data.token_embeddings is not None or _work_of_least_squares(data) < MUCH_WORK
 
 
-class _DirectSystem:
-    """Newton's equations as weighted least squares, which square no condition number."""
+def _work_of_least_squares(data: NextTokenData) -> int:
+    num_rows = data.num_contexts * data.vocab_size
+    num_columns = math.prod(data.shape)
+    return num_rows * num_columns * min(num_rows, num_columns)
+
+
+class _LeastSquares:
+    """Weighted least squares, which square no condition number."""
 
     def __init__(self, data: NextTokenData) -> None:
-        self._shape = data.shape
-        self._row, self._token = np.nonzero(data.candidates)
-        self._first = np.flatnonzero(np.diff(self._row, prepend=-1))
+        self._data = data
         T = data.token_embeddings
-        tokens = np.eye(data.vocab_size) if T is None else T
-        features = np.einsum("np,nq->npq", tokens[self._token], data.context_embeddings[self._row])
-        self._features = features.reshape(len(self._row), -1)
+        self._tokens = np.eye(data.vocab_size) if T is None else T
 
-    def __call__(
-        self, mass: FloatArray, probs: FloatArray, targets: FloatArray, slope: FloatArray
-    ) -> FloatArray:
+    def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
+        """The step whose centred scores, weighted by ``π q``, are nearest to ``p/q − 1``."""
         del slope  # follows from the others
-        at = (self._row, self._token)
-        means = np.add.reduceat(probs[at][:, None] * self._features, self._first)
-        weights = np.sqrt(mass[at])
-        is_kept = weights > 0
-        wanted = np.zeros(len(weights))
-        wanted[is_kept] = targets[at][is_kept] / probs[at][is_kept] - 1
-        centred = self._features - means[self._row]
-        found: FloatArray = lstsq(
-            weights[:, None] * centred, weights * wanted, cond=RANK, check_finite=True
-        )[0]
-        return found.reshape(self._shape)
+        data = self._data
+        mass = data.context_probs[:, None] * probs
+        row, token = np.nonzero(mass)
+        q = probs[row, token]
+        roots = np.sqrt(mass[row, token])
+        excess = data.context_probs[row] * (data.target_probs[row, token] - q)
+        t = self._tokens[token]
+        h = data.context_embeddings[row]
+        outer_products = np.einsum("np,nq->npq", t, h)
+        features = outer_products.reshape(len(q), -1)
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        means = np.add.reduceat(q[:, None] * features, first)
+        centred = features - means[row]
+        # Singular values below eps, times the longer side, are rounding: numpy's own choice.
+        found = np.linalg.lstsq(roots[:, None] * centred, excess / roots, rcond=None)[0]
+        step: FloatArray = found.reshape(data.shape)
+        return step
 
 
-class _IterativeSystem:
+class _ConjugateGradients:
     """Conjugate gradients for one-hot tokens, preconditioned by one block for each token."""
 
-    def __init__(self, data: NextTokenData) -> None:
-        self._embeddings = data.context_embeddings
+    def __init__(self, data: NextTokenData, watch: Watch) -> None:
+        self._data = data
+        self._watch = watch
         self._work_left = MOST_WORK
 
-    def __call__(
-        self, mass: FloatArray, probs: FloatArray, targets: FloatArray, slope: FloatArray
-    ) -> FloatArray:
-        del targets
-        precondition = self._preconditioner(mass * (1 - probs))
-        H = self._embeddings
+    def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
+        """The step along which the slope vanishes, the more accurate the smaller the slope is."""
+        H = self._data.context_embeddings
+        mass = self._data.context_probs[:, None] * probs
+        inverses = _inverse_blocks(H, mass * (1 - probs))
         W = np.zeros_like(slope)
         residual = _without_common_row(-slope)
-        direction = precondition(residual)
-        ahead = direction
-        size = first_size = float(np.vdot(residual, ahead))
+        ahead = _times_blocks(inverses, residual)
+        direction = ahead
+        size = first_size = np.vdot(residual, ahead)
         # Superlinear convergence: the accuracy grows as the slope falls.
-        accuracy = float(np.clip(np.sqrt(abs(first_size)), 1e-7, 0.1))
-        work_of_a_step = 4.0 * mass.size * H.shape[1]
-        for _ in range(MOST_INNER_STEPS):
-            if not size > accuracy**2 * first_size:
+        accuracy = np.clip(np.sqrt(abs(first_size)), HALF_THE_DIGITS, 0.1)
+        enough = accuracy**2 * first_size
+        for _ in range(W.size):
+            change = _centred(H @ direction.T, probs)
+            curved = (mass * change).T @ H
+            curvature = np.vdot(direction, curved)
+            if not (size > enough and curvature > 0):  # what is left is rounding
                 break
-            self._work_left -= work_of_a_step
-            if self._work_left < 0:
-                raise ConvergenceError(
-                    "which pairs can be won is undecided: the data are too near the edge of "
-                    "separability for the work that was allowed; fewer dimensions ask for less",
-                    np.inf,
-                )
-            curved = (mass * _centred(H @ direction.T, probs)).T @ H
-            curvature = float(np.vdot(direction, curved))
-            if not curvature > 0:  # nothing but rounding is left
-                break
+            self._spend(2 * mass.size * H.shape[1])
             share = size / curvature
             W = W + share * direction
             residual = _without_common_row(residual - share * curved)
-            ahead = precondition(residual)
+            ahead = _times_blocks(inverses, residual)
             before = size
-            size = float(np.vdot(residual, ahead))
+            size = np.vdot(residual, ahead)
             direction = ahead + (size / before) * direction
         return W
 
-    def _preconditioner(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """Inverses of ``Σ_j weights_jv h_j h_jᵀ``, without what is rounding."""
-        H = self._embeddings
-        num_tokens, dim = weights.shape[1], H.shape[1]
-        row, column = np.tril_indices(dim)
-        by_token = np.ascontiguousarray(weights.T)
-        triangles = np.empty((num_tokens, len(row)))
-        for start in range(0, len(row), PRODUCTS_AT_ONCE):
-            some = slice(start, start + PRODUCTS_AT_ONCE)
-            triangles[:, some] = by_token @ (H[:, row[some]] * H[:, column[some]])
-        inverses = np.zeros((num_tokens, dim, dim))
-        for token in range(num_tokens):
-            inverses[token, row, column] = triangles[token]
-            inverses[token] = _inverse_of_block(inverses[token])
-
-        def precondition(R: FloatArray) -> FloatArray:
-            ahead: FloatArray = np.matmul(inverses, R[:, :, None])[:, :, 0]
-            return ahead
-
-        return precondition
+    def _spend(self, work: int) -> None:
+        self._watch.check()
+        self._work_left -= work
+        if self._work_left < 0:
+            raise _undecided(
+                "the data are too near the edge of separability for the work that was allowed; "
+                "fewer dimensions ask for less"
+            )
 
 
-def _inverse_of_block(block: FloatArray) -> FloatArray:
-    """Inverse of a symmetric matrix by its lower triangle, without what is rounding.
+def _inverse_blocks(H: FloatArray, weights: FloatArray) -> FloatArray:
+    """Inverses of ``Σ_j weights_jv h_j h_jᵀ``, shape (V, d, d)."""
+    inverses = np.empty((weights.shape[1], H.shape[1], H.shape[1]))
+    for token, roots in enumerate(np.sqrt(weights).T):
+        rows = roots[:, None] * H
+        inverses[token] = _inverse(rows.T @ rows)
+    return inverses
+
+
+def _inverse(block: FloatArray) -> FloatArray:
+    """Inverse of a symmetric matrix, without what is rounding.
 
     A Cholesky factor gives it where its pivots show that the matrix is far from singular; else the
     eigenvalues tell what is rounding.
     """
     # Transposed, the row-major lower triangle is LAPACK's column-major upper one.
     factor, failed = lapack.dpotrf(block.T, lower=0)
-    pivots = np.square(np.diagonal(factor))
-    if failed == 0 and pivots.min() > SAFE_PIVOTS * pivots.max():
-        inverse: FloatArray = inverses_of_products(factor.T[None])[0]
-        return inverse
-    values, vectors = np.linalg.eigh(block)
-    counts = values > SMALLEST_EIGENVALUE * values[-1]
-    reciprocals = np.divide(1.0, values, out=np.zeros_like(values), where=counts)
-    pseudo_inverse: FloatArray = (vectors * reciprocals) @ vectors.T
-    return pseudo_inverse
+    pivots = np.diagonal(factor) ** 2
+    if failed or pivots.min() <= HALF_THE_DIGITS * pivots.max():
+        pseudo_inverse: FloatArray = pinvh(block, check_finite=False)
+        return pseudo_inverse
+    inverse: FloatArray = inverses_of_products(factor.T[None])[0]
+    return inverse
+
+
+def _times_blocks(blocks: FloatArray, R: FloatArray) -> FloatArray:
+    return (blocks @ R[..., None])[..., 0]
 
 
 def _without_common_row(G: FloatArray) -> FloatArray:
     """A gradient without the rounding along what changes no probability, a row common to all."""
-    clean: FloatArray = G - G.mean(0)
-    return clean
+    common: FloatArray = G.mean(0)
+    return G - common
+
+
+# -- the proof that the pairs that are kept contradict each other ---------------------------------
+
+
+class Contradiction(NamedTuple):
+    """That the finite pairs contradict each other, see :class:`ntpnb.bias.Twin`."""
+
+    certificate: FloatArray
+    residual: float
+
+
+def contradiction(data: NextTokenData, order: TokenPriority, probs: FloatArray) -> Contradiction:
+    """Weigh the pairs that stay finite, where training tends to probabilities of shape (m, V).
+
+    Each weight is the mass that the pair's loser has, summed over the contexts. The residual is the
+    gradient at the probabilities, relative to the largest that the losers' mass can have.
+    """
+    pi = data.context_probs[:, None]
+    pair_of = _pair_of_entries(data, order)
+    loses = pair_of >= 0
+    mass = np.where(loses, pi * probs, 0.0)
+    sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=len(order.strict))
+    slope = pull_back(pi * (probs - data.target_probs), data)
+    left_over = float(np.linalg.norm(slope))
+    largest = largest_gradient(data, mass.sum(1))
+    residual = left_over / largest if largest > 0 else 0.0
+    return Contradiction(sums / (sums.sum() or 1.0), residual)
+
+
+def largest_gradient(data: NextTokenData, mass: FloatArray) -> float:
+    """``Σ_j mass_j ‖h_j‖ max_v ‖t_v‖``, which no gradient exceeds that moves so much mass."""
+    T = data.token_embeddings
+    longest = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
+    return longest * float(mass @ np.linalg.norm(data.context_embeddings, axis=1))
+
+
+def _pair_of_entries(data: NextTokenData, order: TokenPriority) -> IntArray:
+    """Row of ``order.strict`` of each context's support over each token, shape (m, V).
+
+    It is −1 for tokens that tie with the support and for those that are no candidates.
+    """
+    labels, own = row_components(data, order)
+    position = order.positions(order.strict)
+    _, winner, loser = order.strict.T
+    above = order.components[position, winner]
+    below = order.components[position, loser]
+    size = order.components.max() + 1
+    codes = above * size + below
+    by_code = np.argsort(codes, kind="stable")
+    loses = data.candidates & (labels != own)
+    pair = np.full(labels.shape, -1)
+    asked = (own * size + labels)[loses]
+    pair[loses] = by_code[np.searchsorted(codes, asked, sorter=by_code)]
+    return pair

@@ -24,7 +24,7 @@ from ntpnb.array_types import FloatArray
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LARGE = 2**28
+MUCH_WORK = 2**28
 """Multiply-adds from which on the work is given to all threads.
 
 One thread takes 10 to 20 ms for so many. Two saved at most half of it, and where another program
@@ -93,7 +93,7 @@ def threads_for(multiply_adds: float) -> AbstractContextManager[None]:
     Parameters
     ----------
     multiply_adds : float
-        The work; :data:`LARGE` is much.
+        The work; :data:`MUCH_WORK` is much.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def threads_for(multiply_adds: float) -> AbstractContextManager[None]:
     >>> with threads_for(2000**3 / 3):
     ...     factor = np.linalg.cholesky(np.eye(2000))
     """
-    return _users_number() if multiply_adds >= LARGE else _as_it_is
+    return _users_number() if multiply_adds >= MUCH_WORK else _as_it_is
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.threads import one_thread
 from ntpnb.tied.subspace import equal_subspace
-from ntpnb.validation import as_array, as_integer
+from ntpnb.validation import SUM_TOLERANCE, as_array, as_integer
 from ntpnb.watch import Progress, Watch
 
-LARGEST = 10**6  # tokens outside a support: the accuracy was measured up to here
+MOST_OUTSIDE = 10**6  # tokens outside a support: the accuracy was measured up to here
 
 SupportSize = int | Mapping[int, float]  # one size, or the share of each
 
@@ -253,8 +253,8 @@ def _codimension(vocab_size: int, support_size: int) -> _Moments:
 
 def _require_tested_size(outside: int) -> None:
     """Raise if there are more tokens outside a support than the accuracy was measured for."""
-    if outside > LARGEST:
-        raise ValueError(f"{outside} tokens are out of support; there may be 0 to {LARGEST}")
+    if outside > MOST_OUTSIDE:
+        raise ValueError(f"{outside} tokens are out of support; there may be 0 to {MOST_OUTSIDE}")
 
 
 def _average(values: Sequence[float], shares: Mapping[int, float]) -> float:
@@ -276,7 +276,7 @@ def _validated_shares(vocab_size: int, support_size: SupportSize) -> Mapping[int
             f"support sizes are {sorted(sizes)} for {vocab_size} tokens; there must be at least "
             "two tokens, and sizes between 1 and their number"
         )
-    if not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-8:
+    if not (shares >= 0).all() or abs(shares.sum() - 1) > SUM_TOLERANCE:
         raise ValueError(f"shares of support sizes are {shares}; they must be >= 0 and sum to one")
     return dict(zip(sizes, shares.tolist(), strict=True))
 

@@ -66,3 +66,10 @@ UNCLEAR = decomposition_error(1) ** 0.25
 Singular values of 1e-11, relative to the largest, are just clear. Those between that and rounding
 are neither zero nor known, and are refused.
 """
+
+HALF_THE_DIGITS = 1e-8
+"""Relative size of what has lost half of its digits, or whose square is rounding.
+
+Newton's method may end with a correction of that size, since the next one is its square. A proof
+that leaves over less counts as one, for whoever reads it has to compute it again.
+"""

@@ -17,10 +17,10 @@ LARGEST_SUM_TOLERANCE = 1e-2  # beyond it, in any precision, a token may have be
 DENSE_LIMIT = 2**28  # entries of a dense array (2 GiB of float64)
 COUNTABLE = 2**31  # steps, sizes and seeds: no loop or array gets that long
 # Products of two embeddings, a count and a weight keep within floats, and so do their squares.
-SHORTEST = 1e-50
 LONGEST = 1e50
-SMALLEST_COUNT = 1e-30
+SHORTEST = 1 / LONGEST
 LARGEST_COUNT = 1e30
+SMALLEST_COUNT = 1 / LARGEST_COUNT
 
 # What numpy raises of values that it cannot read, and tensors that do not let themselves be read:
 # those that track gradients, lie on a device, or have a type that numpy does not know.

@@ -9,9 +9,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from ntpnb.array_types import FloatArray
-
-RANK_TOLERANCE = 1e-10
-"""Singular values below it, relative to the largest, count as zero: rounding has no direction."""
+from ntpnb.tolerances import ACCEPT
 
 MATRIX_AXES = (-2, -1)
 
@@ -117,7 +115,7 @@ class SpectralNorm(MatrixNorm):
     def steepest(self, G: FloatArray) -> FloatArray:
         """``U Vᵀ`` of the singular value decomposition ``U diag(σ) Vᵀ``, σ > 0."""
         U, sigma, Vt = np.linalg.svd(_divided(G, _largest_entry(G)), full_matrices=False)
-        nonzero = sigma > RANK_TOLERANCE * sigma[..., :1]
+        nonzero = sigma > ACCEPT * sigma[..., :1]
         return np.asarray((U * nonzero[..., None, :]) @ Vt)
 
 

@@ -16,10 +16,11 @@ from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
 from ntpnb.problem.hidden import as_labels, count_states
-from ntpnb.problem.table import Table, as_table, collected
+from ntpnb.problem.table import Table, as_table, collected, row_slices
 from ntpnb.saving import Storable, make_read_only, state_without_caches
 from ntpnb.validation import (
     COUNTABLE,
+    DENSE_LIMIT,
     LARGEST_COUNT,
     SMALLEST_COUNT,
     as_array,
@@ -39,8 +40,6 @@ from ntpnb.validation import (
 Context = tuple[int, ...]  # the tokens that have been read
 
 SAME_STATE = 1e-5  # relative distance of hidden states that are one, up to single precision
-LARGEST_CONTEXTS = 2**27  # tokens in all contexts that are listed, eight bytes each (1 GiB)
-DISTANCE_BLOCK = 512  # tokens whose distances to all others are held at one time
 # What data may hold of each row beside the arrays, and what an entry is.
 ENTRIES = {"contexts": tuple, "labels": str, "merged_rows": tuple}
 
@@ -184,7 +183,7 @@ class NextTokenData(Storable):
         context_length : int, optional
             Every window of that many tokens followed by one more is a training pair. Default:
             every nonempty proper prefix is, as in autoregressive training; a single sequence may
-            then have up to about 16,000 tokens, since its prefixes are listed.
+            then have up to about 23,000 tokens, since its prefixes are listed.
         vocab_size : int, optional
             ``V``. Default: one more than the largest token.
         merge_tolerance : float, optional
@@ -1035,10 +1034,10 @@ def _require_room_for_contexts(sequences: Sequence[IntArray], context_length: in
         total = sum(max(0, n - context_length) * context_length for n in lengths)
         what = f"the windows of context_length = {context_length}"
         needed = "give a smaller context_length, or fewer sequences"
-    if total > LARGEST_CONTEXTS:
+    if total > DENSE_LIMIT:
         raise ValueError(
             f"{what} have {total} tokens in all, about {8 * total / 1e9:.2g} GB; at most "
-            f"{LARGEST_CONTEXTS} are listed: {needed}"
+            f"{DENSE_LIMIT} are listed: {needed}"
         )
 
 
@@ -1131,9 +1130,9 @@ def _squared_diameter(points: FloatArray) -> float:
     """Squared largest distance between two of the points, which are the rows of an array."""
     largest = 0.0
     # In blocks, so that a large vocabulary never allocates V² distances.
-    for start in range(0, len(points), DISTANCE_BLOCK):
-        block = points[start : start + DISTANCE_BLOCK]
-        largest = max(largest, float(cdist(block, points, "sqeuclidean").max()))
+    for rows in row_slices((len(points), len(points))):
+        distances = cdist(points[rows], points, "sqeuclidean")
+        largest = max(largest, float(distances.max()))
     return largest
 
 

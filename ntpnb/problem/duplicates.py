@@ -12,11 +12,11 @@ from scipy.spatial import cKDTree
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.table import Table
+from ntpnb.tolerances import HALF_THE_DIGITS
 from ntpnb.validation import require_number
 
 LARGEST_TOLERANCE = 0.1
 SKETCH_DIM = 10  # dimensions in which neighbours are sought before they are compared in all
-ROUNDING = 1e-12  # of a sketch, whose points have length one
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +210,7 @@ def _clusters(points: FloatArray, tolerance: float) -> list[IntArray]:
     sketch = _sketch(points)
     # Embeddings at the relative distance t have directions at most 2 t and logarithms of lengths
     # at most −log(1 − t) apart.
-    radius = 3 * tolerance + ROUNDING
+    radius = 3 * tolerance + HALF_THE_DIGITS  # what is too far all the same is told from it below
     tree = cKDTree(sketch)
     num_near = tree.query_ball_point(sketch, radius, return_length=True)
     is_claimed = np.zeros(len(points), dtype=bool)

@@ -215,10 +215,10 @@ def test_a_hundred_thousand_positions():
 
 
 def test_prefixes_that_would_fill_the_memory_are_refused_at_once():
-    with pytest.raises(ValueError, match=r"199990000 tokens in all, about 1.6 GB.*context_length"):
-        NextTokenData.from_sequences([[0] * 20_000], len)
+    with pytest.raises(ValueError, match=r"449985000 tokens in all, about 3.6 GB.*context_length"):
+        NextTokenData.from_sequences([[0] * 30_000], len)
     with pytest.raises(ValueError, match=r"windows of context_length = 15000.*smaller"):
-        NextTokenData.from_sequences([[0] * 30_000], len, context_length=15_000)
+        NextTokenData.from_sequences([[0] * 40_000], len, context_length=15_000)
 
 
 def test_windows_of_a_long_sequence_are_counted():

@@ -147,24 +147,24 @@ def test_large_work_has_the_users_number_and_small_work_one_thread():
         @threads.one_thread
         def products():
             threads.product(np.ones((10, 10)).view(Factor), np.ones((10, 10)))
-            side = round(threads.LARGE ** (1 / 3)) + 1
+            side = round(threads.MUCH_WORK ** (1 / 3)) + 1
             threads.product(np.ones((side, side)).view(Factor), np.ones((side, side)))
             look("between")
-            with threads.threads_for(threads.LARGE):
+            with threads.threads_for(threads.MUCH_WORK):
                 look("factor")
             look("after")
 
         products()
         assert seen == [{1}, users, {1}, users, {1}], seen
         assert numbers() == users
-        with threads.threads_for(threads.LARGE):  # outside, nothing changes
+        with threads.threads_for(threads.MUCH_WORK):  # outside, nothing changes
             assert numbers() == users
     """)
 
 
 def test_a_large_gradient_uses_all_threads():
     run("""
-        threads.LARGE = 5 * 3 * 2  # the toy's scores, and their way back
+        threads.MUCH_WORK = 5 * 3 * 2  # the toy's scores, and their way back
         gives = threads._users_number
 
         def noted():
@@ -191,7 +191,7 @@ def test_two_python_threads_leave_the_users_number_behind():
         other.start()
         assert inside.wait(60)
         svm = ntpnb.max_margin(toy, progress=look)  # the other one has the limit, and keeps it
-        with threads.threads_for(threads.LARGE):
+        with threads.threads_for(threads.MUCH_WORK):
             look("large")
         leave.set()
         other.join()
