@@ -28,3 +28,12 @@ WHOLE = 2**24
 
 A few such tables are held at one time, of 128 MiB each. Of more entries blocks are formed.
 """
+
+NEGLIGIBLE = 1e-9
+"""What is smaller, relative to the whole that it is part of, counts as nothing.
+
+So it is with a multiplier among all of them, a probability, a singular value beside the largest.
+"""
+
+NEWTON_STEPS = 200
+"""Steps of a Newton's method that has not settled after them, and will not: some tens are usual."""
