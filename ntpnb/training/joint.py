@@ -22,7 +22,9 @@ from ntpnb.validation import (
 )
 from ntpnb.watch import Progress, Watch
 
-LARGEST = 1e8  # entry of a factor; a step so large that it is exceeded will overflow
+# Of a factor: where entries are larger, logits are rounded by more than one, and the step that led
+# there was too large.
+LARGEST_ENTRY = float(np.finfo(float).eps ** -0.5)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,7 +177,7 @@ def descend_jointly(
     ValueError
         Problems of different sizes, or other than a linear decoder's, an ``init`` that does not
         fit, an unusable ``step`` or ``record``, or a step so large that an entry of a factor
-        exceeds 1e8.
+        exceeds 6.7e7.
 
     References
     ----------
@@ -207,7 +209,7 @@ def descend_jointly(
             pull = step * frequencies * (targets - _softmax(H @ W.mT))
             W, H = W + pull.mT @ H, H + pull @ W
         largest = max(np.abs(W).max(), np.abs(H).max())
-        require_small_step(step, until, "a vector", largest, LARGEST)
+        require_small_step(step, until, "a vector", largest, LARGEST_ENTRY)
 
     reached: list[int] = []
     for until in paced(advance, grid, watch, "joint descent"):
