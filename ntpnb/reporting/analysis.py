@@ -78,8 +78,8 @@ class Report(Findings):
         its r times, shape (r,).
     descent : DescentRecord or None
         Gradient descent itself, as far as it comes in about a second, where there is a direction
-        and no flow; of the ``twin``, where there is one, as ``flow``. None also where a second is
-        enough for a few steps only.
+        and no flow; of the ``twin``, where there is one, as ``flow``. None also where a step takes
+        more than a second.
     law : LateLaw or None
         ``(constant, shift)`` of the late law ``tan(angle) = constant / (log t + shift)``, exact as
         ``t`` grows. From the flow's last point, or without a flow from the multipliers, where

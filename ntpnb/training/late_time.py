@@ -29,7 +29,7 @@ from ntpnb.validation import require_type
 from ntpnb.watch import OutOfTime, Progress, Watch
 
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
-EXACT = 1e-12  # relative error of equations, of which Newton's method is to meet the last digits
+EXACT = 1e-12  # error of equations, relative to what they ask for, that are solved
 
 
 @register
@@ -299,7 +299,7 @@ def _smallest_with_margins(
             solve = engine.kkt_solver(np.full(len(engine), True), PROX)
             before = np.inf
             error = largest
-            while error <= before / 2:  # refining helps
+            while error < before / 2:  # refining helps
                 newton = solve(miss, -engine.column_sums(A))
                 A = A + newton.step
                 common = common + newton.common
