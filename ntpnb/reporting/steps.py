@@ -20,12 +20,12 @@ from ntpnb.training.optimizers import GD
 # The steps of a run take about a second on one core, and its records at most as long again.
 WORK = 1e10
 EXPONENTIAL = 29  # multiplications that take as long as what else a step does with a score
-MOST_STEPS = 100_000
+LONGEST_RUN = 100_000
 
 # By how much W may differ from what the late law says, and its parts from constants, relative to
 # their size: see DescentRecord.confirms.
 MEETS_LAW = 0.05
-SETTLED = 0.02
+STEADY = 0.02
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +74,7 @@ class DescentRecord(Result):
         if decade_ago < 0:
             return False
         change = abs(self.across[-1] - self.across[decade_ago])
-        return bool(change <= SETTLED * abs(self.across[-1]))
+        return bool(change <= STEADY * abs(self.across[-1]))
 
     def confirms(self, law: LateLaw, log_step: float) -> bool:
         """Whether these steps came to where a late law holds.
@@ -133,7 +133,7 @@ def affordable_steps(data: NextTokenData) -> int:
     p, q = data.shape
     inner = q if data.token_embeddings is None else p + q  # of the products that give a score
     work_of_a_step = len(data.context_probs) * data.vocab_size * (inner + EXPONENTIAL)
-    return min(MOST_STEPS, int(WORK / work_of_a_step))
+    return min(LONGEST_RUN, int(WORK / work_of_a_step))
 
 
 def record_descent(
