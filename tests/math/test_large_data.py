@@ -15,6 +15,7 @@ from ntpnb import NextTokenData, validation
 from ntpnb.problem import table
 from ntpnb.thresholds import compatible_dimension
 from ntpnb.training import large_batch
+from ntpnb.training.batch import ProblemBatch
 
 EPS = np.finfo(float).eps
 
@@ -182,12 +183,17 @@ def test_sgd_refuses_what_its_samples_do_not_fit(monkeypatch):
         ntpnb.descend(t24(0), ntpnb.SGD(0.1), 5)
 
 
-def test_fewer_samples_drawn_at_once_are_the_same_samples(monkeypatch):
+def test_samples_are_those_of_a_generator_that_draws_them_all_at_once():
     data = t24(0)
     method = ntpnb.SGD(0.1, batch_size=3, over="sequences")
-    whole = ntpnb.descend(data, method, 20).W
-    monkeypatch.setattr(ntpnb.training.optimizers, "BLOCK", 4 * data.support.size)
-    np.testing.assert_array_equal(ntpnb.descend(data, method, 20).W, whole)
+    law = (data.context_probs[:, None] * data.target_probs).T
+    rng = np.random.default_rng([method.seed, 0])
+    counts = rng.multinomial(3, law.ravel() / law.sum(), size=20)
+    W = np.zeros(data.shape)
+    batch = ProblemBatch([data])
+    for target in counts.reshape(-1, *law.shape) / 3:
+        W = W - 0.1 * batch.gradient(W[None], target.sum(0)[None, None], target[None])[0]
+    np.testing.assert_array_equal(ntpnb.descend(data, method, 20, record=[20]).W[0], W)
 
 
 # -- memory ---------------------------------------------------------------------------------------
