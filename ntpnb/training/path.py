@@ -17,6 +17,8 @@ from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
 from ntpnb.watch import OutOfTime, Progress, Watch
 
+TIES_SETTLED = 60.0  # from R = −log λ = 60 on, u differs from its limit by less than e^{-60}·60
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PathTrace(ExactTrace):
@@ -220,8 +222,8 @@ class _Unknowns:
 
     @property
     def is_settled(self) -> bool:
-        """Whether ``u`` differs by rounding from its limit: it comes as near as ``λ (1 + |R|)``."""
-        return bool(np.log1p(abs(self.R)) - self.R < np.log(np.finfo(float).eps))
+        """Whether ``u`` is at its limit."""
+        return bool(self.R > TIES_SETTLED)
 
 
 @dataclass(frozen=True, eq=False)
