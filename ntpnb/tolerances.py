@@ -71,5 +71,15 @@ HALF_THE_DIGITS = 1e-8
 """Relative size of what has lost half of its digits, or whose square is rounding.
 
 Newton's method may end with a correction of that size, since the next one is its square. A proof
-that leaves over less counts as one, for whoever reads it has to compute it again.
+that leaves over less counts as one, for whoever reads it has to compute it again. Log-odds in nats
+that differ by less are the same, and so is a matrix that is off a subspace by less.
 """
+
+NEGLIGIBLE = 1e-9
+"""What is smaller, relative to the whole that it is part of, counts as nothing.
+
+So it is with a multiplier among all of them, a probability, a singular value beside the largest.
+"""
+
+NEWTON_STEPS = 200
+"""Steps of a Newton's method that has not settled after them, and will not: some tens are usual."""

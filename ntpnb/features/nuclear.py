@@ -24,17 +24,20 @@ import numpy.typing as npt
 from scipy.linalg import lstsq
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.errors import ConvergenceError
-from ntpnb.features.spectral_ball import Derivatives, barrier_gradient, maximize
+from ntpnb.features.spectral_ball import (
+    Derivatives,
+    barrier_gradient,
+    last_centre,
+    orthogonal_to,
+    require_gap,
+    require_small,
+)
+from ntpnb.matrix_norms import RANK_TOLERANCE
 from ntpnb.saving import Result
+from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.validation import as_floats, first_index
 
-LARGEST = 1500  # distinct contexts × distinct tokens: Newton's matrix has this many rows
-ACCEPT = 1e-6  # duality gap, relative to the norm
-ROUNDING = 1e-14  # gap at which nothing is left to improve
-LAST_WEIGHT = 1e-7  # of the barriers; below, float64 loses one minus a singular value
-POLISHING_STEPS = 6
-RANK_TOLERANCE = 1e-10  # singular values relative to the largest
+POLISHED_GAP = 1e-6  # duality gap relative to the norm, with which logits are accepted
 
 __all__ = ["CentredSupport", "LogitMargin", "centred_support", "logit_margin"]
 
@@ -195,11 +198,6 @@ class _Classes:
         centred: FloatArray = self.scale * (self.support - mean[:, None])
         return centred
 
-    def basis(self) -> FloatArray:
-        """Orthonormal columns that span what is orthogonal to ``√c``, shape (C, C − 1)."""
-        unit = np.sqrt(self.column_count / self.column_count.sum())
-        return np.linalg.svd(unit[None])[2][1:].T
-
 
 def as_support(name: str, value: npt.ArrayLike) -> BoolArray:
     """Return ``value`` as a table of supports with no empty row, or explain.
@@ -266,7 +264,7 @@ def centred_support(support: npt.ArrayLike) -> CentredSupport:
     num_rows, num_columns = classes.support.shape
     decisive = rank == min(num_rows, num_columns - 1) or rank == 0
     largest = float(certificate[~table].max(initial=-np.inf))
-    meets_signs = largest <= 1e-9
+    meets_signs = largest <= NEGLIGIBLE
     return CentredSupport(
         logits=logits,
         norm=float(values.sum()),
@@ -320,27 +318,18 @@ def logit_margin(support: npt.ArrayLike) -> LogitMargin:
     if classes.support.size == 0:
         zeros = np.zeros(table.shape)
         return _certified(table, zeros, zeros)
-    if classes.support.size > LARGEST:
-        raise ValueError(
-            f"support has {classes.support.shape[0]} distinct rows and {classes.support.shape[1]} "
-            f"distinct columns; their product must be at most {LARGEST} for this dense method"
-        )
+    rows, columns = classes.support.shape
+    require_small(
+        f"support has {rows} distinct rows and {columns} distinct columns", (rows, columns)
+    )
     point = _central_point(classes)
-    best = _certified(table, classes.spread(point.logits), classes.spread(point.dual))
-    for _ in range(POLISHING_STEPS):
+    found = _certified(table, classes.spread(point.logits), classes.spread(point.dual))
+    best = None
+    while best is None or found.duality_gap < best.duality_gap:
+        best = found
         point = _polished(classes, point)
-        tried = _certified(table, classes.spread(point.logits), classes.spread(point.dual))
-        if tried.duality_gap < best.duality_gap:
-            best = tried
-        if best.duality_gap <= ROUNDING:
-            break
-    if not best.duality_gap <= ACCEPT:
-        raise ConvergenceError(
-            f"the nuclear norm is known to a relative {best.duality_gap:.1e} only; "
-            f"{ACCEPT:g} is needed",
-            best.duality_gap,
-            best,
-        )
+        found = _certified(table, classes.spread(point.logits), classes.spread(point.dual))
+    require_gap(best.duality_gap, POLISHED_GAP, best)
     return best
 
 
@@ -367,27 +356,23 @@ class _Point:
 
 def _central_point(classes: _Classes) -> _Point:
     """Follow the barriers' central path to its last weight, and read off what is active there."""
-    support, scale, basis = classes.support, classes.scale, classes.basis()
+    support, scale = classes.support, classes.scale
+    basis = orthogonal_to(np.sqrt(classes.column_count))
     outside = ~support
-    B = classes.centred() @ basis
-    B /= 2 * np.linalg.norm(B, 2)
-    mu = 1.0
-    while mu > LAST_WEIGHT / 2:
 
-        def entries(A: FloatArray, weight: float = mu) -> Derivatives | None:
-            # <A, S> + μ Σ log(−A_kl) over pairs out of support
-            multipliers = -A[outside]
-            if multipliers.min() <= 0:
-                return None
-            first = scale * support
-            first[outside] = -weight / multipliers
-            second = np.zeros(A.shape)
-            second[outside] = -weight / multipliers**2
-            return Derivatives(first, second)
+    def entries(A: FloatArray, weight: float) -> Derivatives | None:
+        # <A, S> + μ Σ log(−A_kl) over pairs out of support
+        multipliers = -A[outside]
+        if multipliers.min() <= 0:
+            return None
+        first = scale * support
+        first[outside] = -weight / multipliers
+        second = np.zeros(A.shape)
+        second[outside] = -weight / multipliers**2
+        return Derivatives(first, second)
 
-        B = maximize(entries, B, basis, mu)
-        mu /= 5
-    mu *= 5
+    start = classes.centred() @ basis
+    B, mu = last_centre(entries, start / (2 * np.linalg.norm(start, 2)), basis)
     dual = B @ basis.T
     logits = mu * barrier_gradient(B) @ basis.T
     left, values, right = np.linalg.svd(logits, full_matrices=False)

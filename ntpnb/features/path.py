@@ -17,7 +17,14 @@ import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.features.spectral_ball import Derivatives, barrier_gradient, maximize
+from ntpnb.features.spectral_ball import (
+    Derivatives,
+    barrier_gradient,
+    last_centre,
+    orthogonal_to,
+    require_gap,
+    require_small,
+)
 from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
 from ntpnb.threads import one_thread
@@ -25,9 +32,7 @@ from ntpnb.training.joint import free_laws
 from ntpnb.validation import as_floats
 from ntpnb.watch import OutOfTime, Progress, Watch
 
-LARGEST = 1500  # contexts × tokens: Newton's matrix has this many rows
-LAST_WEIGHT = 1e-8  # of the barrier, relative to −log λ
-ACCEPT = 1e-5  # duality gap, relative to the norm
+UNPOLISHED_GAP = 1e-5  # as in the nuclear module, for minimisers as the barriers leave them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,11 +117,10 @@ def nuclear_path(
     """
     watch = Watch(seconds, progress)
     targets = free_laws(data)
-    if targets.size > LARGEST:
-        raise ValueError(
-            f"data has {targets.shape[0]} contexts and {targets.shape[1]} tokens; their product "
-            f"must be at most {LARGEST} for this dense method"
-        )
+    num_contexts, vocab_size = targets.shape
+    require_small(
+        f"data has {num_contexts} contexts and {vocab_size} tokens", (num_contexts, vocab_size)
+    )
     logarithms = np.atleast_1d(as_floats("log_multipliers", log_multipliers))
     if logarithms.ndim != 1 or not (np.isfinite(logarithms) & (logarithms <= -1)).all():
         raise ValueError("log_multipliers must be a flat sequence of finite numbers of at most -1")
@@ -135,13 +139,7 @@ def nuclear_path(
         ) from None
     path = _path_of(points, logarithms)
     assert path is not None  # there is a multiplier
-    worst = float(path.gap.max())
-    if not worst <= ACCEPT:
-        raise ConvergenceError(
-            f"the nuclear norm is known to a relative {worst:.1e} only; {ACCEPT:g} is needed",
-            worst,
-            path,
-        )
+    require_gap(float(path.gap.max()), UNPOLISHED_GAP, path)
     return path
 
 
@@ -175,16 +173,8 @@ class _Point:
         self.log_pi = np.log(frequencies)[:, None]
         self.depth = depth
         self.inside = targets > 0
-        vocab_size = targets.shape[1]
-        unit = np.full((1, vocab_size), vocab_size**-0.5)
-        basis = np.linalg.svd(unit)[2][1:].T
-        B = self._start() @ basis
-        mu = 1.0
-        while mu > LAST_WEIGHT / 2:
-            self.weight = mu
-            B = maximize(self._entries, B, basis, mu)
-            mu /= 5
-        mu = self.weight
+        basis = orthogonal_to(np.ones(targets.shape[1]))
+        B, mu = last_centre(self._entries, self._start() @ basis, basis)
         A = B @ basis.T
         log_probs = self._log_probs(A)
         # Where a margin exceeds that of the others, −A falls like a power of λ, and the barrier
@@ -222,7 +212,7 @@ class _Point:
         log_probs: FloatArray = np.where(self.inside, np.log(inside), log_outside)
         return log_probs
 
-    def _entries(self, A: FloatArray) -> Derivatives | None:
+    def _entries(self, A: FloatArray, weight: float) -> Derivatives | None:
         """Derivatives of the dual function over ``depth``, and of the logarithmic barrier."""
         self._watch.check()
         shrink = np.exp(-self.depth - self.log_pi)
@@ -232,5 +222,5 @@ class _Point:
         first = (self._log_probs(A) + 1) / self.depth
         second = -np.where(self.inside, shrink, 1.0) / left / self.depth
         # A logarithmic barrier holds up what would fall below rounding.
-        held = np.where(self.inside, 0.0, self.weight)
+        held = np.where(self.inside, 0.0, weight)
         return Derivatives(first - held / left, second - held / left**2)

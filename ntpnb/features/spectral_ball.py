@@ -7,17 +7,20 @@ couples them. Its gradient ``−2μ (I − A Aᵀ)⁻¹ A`` is the primal matrix
 derivatives of the entries equal it, up to what is orthogonal to the subspace.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ntpnb.array_types import FloatArray
+from ntpnb.errors import ConvergenceError
+from ntpnb.tolerances import NEWTON_STEPS
 
-NEWTON_STEPS = 200
-SETTLED = 1e-10  # Newton decrement, squared and relative to μ, at which a maximum counts as found
-OVERSHOT = -0.5  # a step is halved while the slope at its end is below this multiple of the first
-SHORTEST_STEP = 1e-12
+MOST_ENTRIES = 1500  # of a table of contexts and tokens: Newton's matrix has about as many rows
+LAST_WEIGHT = 1e-8  # of the barriers; near it, float64 loses one minus a singular value
+SMALL_DECREMENT = 1e-10  # squared and relative to μ, at which a maximum counts as found
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,38 @@ class Derivatives:
     second: FloatArray
 
 
-EntrySum = Callable[[FloatArray], Derivatives | None]
-"""Derivatives of the function at a matrix; None where an entry has left the function's domain."""
+EntrySum = Callable[[FloatArray, float], Derivatives | None]
+"""Derivatives of the function at a matrix, for a barrier's weight; None outside its domain."""
+
+
+def require_small(table: str, shape: tuple[int, int]) -> None:
+    """Raise ``ValueError`` where Newton's matrix of a table would be too large.
+
+    Parameters
+    ----------
+    table : str
+        How many rows and columns it has: so begins the message.
+    shape : tuple of int
+    """
+    if math.prod(shape) > MOST_ENTRIES:
+        raise ValueError(
+            f"{table}; their product must be at most {MOST_ENTRIES} for this dense method"
+        )
+
+
+def require_gap(gap: float, needed: float, found: object) -> None:
+    """Raise ``ConvergenceError``, with what was found, where its duality gap is too large."""
+    if not gap <= needed:
+        raise ConvergenceError(
+            f"the nuclear norm is known to a relative {gap:.1e} only; {needed:g} is needed",
+            gap,
+            found,
+        )
+
+
+def orthogonal_to(vector: FloatArray) -> FloatArray:
+    """Orthonormal columns that span what is orthogonal to a vector, shape (c, c − 1)."""
+    return np.linalg.svd(vector[None])[2][1:].T
 
 
 def barrier_gradient(A: FloatArray) -> FloatArray:
@@ -49,13 +82,45 @@ def barrier_gradient(A: FloatArray) -> FloatArray:
     return gradient
 
 
-def maximize(entries: EntrySum, start: FloatArray, basis: FloatArray, mu: float) -> FloatArray:
+class Centre(NamedTuple):
+    """A maximum ``B``, and the weight ``μ`` of the barriers that it belongs to."""
+
+    B: FloatArray
+    mu: float
+
+
+def last_centre(entries: EntrySum, start: FloatArray, basis: FloatArray) -> Centre:
+    """Follow the maxima while the barriers' weight falls from one, as far as float64 bears.
+
+    Parameters
+    ----------
+    entries, start, basis
+        As for :func:`maximize`.
+
+    Returns
+    -------
+    Centre
+    """
+    centre = Centre(start, 1.0)
+    weight = 1.0
+    while weight > LAST_WEIGHT:
+        B = maximize(entries, centre.B, basis, weight)
+        if B is None:
+            break
+        centre = Centre(B, weight)
+        weight /= 5
+    return centre
+
+
+def maximize(
+    entries: EntrySum, start: FloatArray, basis: FloatArray, mu: float
+) -> FloatArray | None:
     """Maximise ``f(B Qᵀ) + μ log det(I − B Bᵀ)`` over matrices ``B``.
 
     Parameters
     ----------
     entries : callable
-        Derivatives of the concave ``f``.
+        Derivatives of the concave ``f``, which may hold a barrier of weight ``μ`` itself.
     start : ndarray, shape (k, r)
         A ``B`` inside: all singular values below one, all entries of ``B Qᵀ`` in the domain.
     basis : ndarray, shape (c, r)
@@ -65,35 +130,35 @@ def maximize(entries: EntrySum, start: FloatArray, basis: FloatArray, mu: float)
 
     Returns
     -------
-    ndarray, shape (k, r)
-        The last ``B``. Where rounding ends the search early, its caller's residuals say so.
+    ndarray, shape (k, r), or None
+        None where rounding ends the search before the maximum is found.
     """
     B = start
-    here = entries(B @ basis.T)
+    here = entries(B @ basis.T, mu)
     assert here is not None, "the starting point is not inside"
     for _ in range(NEWTON_STEPS):
         gradient = here.first @ basis - mu * barrier_gradient(B)
         try:
             step = np.linalg.solve(_negative_hessian(here, B, basis, mu), gradient.ravel())
-        except np.linalg.LinAlgError:  # the barrier's weight is at the edge of float64
-            return B
+        except np.linalg.LinAlgError:
+            return None
         direction = step.reshape(B.shape)
         slope = float(np.sum(direction * gradient))
-        if not slope > SETTLED * mu:
+        if not slope > SMALL_DECREMENT * mu:
             return B
         length = 1.0
         while True:
             ahead = B + length * direction
-            there = entries(ahead @ basis.T)
+            if np.array_equal(ahead, B):
+                return None
+            there = entries(ahead @ basis.T, mu)
             if there is not None and np.linalg.norm(ahead, 2) < 1:
                 end = there.first @ basis - mu * barrier_gradient(ahead)
-                if np.sum(direction * end) >= OVERSHOT * slope:
+                if np.sum(direction * end) >= -slope:  # else the maximum lies far behind
                     break
             length /= 2
-            if length < SHORTEST_STEP:
-                return B
         B, here = ahead, there
-    return B
+    return None
 
 
 def _negative_hessian(here: Derivatives, B: FloatArray, basis: FloatArray, mu: float) -> FloatArray:

@@ -30,7 +30,7 @@ ON_ALL = 40
 INTERVAL = 20
 """Steps over which a set is watched."""
 
-SETTLED = 0.02
+STILL_CHANGING = 0.02
 """Share of a set that may change over :data:`INTERVAL` steps when these end."""
 
 ON_SET = 400
@@ -171,7 +171,7 @@ class DualSteps:
             if step % INTERVAL == 0:
                 before, guess = guess, dual < 0
                 num_changed = np.count_nonzero(before != guess)
-                self.is_settled = bool(num_changed <= SETTLED * np.count_nonzero(guess))
+                self.is_settled = bool(num_changed <= STILL_CHANGING * np.count_nonzero(guess))
                 if self.is_settled:
                     break
             move = dual - previous

@@ -16,13 +16,13 @@ from ntpnb.margin import max_margin
 from ntpnb.notebook.vocabulary import pair_matrices
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.order import token_priority
+from ntpnb.tolerances import NEWTON_STEPS
 from ntpnb.validation import as_indices
 
 __all__ = ["LocalBalance", "local_balance"]
 
-TIGHT = 1e-6  # leads of the local max-margin matrix this close to 1 count as tight
+TIGHT_LEAD = 1e-6  # leads of the local max-margin matrix this close to 1 count as tight
 STEPS_TO_FULL_PULL = 20  # of the continuation that turns the pulls on
-NEWTON_STEPS = 60
 SMALL_FORCE = 1e-9  # relative to the size of the local max-margin matrix
 
 
@@ -82,7 +82,7 @@ class LocalBalance:
         >>> local_balance(data, [0], attention.squared).is_tight.tolist()
         [True, True]
         """
-        tight: BoolArray = self.lead < 1 + TIGHT
+        tight: BoolArray = self.lead < 1 + TIGHT_LEAD
         return tight
 
     @property
@@ -166,7 +166,7 @@ def local_balance(
     pairs = np.column_stack([names, distinct[:, 1:]])
     D = pair_matrices(data, pairs).reshape(len(pairs), -1)
     lead = D @ W.ravel()
-    tight = lead < 1 + TIGHT
+    tight = lead < 1 + TIGHT_LEAD
     offset, force, curvature = _balance(D[tight], -net_pull[tight], W.ravel())
     shaped = None if offset is None else offset.reshape(W.shape)
     return LocalBalance(W, pairs, net_pull, lead, shaped, force, curvature)

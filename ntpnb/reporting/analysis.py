@@ -24,6 +24,7 @@ from ntpnb.reporting.summary import plain_values
 from ntpnb.reporting.wording import describe, spell_pair, summarize
 from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart
+from ntpnb.tied.large import is_large
 from ntpnb.training.comparison import compare_what_is_known
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FLOW_TABLE_UP_TO = 2**22  # contexts × tokens: larger tables are not formed to count in
 # Dominated candidates, in all rows, and tied dimensions of a twin, which may be many: the flow
 # factors matrices of that size.
 FLOW_UP_TO = 400
@@ -78,8 +78,8 @@ class Report(Findings):
         its r times, shape (r,).
     descent : DescentRecord or None
         Gradient descent itself, as far as it comes in about a second, where there is a direction
-        and no flow; of the ``twin``, where there is one, as ``flow``. None also where a second is
-        enough for a few steps only.
+        and no flow; of the ``twin``, where there is one, as ``flow``. None also where a step takes
+        more than a second.
     law : LateLaw or None
         ``(constant, shift)`` of the late law ``tan(angle) = constant / (log t + shift)``, exact as
         ``t`` grows. From the flow's last point, or without a flow from the multipliers, where
@@ -462,7 +462,7 @@ def _descent(bias: ImplicitBias, svm: MarginSolution) -> DescentRecord | None:
 def _affordable_flow(bias: ImplicitBias) -> FlowTrace | None:
     """Gradient flow from zero, recorded at ``t = k/L`` for the steps ``k``; None if too costly."""
     data = bias.data
-    if data.num_contexts * data.vocab_size > FLOW_TABLE_UP_TO:
+    if is_large(data):  # with many more that are dominated, or tied
         return None
     if isinstance(bias, Twin) and bias.equal_subspace.dim > FLOW_UP_TO:
         return None

@@ -6,7 +6,7 @@ import numpy as np
 
 from ntpnb.array_types import FloatArray
 from ntpnb.extras import needs_extra
-from ntpnb.reporting.findings import Findings, two_digits
+from ntpnb.reporting.findings import ANGLES, Findings, two_digits
 from ntpnb.reporting.wording import name_direction
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 LAST_DECADE = 12  # the time axis of the figure ends at 10^12 steps
 CONTEXTS_SHOWN = 8
-LAST_DEGREES = 1.0  # where the line of the late law ends
 
 
 def draw(found: Findings) -> "Figure":
@@ -103,7 +102,7 @@ def _draw_descent(found: Findings, ax: "Axes") -> None:
     degrees = np.degrees(run.angle)
     _draw_angle(found, np.log10(run.steps), degrees, ax)
     if found.law_holds:  # from there on, dashed
-        later = np.geomspace(degrees[-1], min(degrees[-1], LAST_DEGREES))
+        later = np.geomspace(degrees[-1], min(degrees[-1], ANGLES[-1]))
         steps = np.array([found.log10_steps(angle) for angle in later])
         ax.plot(steps, later, color="C1", linestyle="--")
 

@@ -20,9 +20,10 @@ from ntpnb.saving import Result, register, state_without_caches
 from ntpnb.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
+from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.training.comparison import WeightComparison
 from ntpnb.training.flow import FlowTrace
-from ntpnb.training.late_time import USED, LateLaw
+from ntpnb.training.late_time import LateLaw
 
 # The parts of a report that can fail without the others.
 FINITE_PART = "finite part"
@@ -30,6 +31,8 @@ DIRECTION = "direction"
 ROOM = "room"
 WAY = "way"
 TWIN = "twin"
+
+ANGLES = (30, 10, 1)  # in degrees, to which steps are counted
 
 
 @register
@@ -243,7 +246,7 @@ class Findings(Result):
         shares = weights / weights.sum()
         # A certificate is seldom unique and has few sure digits. Pairs are sorted by the two digits
         # that are printed, so that rounding does not reorder pairs that weigh the same.
-        used = np.flatnonzero(shares > USED)
+        used = np.flatnonzero(shares > NEGLIGIBLE)
         heaviest_first = np.argsort([-two_digits(share) for share in shares[used]], kind="stable")
         position = self.order.positions(self.order.strict)
         found = []
@@ -276,7 +279,7 @@ class Findings(Result):
         shares = found.weights / found.weights.sum()
         heaviest_first = np.argsort([-two_digits(share) for share in shares], kind="stable")
         pairs = []
-        for k in heaviest_first[shares[heaviest_first] > USED]:
+        for k in heaviest_first[shares[heaviest_first] > NEGLIGIBLE]:
             group, _, loser = found.pairs[k].tolist()
             row = row_of_group[np.searchsorted(self.data.group_names, group)]
             winners = laws.indices[laws.indptr[row] : laws.indptr[row + 1]]

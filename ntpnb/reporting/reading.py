@@ -12,7 +12,7 @@ import numpy as np
 from ntpnb.array_types import FloatArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import split_words
-from ntpnb.validation import as_integer, as_seed
+from ntpnb.validation import as_integer, as_seed, require_dense
 
 Tokenizer = Callable[[str], Sequence[str]]
 Embedding = Literal["random", "mean", "concatenated"]
@@ -23,8 +23,6 @@ DEFAULT_CONTEXT_LENGTH = 2
 # matrices would be large, and a dimension far below is what a model of the text would have.
 INDEPENDENT_UP_TO = 2000
 LARGE_TEXT_DIM = 256
-LARGEST_EMBEDDINGS = 2**30  # numbers (8 GiB)
-LONGEST_PATH = 4096  # characters; a longer string names no file
 # One run of signs that ends like a file's name: a point, and a letter with at most four more.
 FILE_NAME = re.compile(r"\S+\.[A-Za-z]\w{0,4}")
 
@@ -118,7 +116,7 @@ def decode(content: bytes, name: str) -> str:
 
 def _refuse_file_name(text: str) -> None:
     """Raise where a string is no text but the name of a file, whose words nobody asks about."""
-    if len(text) > LONGEST_PATH or "\n" in text or "\0" in text:
+    if "\n" in text or "\0" in text:
         return
     try:
         is_file = Path(text).is_file()
@@ -215,11 +213,15 @@ def _embedding(
     name = "random" if options.embedding is None else options.embedding
     if name not in EMBEDDINGS:
         raise ValueError(f"embedding is {name!r}; it must be one of {', '.join(EMBEDDINGS)}")
+    starts = range(len(tokens) - context_length)
+    num_contexts = len({tuple(tokens[start : start + context_length]) for start in starts})
     if options.dim is None:
-        dim = _roomy_dim(name, tokens, vocab_size, context_length)
+        num_vectors = num_contexts if name == "random" else vocab_size
+        dim = num_vectors if num_vectors <= INDEPENDENT_UP_TO else LARGE_TEXT_DIM
+        dim *= context_length if name == "concatenated" else 1
     else:
         dim = as_integer("dim", options.dim, 1)
-    _require_room(dim, len(tokens) - context_length)
+    require_dense("embedding the contexts", (num_contexts, dim), "a smaller dim is needed")
     seed = 0 if options.seed is None else options.seed
     rng = np.random.default_rng(as_seed("seed", seed))
 
@@ -235,23 +237,3 @@ def _embedding(
         )
     vectors = rng.standard_normal((vocab_size, dim // context_length))
     return _Embedded(name, lambda context: vectors[list(context)].ravel())
-
-
-def _require_room(dim: int, num_positions: int) -> None:
-    """Raise before memory is taken where the embeddings of all contexts would not fit."""
-    if dim * num_positions > LARGEST_EMBEDDINGS:
-        raise ValueError(
-            f"dim is {dim}; up to {num_positions} contexts of so many numbers are more than "
-            f"{LARGEST_EMBEDDINGS} in all, so a smaller dim is needed"
-        )
-
-
-def _roomy_dim(name: Embedding, tokens: Sequence[int], vocab_size: int, context_length: int) -> int:
-    """A dimension in which the random vectors are independent, where that is affordable."""
-    if name == "random":
-        starts = range(len(tokens) - context_length)
-        num_vectors = len({tuple(tokens[start : start + context_length]) for start in starts})
-    else:
-        num_vectors = vocab_size
-    dim = num_vectors if num_vectors <= INDEPENDENT_UP_TO else LARGE_TEXT_DIM
-    return context_length * dim if name == "concatenated" else dim

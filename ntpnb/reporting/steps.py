@@ -9,29 +9,23 @@ from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.loss import excess_loss
+from ntpnb.problem.loss import cross_entropy
 from ntpnb.saving import Result
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import iterate
+from ntpnb.training.descent import iterate, log_grid
 from ntpnb.training.late_time import LateLaw
 from ntpnb.training.optimizers import GD
 
-# Work is counted in operations of floating point, and not in seconds, so that a report says the
-# same everywhere. So many take about a second on one core.
-WORK = 3e10
-STEP_OVERHEAD = 1.5e5  # of a step, whatever the sizes
-STEP_PER_ENTRY = 100  # of a step, for each context and token: exponentials
-RECORD_PER_ENTRY = 2500  # of a loss above the entropy to full accuracy, likewise
-RECORD_OVERHEAD = 1e7
-SHARE_OF_RECORDS = 0.3
-RECORDS = 60
-FEWEST_RECORDS = 4
-FEWEST_STEPS = 10
-MOST_STEPS = 100_000
+# Work is counted in multiplications, and not in seconds, so that a report says the same everywhere.
+# The steps of a run take about a second on one core, and its records at most as long again.
+WORK = 1e10
+EXPONENTIAL = 29  # multiplications that take as long as what else a step does with a score
+LONGEST_RUN = 100_000
 
-# Relative to the size of the parts of W, see DescentRecord.confirms.
+# By how much W may differ from what the late law says, and its parts from constants, relative to
+# their size: see DescentRecord.confirms.
 MEETS_LAW = 0.05
-SETTLED = 0.02
+STEADY = 0.02
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +74,7 @@ class DescentRecord(Result):
         if decade_ago < 0:
             return False
         change = abs(self.across[-1] - self.across[decade_ago])
-        return bool(change <= SETTLED * abs(self.across[-1]))
+        return bool(change <= STEADY * abs(self.across[-1]))
 
     def confirms(self, law: LateLaw, log_step: float) -> bool:
         """Whether these steps came to where a late law holds.
@@ -117,30 +111,29 @@ class DescentRecord(Result):
         return bool(meets and self.is_settled)
 
 
-def affordable_steps(data: NextTokenData, num_records: int) -> int:
+def affordable_steps(data: NextTokenData) -> int:
     """How many steps of gradient descent the work allowed is enough for.
 
     Parameters
     ----------
     data : NextTokenData
-    num_records : int
-        At how many of them the loss is computed.
 
     Returns
     -------
     int
-        Zero where not even a few are affordable.
+        Zero where a step is too much.
 
     Examples
     --------
     >>> import ntpnb
     >>> from ntpnb.reporting.steps import affordable_steps
-    >>> affordable_steps(ntpnb.datasets.toy(), num_records=60)
+    >>> affordable_steps(ntpnb.datasets.toy())
     100000
     """
-    work = WORK - num_records * _work_of_a_record(data)
-    steps = int(max(0.0, work) / _work_of_a_step(data))
-    return min(steps, MOST_STEPS) if steps >= FEWEST_STEPS else 0
+    p, q = data.shape
+    inner = q if data.token_embeddings is None else p + q  # of the products that give a score
+    work_of_a_step = len(data.context_probs) * data.vocab_size * (inner + EXPONENTIAL)
+    return min(LONGEST_RUN, int(WORK / work_of_a_step))
 
 
 def record_descent(
@@ -164,7 +157,7 @@ def record_descent(
     Returns
     -------
     DescentRecord or None
-        None where the work is enough for a few steps only.
+        None where a step is too much work.
 
     Examples
     --------
@@ -175,11 +168,10 @@ def record_descent(
     >>> bool(run.across.max() < 1e-12)  # one pair: straight ahead
     True
     """
-    num_records = _affordable_records(data)
-    last = affordable_steps(data, num_records)
+    last = affordable_steps(data)
     if not last:
         return None
-    steps = np.unique(np.rint(np.geomspace(1, last, num_records)).astype(np.int64))
+    steps = log_grid(last)[1:]  # zero weights have no angle
     along = np.empty(len(steps))
     across = np.empty(len(steps))
     excess = np.empty(len(steps))
@@ -192,7 +184,7 @@ def record_descent(
         done = until
         along[k] = np.vdot(W[0], svm.W) / svm.norm**2
         across[k] = np.linalg.norm(W[0] - along[k] * svm.W) / svm.norm
-        excess[k] = excess_loss(W[0], data)
+        excess[k] = cross_entropy(W[0], data) - data.entropy  # far above rounding, so early
         recorded = k + 1
         if progress is not None:
             try:
@@ -200,25 +192,3 @@ def record_descent(
             except ConvergenceError:  # time is over: what was recorded is good
                 break
     return DescentRecord(steps[:recorded], along[:recorded], across[:recorded], excess[:recorded])
-
-
-def _affordable_records(data: NextTokenData) -> int:
-    """At how many steps the loss is computed: fewer where each of them is dear."""
-    affordable = int(SHARE_OF_RECORDS * WORK / _work_of_a_record(data))
-    return min(RECORDS, max(FEWEST_RECORDS, affordable))
-
-
-def _work_of_a_record(data: NextTokenData) -> float:
-    return RECORD_OVERHEAD + RECORD_PER_ENTRY * float(len(data.context_probs)) * data.vocab_size
-
-
-def _work_of_a_step(data: NextTokenData) -> float:
-    """Operations of a step, whose products are those of :class:`ProblemBatch`."""
-    num_contexts = float(len(data.context_probs))
-    p, q = data.shape
-    entries = num_contexts * data.vocab_size
-    if data.token_embeddings is None:
-        products = 4 * entries * min(q, num_contexts / 2)
-    else:
-        products = 4 * (entries * p + p * q * num_contexts)
-    return STEP_OVERHEAD + STEP_PER_ENTRY * entries + products

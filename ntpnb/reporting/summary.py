@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.bias import Twin
-from ntpnb.reporting.findings import Findings
+from ntpnb.reporting.findings import ANGLES, Findings
 
-ANGLES = (30, 10, 1)  # degrees
 PAIRS_LISTED = 100
 
 

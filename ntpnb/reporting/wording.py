@@ -6,6 +6,7 @@ import textwrap
 import numpy as np
 
 from ntpnb.reporting.findings import (
+    ANGLES,
     DIRECTION,
     FINITE_PART,
     ROOM,
@@ -16,14 +17,11 @@ from ntpnb.reporting.findings import (
     two_digits,
 )
 from ntpnb.reporting.reading import Embedding
+from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.training.comparison import WeightComparison
 
-ANGLES = (30, 10, 1)  # degrees
 LISTED = 3  # pairs of the printed report, and contexts
 MATRICES = 6  # columns for checkpoints
-WIDTH = 78
-TINY = 1e-9  # no count of next tokens gives so small a share
-ROUNDING = 1e-9  # a norm of the finite part that is none
 NAMED = 4  # tied tokens of a listed pair
 EMBEDDED: dict[Embedding | None, str] = {
     None: "",
@@ -149,11 +147,12 @@ def _sizes(found: Findings) -> list[str]:
 def _tiny_probabilities(found: Findings) -> list[str]:
     """Warn where something tiny stands in place of zeros, so that nothing is ordered."""
     smallest = found.data.sparse_target_probs.data.min()
-    if smallest >= TINY:
+    if smallest >= NEGLIGIBLE:  # as any count of next tokens is
         return []
+    tiny = f"{NEGLIGIBLE:g}"
     return [
         f"    the smallest target probability is {smallest:.2g}; only tokens of probability zero",
-        f"    must lose; report(…, support_threshold={TINY:g}) takes what is smaller for zero",
+        f"    must lose; report(…, support_threshold={tiny}) takes what is smaller for zero",
     ]
 
 
@@ -239,7 +238,8 @@ def _twin(found: Findings) -> list[str]:
     num_finite = len(twin.finite)
     loss = f"the loss tends to {twin.data.entropy:.4g} nats"
     norm = float(np.linalg.norm(twin.finite_part.W))
-    size = f"finite part of norm {norm:.4g}" if norm > ROUNDING else "finite part that is zero"
+    is_zero = norm <= NEGLIGIBLE * math.sqrt(found.step)  # √(1/L): a length whose scores are of one
+    size = "finite part that is zero" if is_zero else f"finite part of norm {norm:.4g}"
     svm = twin.require_max_margin()
     if not len(twin.won):
         return [
@@ -282,7 +282,7 @@ def _steps(found: Findings) -> list[str]:
     if WAY in found.failures:
         return _failed("steps to a given angle", found.failures[WAY])
     if found.flow is None and found.descent is None:
-        return ["steps to a given angle: not known, for descent makes few steps in a second"]
+        return ["steps to a given angle: not known, for a step of descent takes over a second"]
     lines = [f"steps of gradient descent, of size 1/L = {found.step:.3g} from zero:"]
     for degrees in ANGLES:
         decades = found.log10_steps(degrees)
@@ -309,7 +309,7 @@ def _source(found: Findings, degrees: float) -> str:
 
 def _failed(what: str, error: Exception | None) -> list[str]:
     """Say that a part of the report is not known, and why."""
-    return textwrap.wrap(f"{what}: {error}", WIDTH, subsequent_indent="    ")
+    return textwrap.wrap(f"{what}: {error}", subsequent_indent="    ")
 
 
 def _weights(found: Findings) -> list[str]:

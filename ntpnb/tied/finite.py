@@ -22,7 +22,8 @@ from ntpnb.saving import Result
 from ntpnb.threads import one_thread
 from ntpnb.tied.large import LargeSolution, LargeSubspace, evidence, is_large, large_finite_part
 from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
-from ntpnb.tied.subspace import NEGLIGIBLE, EqualSubspace, equal_subspace
+from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.tolerances import HALF_THE_DIGITS
 from ntpnb.watch import Watch
 
 
@@ -70,7 +71,7 @@ class FinitePart(Result):
         as_weights("FinitePart.W", self.W, data)
         longest = np.linalg.norm(data.context_embeddings, axis=1).max()
         outside = longest * np.linalg.norm(self.subspace.reject(self.W))
-        if not outside <= NEGLIGIBLE * max(1.0, longest * np.linalg.norm(self.W)):
+        if not outside <= HALF_THE_DIGITS * max(1.0, longest * np.linalg.norm(self.W)):
             raise ValueError("FinitePart.W lies outside the tied subspace")
         if is_large(data):
             return _of_large(LargeSolution(self.W, *evidence(self.W, data)), data)
@@ -184,9 +185,9 @@ def finite_part(
     tied = restrict(data, order)
     W = np.zeros(data.shape)
     if F.dim:
-        F.weakest.require(NEGLIGIBLE, data)
+        F.weakest.require(HALF_THE_DIGITS, data)
         W = F.fit(_pooled_log_odds(tied))
-        if not _all_tied_occur(tied) or _largest_log_odds_error(W, tied) > NEGLIGIBLE:
+        if not _all_tied_occur(tied) or _largest_log_odds_error(W, tied) > HALF_THE_DIGITS:
             W = _minimise(tied, F, W, watch)
     return _measured(W, tied, F)
 
@@ -198,14 +199,14 @@ def _measured(W: FloatArray, tied: NextTokenData, F: EqualSubspace) -> FinitePar
         W=W,
         gradient_norm=float(np.linalg.norm(gradient(W, tied))),
         residual=residual,
-        compatible=bool(_all_tied_occur(tied) and residual <= NEGLIGIBLE),
+        compatible=bool(_all_tied_occur(tied) and residual <= HALF_THE_DIGITS),
         subspace=F,
     )
 
 
 def _of_large(found: LargeSolution, data: NextTokenData) -> FinitePart:
     """The finite part of large data, which was measured on the entries of their distributions."""
-    return FinitePart(*found, found.residual <= NEGLIGIBLE, LargeSubspace(data))
+    return FinitePart(*found, found.residual <= HALF_THE_DIGITS, LargeSubspace(data))
 
 
 def _all_tied_occur(tied: NextTokenData) -> bool:

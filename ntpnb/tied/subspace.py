@@ -15,11 +15,10 @@ from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority, listed_tokens, order_of
 from ntpnb.saving import Result, register
 from ntpnb.threads import one_thread
-from ntpnb.tolerances import HELD, UNCLEAR, decomposition_error
+from ntpnb.tolerances import HALF_THE_DIGITS, HELD, UNCLEAR, decomposition_error
 from ntpnb.validation import DENSE_LIMIT, require_dense
 from ntpnb.watch import Progress, Watch
 
-NEGLIGIBLE = 1e-8  # what is no difference: of log-odds, in nats; off a subspace, of W's norm
 KEEPS_DIGITS = 1e-3  # eigenvalues above this, relative to the largest, keep their digits
 
 # From and to arrays of shape (p, q), see EqualSubspace.whitening.
@@ -266,7 +265,7 @@ class EqualSubspace(Result, ABC):
         weights = lengths * np.sqrt(probs)
         svd = thin_svd(weights[:, None] * directions)
         if svd.rank < rank and thin_svd(lengths[:, None] * directions).rank < rank:
-            short = np.unique(rows[lengths <= lengths.max() * NEGLIGIBLE])
+            short = np.unique(rows[lengths <= lengths.max() * HALF_THE_DIGITS])
             raise ValueError(
                 f"the embeddings of {named_contexts(self._data, short)} are so short beside others "
                 "that rounding hides what they add; others of more equal scale are needed"
@@ -591,7 +590,7 @@ class _TokenwiseSubspace(EqualSubspace):
             vectors[:, ~bound] = uncertain @ Vt.T
             noise = nearest.error * np.sqrt(len(self._holders))  # V projections may be off
             bound[~bound] = sines > noise
-            if noise > NEGLIGIBLE and not bound.all():
+            if noise > HALF_THE_DIGITS and not bound.all():
                 nearest.require(0.0, self._data)
             if bound.any():
                 least = np.argmin(np.where(bound, values, np.inf))

@@ -20,8 +20,7 @@ from ntpnb.problem.order import dominated
 from ntpnb.validation import require_dense
 from ntpnb.watch import Watch
 
-# Between these bounds of its smoothness a dataset is solved in its own units.
-LEAST_ORDINARY = 1e-4
+# A dataset whose smoothness lies between this and its inverse is solved in its own units.
 LARGEST_ORDINARY = 1e4
 _INSTEAD = "train with descend instead, or take fewer contexts or tokens"
 
@@ -100,7 +99,7 @@ def unit_scale(bias: ImplicitBias, watch: Watch | None = None) -> UnitScale:
     1048576.0
     """
     data = bias.data
-    if LEAST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
+    if 1 / LARGEST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
         return UnitScale(1.0, bias)
     factor = float(2.0 ** np.round(np.log2(data.smoothness) / 2))
     rescaled = data.replace(context_embeddings=data.context_embeddings / factor)

@@ -31,6 +31,8 @@ RELATIVE_TOLERANCE = 1e-8
 ABSOLUTE_TOLERANCE = 1e-10
 EVALUATIONS = 50_000  # ordinary flows take some hundreds, difficult ones some thousands
 
+Velocity = Callable[[float, FloatArray], FloatArray]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowTrace(ExactTrace):
@@ -206,12 +208,12 @@ def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Coordi
     # The first phase begins at t = 0 and so runs in log(1 + t), the second in log t.
     start = np.concatenate([coords.u_start, np.zeros(a.shape[1])])
     stops = np.append(log_times[early], log_handover)
-    states = _integrate(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
+    states = _followed(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
     num_reached = min(len(states), int(early.sum()))
     u[:num_reached] = states[:num_reached, :dim]
     a[:num_reached] = states[:num_reached, dim:]
     if len(states) == len(stops) and not early.all():
-        a_late = _integrate(
+        a_late = _followed(
             _OnceSettled(coords), log_handover, states[-1, dim:], log_times[~early], watch
         )
         late = slice(num_reached, num_reached + len(a_late))
@@ -241,6 +243,16 @@ class _System(Protocol):
     def velocity(self, s: float, state: FloatArray) -> FloatArray: ...
 
     def jacobian(self, s: float, state: FloatArray) -> FloatArray: ...
+
+
+def _followed(
+    system: _System, start: float, state: FloatArray, times: FloatArray, watch: Watch
+) -> FloatArray:
+    """States at ``times``, as :func:`integrate` returns them."""
+    velocity = _with_limited_patience(system.velocity)
+    return integrate(
+        velocity, start, state, times, watch, name="gradient flow", jacobian=system.jacobian
+    )
 
 
 class _UntilSettled:
@@ -295,12 +307,52 @@ class _OnceSettled:
         return -self.velocity(s, state)[:, None] * self.coords.gram
 
 
-def _integrate(
-    system: _System, start: float, state: FloatArray, times: FloatArray, watch: Watch
+def integrate(
+    velocity: Velocity,
+    start: float,
+    state: FloatArray,
+    times: FloatArray,
+    watch: Watch,
+    *,
+    name: str,
+    jacobian: Velocity | None = None,
 ) -> FloatArray:
-    """States at ``times``, repeated ones included, shape (len(times), size).
+    """Follow a flow in logarithmic time.
 
-    Fewer rows where the time is over: those of the times that were reached.
+    Parameters
+    ----------
+    velocity : callable
+        Derivative of a state along ``s``, of ``s`` and the state.
+    start : float
+        The ``s`` to begin at.
+    state : ndarray, shape (n,)
+    times : ndarray, shape (r,)
+        Values of ``s`` that do not decrease, from ``start`` on.
+    watch : Watch
+    name : str
+        Of the flow, for whom it is told of progress.
+    jacobian : callable, optional
+        Of the velocity along the state. Default: by differences.
+
+    Returns
+    -------
+    ndarray, shape (r, n)
+        Fewer rows where the time is over: those of the times that were reached.
+
+    Raises
+    ------
+    ConvergenceError
+        The integrator gave up.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.training.flow import integrate
+    >>> from ntpnb.watch import Watch
+    >>> times = np.array([1.0, 2.0])
+    >>> integrate(lambda s, x: -x, 0.0, np.ones(1), times, Watch(), name="decay").round(6)
+    array([[0.367879],
+           [0.135335]])
     """
     distinct_times, repeat = np.unique(times, return_inverse=True)
     if not state.size or distinct_times[-1] == start:  # nothing can move
@@ -314,18 +366,18 @@ def _integrate(
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", sla.LinAlgWarning)
             solver = BDF(
-                _with_limited_patience(system.velocity),
+                velocity,
                 start,
                 state,
                 distinct_times[-1],
-                jac=system.jacobian,
+                jac=jacobian,
                 rtol=RELATIVE_TOLERANCE,
                 atol=ABSOLUTE_TOLERANCE,
             )
             while solver.status == "running":
                 if watch.expired:
                     return states[repeat[repeat < num_known]]
-                watch.say(f"gradient flow: log t = {solver.t:.4g} of {distinct_times[-1]:.4g}")
+                watch.say(f"{name}: log t = {solver.t:.4g} of {distinct_times[-1]:.4g}")
                 message = solver.step()
                 if solver.status == "failed":
                     why = message
@@ -337,14 +389,13 @@ def _integrate(
                     num_known = passed
         if solver.status == "finished" and np.isfinite(states).all():
             return states[repeat]
-    except ValueError:  # a Jacobian that is not finite
-        pass
-    raise ConvergenceError(f"the flow stopped near log t = {reached:g}: {why}", np.inf)
+    except ValueError as error:  # a Jacobian that is not finite
+        if error is watch.raised:
+            raise
+    raise ConvergenceError(f"the {name} stopped near log t = {reached:g}: {why}", np.inf)
 
 
-def _with_limited_patience(
-    velocity: Callable[[float, FloatArray], FloatArray],
-) -> Callable[[float, FloatArray], FloatArray]:
+def _with_limited_patience(velocity: Velocity) -> Velocity:
     """Return ``velocity``, but raising a ConvergenceError after too many evaluations."""
     evaluations = count(1)
 

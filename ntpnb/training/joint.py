@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.loss import excess_of_logits
 from ntpnb.saving import Result
 from ntpnb.threads import one_thread
 from ntpnb.training.descent import paced, record_grid, require_small_step, stopped_run
@@ -22,7 +23,9 @@ from ntpnb.validation import (
 )
 from ntpnb.watch import Progress, Watch
 
-LARGEST = 1e8  # entry of a factor; a step so large that it is exceeded will overflow
+# Of a factor: where entries are larger, logits are rounded by more than one, and the step that led
+# there was too large.
+LARGEST_ENTRY = float(np.finfo(float).eps ** -0.5)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,7 +178,7 @@ def descend_jointly(
     ValueError
         Problems of different sizes, or other than a linear decoder's, an ``init`` that does not
         fit, an unusable ``step`` or ``record``, or a step so large that an entry of a factor
-        exceeds 1e8.
+        exceeds 6.7e7.
 
     References
     ----------
@@ -207,21 +210,21 @@ def descend_jointly(
             pull = step * frequencies * (targets - _softmax(H @ W.mT))
             W, H = W + pull.mT @ H, H + pull @ W
         largest = max(np.abs(W).max(), np.abs(H).max())
-        require_small_step(step, until, "a vector", largest, LARGEST)
+        require_small_step(step, until, "a vector", largest, LARGEST_ENTRY)
 
     reached: list[int] = []
     for until in paced(advance, grid, watch, "joint descent"):
         recorded[:, len(reached)] = np.concatenate([W, H], axis=1)
         reached.append(until)
     recorded = recorded[:, : len(reached)]
-    trace = _trace(np.array(reached), targets, frequencies, recorded, single)
+    trace = _trace(np.array(reached), problems, targets, frequencies, recorded, single)
     if reached[-1] < grid[-1]:
         last = float(np.max(trace.excess[..., -1]))
         raise stopped_run(watch, reached[-1], grid[-1], last, trace)
     return trace
 
 
-def logit_excess(logits: FloatArray, data: NextTokenData) -> FloatArray:
+def logit_excess(logits: FloatArray, data: NextTokenData) -> float | FloatArray:
     """Cross-entropy of logits minus the entropy of the data in nats, without cancellation.
 
     Parameters
@@ -231,7 +234,7 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> FloatArray:
 
     Returns
     -------
-    ndarray, shape (...)
+    float or ndarray, shape (...)
 
     Examples
     --------
@@ -242,7 +245,8 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> FloatArray:
     >>> bool(abs(excess - (np.log(5) - data.entropy)) < 1e-15)
     True
     """
-    return _excess(np.asarray(logits), free_laws(data), data.context_probs[:, None])
+    free_laws(data)  # or an error
+    return excess_of_logits(np.asarray(logits), data)
 
 
 def free_laws(data: NextTokenData) -> FloatArray:
@@ -284,24 +288,9 @@ def _softmax(logits: FloatArray) -> FloatArray:
     return probs
 
 
-def _excess(logits: FloatArray, targets: FloatArray, frequencies: FloatArray) -> FloatArray:
-    """``Σ_j π_j Σ_z p_jz (x − log(1 + x))``, where ``1 + x = q_jz / p_jz``, and what is lost.
-
-    A divergence ``Σ p log(p/q)`` is ``Σ p (x − log(1 + x)) − Σ p x`` with ``q = p (1 + x)``, and
-    ``−Σ p x`` over the support is the mass out of support: no two terms cancel.
-    """
-    inside = targets > 0
-    probs = _softmax(logits)
-    ratio = np.where(inside, probs / np.where(inside, targets, 1.0), 1.0)
-    x = ratio - 1
-    divergence = np.where(inside, targets * (x - np.log1p(np.maximum(x, -1 + 1e-300))), 0.0)
-    outside = np.where(inside, 0.0, probs)
-    excess: FloatArray = ((divergence + outside) * frequencies).sum(axis=(-2, -1))
-    return excess
-
-
 def _trace(
     grid: IntArray,
+    problems: list[NextTokenData],
     targets: FloatArray,
     frequencies: FloatArray,
     recorded: FloatArray,
@@ -311,9 +300,10 @@ def _trace(
     W, H = recorded[:, :, :vocab_size], recorded[:, :, vocab_size:]
     logits = H @ W.mT
     logits = logits - logits.mean(axis=-1, keepdims=True)
-    laws, weights = targets[:, None], frequencies[:, None]
-    excess = _excess(logits, laws, weights)
-    gradient = weights * (_softmax(logits) - laws)
+    problem_of_run = problems * (len(logits) // len(problems))
+    of_runs = zip(logits, problem_of_run, strict=True)
+    excess = np.stack([np.asarray(excess_of_logits(L, data)) for L, data in of_runs])
+    gradient = frequencies[:, None] * (_softmax(logits) - targets[:, None])
     if single:
         return JointTrace(grid, W[0], H[0], logits[0], excess[0], gradient[0])
     return JointTrace(grid, W, H, logits, excess, gradient)

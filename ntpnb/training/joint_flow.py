@@ -9,12 +9,10 @@ its in-support entries are what keeps the ties, a linear system. With them
 and nothing over- or underflows at ``t = 10^1000``.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.integrate import BDF
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
@@ -22,13 +20,10 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.exponential import log_sum_exp
 from ntpnb.saving import Result
 from ntpnb.threads import one_thread
+from ntpnb.training.flow import integrate
 from ntpnb.training.joint import JointStart, free_laws, start_of_runs
 from ntpnb.validation import as_floats, require_number
 from ntpnb.watch import Progress, Watch
-
-RELATIVE_TOLERANCE = 1e-7  # of the integrator
-ABSOLUTE_TOLERANCE = 1e-8
-LARGEST_EXPONENT = 100.0  # of t q_jv; more is met only by trial steps of the integrator
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,10 +138,9 @@ def late_joint_flow(
         return np.concatenate([(A.T @ contexts).ravel(), (A @ words).ravel()])
 
     start_state = np.concatenate([W.ravel(), H.ravel()])
-    states = list(_states(velocity, log_start, start_state, times, watch))
-    solved = np.array(states).reshape(len(states), len(start_state))
-    words = solved[:, :num_word].reshape(-1, *word_shape)
-    contexts = solved[:, num_word:].reshape(-1, *context_shape)
+    states = integrate(velocity, log_start, start_state, times, watch, name="joint flow")
+    words = states[:, :num_word].reshape(-1, *word_shape)
+    contexts = states[:, num_word:].reshape(-1, *context_shape)
     logits = contexts @ words.mT
     logits = logits - logits.mean(axis=-1, keepdims=True)
     reached = times[: len(states)]
@@ -164,36 +158,11 @@ def late_joint_flow(
     if flow is None or len(states) < len(times):
         raise ConvergenceError(
             f"{watch.stopped}: {len(states)} of {len(times)} times of the flow "
-            "were reached" + ("; .point is the flow so far" if states else ""),
+            "were reached" + ("; .point is the flow so far" if len(states) else ""),
             np.inf if flow is None else float(flow.tie_error[-1]),
             flow,
         )
     return flow
-
-
-def _states(
-    velocity: Callable[[float, FloatArray], FloatArray],
-    log_start: float,
-    state: FloatArray,
-    times: FloatArray,
-    watch: Watch,
-) -> Iterator[FloatArray]:
-    """The state at each time, as far as they are reached while a watch runs."""
-    solver = BDF(
-        velocity, log_start, state, times[-1], rtol=RELATIVE_TOLERANCE, atol=ABSOLUTE_TOLERANCE
-    )
-    done = 0
-    while done < len(times):
-        if watch.expired:
-            return
-        message = solver.step()
-        if solver.status == "failed":
-            raise ConvergenceError(f"the integrator gave up: {message}", float("nan"))
-        watch.say(f"joint flow: log t = {solver.t:.6g} of {times[-1]:.6g}")
-        passed = int(np.searchsorted(times, solver.t, side="right"))
-        if passed > done:
-            yield from solver.dense_output()(times[done:passed]).T
-            done = passed
 
 
 class _Pulls:
@@ -225,8 +194,8 @@ class _Pulls:
         logits = H @ W.T
         support_logits = np.where(self.inside, logits, -np.inf)
         log_sum = log_sum_exp(support_logits)[:, None]
-        exponent = np.minimum(s + self.log_pi + logits - log_sum, LARGEST_EXPONENT)
-        A = np.where(self.inside, 0.0, -np.exp(exponent))
+        exponent = np.where(self.inside, -np.inf, s + self.log_pi + logits - log_sum)
+        A = -np.exp(exponent)
         of_contexts, of_words = H @ H.T, W @ W.T
         change = (of_contexts @ A + A @ of_words)[self.inside]
         moved = of_contexts[self.rows[:, None], self.rows] * self.same_column

@@ -7,9 +7,8 @@ import numpy as np
 from ntpnb.array_types import FloatArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import gradient
+from ntpnb.tolerances import WHOLE
 from ntpnb.training.batch import ProblemBatch, require_equal_shapes
-
-LARGE_BATCH = 2**24  # entries of a problem's table of contexts and tokens (128 MiB)
 
 
 class LargeBatch:
@@ -94,4 +93,4 @@ def batch_of(problems: Sequence[NextTokenData]) -> AnyBatch:
     """
     require_equal_shapes(problems)
     num_entries = problems[0].num_contexts * problems[0].vocab_size
-    return LargeBatch(problems) if num_entries > LARGE_BATCH else ProblemBatch(problems)
+    return LargeBatch(problems) if num_entries > WHOLE else ProblemBatch(problems)

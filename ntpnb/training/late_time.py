@@ -23,20 +23,13 @@ from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
 from ntpnb.saving import register
 from ntpnb.threads import one_thread
-from ntpnb.tolerances import PROX
+from ntpnb.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.validation import require_type
 from ntpnb.watch import OutOfTime, Progress, Watch
 
-USED = 1e-9  # a multiplier with a larger share of the sum of all is more than rounding
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
-RANK = 1e-9  # relative size of a singular value that counts
-REFINEMENTS = 8
-# Largest error of the linear equations, relative to their right-hand side, with which a solution is
-# accepted: where nothing else could be tried, and where Newton's method could.
-SOLVED = 1e-8
-EXACT = 1e-12
-NEWTON_STEPS = 200
+EXACT = 1e-12  # error of equations, relative to what they ask for, that are solved
 
 
 @register
@@ -193,7 +186,7 @@ def late_constant(bias: ImplicitBias) -> FloatArray | None:
     array([ 0.346574, -0.346574])
     """
     require_type("bias", bias, ImplicitBias)
-    return _solve_by_multipliers(bias, _strict_pairs(bias), SOLVED)
+    return _solve_by_multipliers(bias, _strict_pairs(bias), NEGLIGIBLE)
 
 
 def _term_at_unit_scale(bias: ImplicitBias, watch: Watch) -> FloatArray:
@@ -253,7 +246,7 @@ def _strict_pairs(bias: ImplicitBias) -> _StrictPairs:
 
     return _StrictPairs(
         multipliers=svm.multipliers,
-        carries=svm.multipliers > USED * svm.multipliers.sum(),
+        carries=svm.multipliers > NEGLIGIBLE * svm.multipliers.sum(),
         margin_is_one=margin[of_pair] < 1 + TIGHT,
         log_odds=log_odds[of_pair],
     )
@@ -300,19 +293,21 @@ def _smallest_with_margins(
     A = np.zeros(len(engine))
     common = engine.zero_common()
     miss = goal
+    largest = np.abs(goal).max(initial=0.0)
     try:
         with np.errstate(all="ignore"):  # what overflows is no solution, as its error says
             solve = engine.kkt_solver(np.full(len(engine), True), PROX)
-            for _ in range(REFINEMENTS):
+            before = np.inf
+            error = largest
+            while error < before / 2:  # refining helps
                 newton = solve(miss, -engine.column_sums(A))
                 A = A + newton.step
                 common = common + newton.common
                 W = engine.weights(A)
                 miss = goal + engine.margins(W, common)
+                before, error = error, np.abs(miss).max(initial=0.0)
     except np.linalg.LinAlgError:  # pairs so dependent that no digit is left
         return None
-    largest = np.abs(goal).max(initial=0.0)
-    error = np.abs(miss).max(initial=0.0)
     return _LinearSolution(W, float(error / largest) if largest else float(error))
 
 
@@ -370,7 +365,7 @@ def tight_pairs(coords: Coordinates) -> TightPairs:
     return TightPairs(
         matrices=pairs[is_tight],
         log_odds=_log_odds_of_candidates(coords)[is_tight],
-        span=rows[sizes > RANK * sizes[:1].sum()],
+        span=rows[sizes > NEGLIGIBLE * sizes[:1].sum()],
         next_margin=float(margins[~is_tight].min(initial=np.inf)),
     )
 
@@ -407,7 +402,7 @@ def _minimise_exponentials(coords: Coordinates, watch: Watch) -> FloatArray:
             change = np.abs(D @ step).max(initial=0.0)
         if not np.isfinite(change):
             break
-        if np.linalg.norm(slope) <= 1e-12 * goal_norm:
+        if np.linalg.norm(slope) <= EXACT * goal_norm:
             if change > 1e-3:  # e^{-x} has no minimum, though its slope becomes as small as we like
                 break
             strict_part: FloatArray = (c @ span).reshape(coords.data.shape)

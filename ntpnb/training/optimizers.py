@@ -8,15 +8,15 @@ import numpy as np
 
 from ntpnb.array_types import FloatArray
 from ntpnb.norms.matrix_norms import norm_named
-from ntpnb.problem.table import BLOCK
 from ntpnb.threads import product
+from ntpnb.tolerances import WHOLE
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.large_batch import LARGE_BATCH, AnyBatch
+from ntpnb.training.large_batch import AnyBatch
 from ntpnb.validation import as_integer, require_number
 
 RESYNC = 100  # steps between two computations of the scores from W itself
-SAFE_SQUARE = 1e-280  # a sum of squares above it has lost nothing to underflow
-DRAWN_AT_ONCE = 256  # samples, or fewer where they are large
+# A sum of squares above it has lost less than rounding to underflow.
+SAFE_SQUARE = np.finfo(float).tiny / np.finfo(float).eps
 
 # Takes the steps done + 1 … until, and leaves W at the last of them.
 Advance = Callable[[int, int], None]
@@ -263,7 +263,7 @@ class SGD:
         if not isinstance(problem, ProblemBatch):
             raise ValueError(
                 f"data are too large for SGD: its samples are tables of all contexts and tokens, "
-                f"with more than {LARGE_BATCH} entries; use GD, NGD or Adam"
+                f"with more than {WHOLE} entries; use GD, NGD or Adam"
             )
         streams = [self._samples(problem, i) for i in range(len(problem.P))]
 
@@ -288,15 +288,13 @@ class SGD:
         whole_distributions = self.over == "contexts"
         law = pi if whole_distributions else problem.target[i]
         probabilities = law.ravel() / law.sum()
-        drawn_at_once = max(1, min(DRAWN_AT_ONCE, BLOCK // law.size))
         while True:
-            counts = rng.multinomial(int(self.batch_size), probabilities, size=drawn_at_once)
-            frequencies = counts.reshape(drawn_at_once, *law.shape) / self.batch_size
-            for frequency in frequencies:
-                # Over the tokens; a frequency of whole distributions has one row only and stays.
-                contexts = frequency.sum(0, keepdims=True)
-                target = contexts * P if whole_distributions else frequency
-                yield Sample(contexts, target)
+            counts = rng.multinomial(int(self.batch_size), probabilities)
+            frequency = counts.reshape(law.shape) / self.batch_size
+            # Over the tokens; a frequency of whole distributions has one row only and stays.
+            contexts = frequency.sum(0, keepdims=True)
+            target = contexts * P if whole_distributions else frequency
+            yield Sample(contexts, target)
 
 
 @dataclass(frozen=True)

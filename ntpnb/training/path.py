@@ -11,17 +11,13 @@ from ntpnb.bias import ImplicitBias
 from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.threads import one_thread
+from ntpnb.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
 from ntpnb.validation import as_floats
 from ntpnb.watch import OutOfTime, Progress, Watch
 
-# Below, R is −log λ, and a scaled residual is the error of an equation relative to its terms.
-SETTLED = 60.0  # from R = 60 on, u differs from its limit by less than e^{-60}·60
-NEWTON_STEPS = 60
-TOLERANCE = 1e-12  # scaled residual at which Newton's method stops
-ACCEPT = 1e-10  # enough where a further step leaves no better
-SHORTEST_STEP = 1e-6  # along the path, in units of log ‖W‖ or of R
+TIES_SETTLED = 60.0  # from R = −log λ = 60 on, u differs from its limit by less than e^{-60}·60
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -224,6 +220,11 @@ class _Unknowns:
     y: FloatArray
     R: float
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether ``u`` is at its limit."""
+        return bool(self.R > TIES_SETTLED)
+
 
 @dataclass(frozen=True, eq=False)
 class _Equations:
@@ -248,7 +249,7 @@ class _Path:
 
     Unknowns are ``z = (u, y, R)`` with ``a = e^y`` and ``λ = e^{−R}``. The equations are
     ``∂_u CE + λ u = 0``, ``y − R − log π − log q = 0`` on the dominated candidates, and
-    ``log ‖W‖ = s`` or ``R = s``. Past ``R = SETTLED``, ``u`` stays at its limit. All of this is at
+    ``log ‖W‖ = s`` or ``R = s``. Once ``u`` has settled, it stays at its limit. All of this is at
     unit scale; only :meth:`trace` translates from and to the given data.
     """
 
@@ -330,7 +331,7 @@ class _Path:
             found = self._correct(self.z + move * self.tangent, goal)
             if found is None:
                 self.step = abs(move) / 2
-                if self.step < SHORTEST_STEP:
+                if self.step < NEGLIGIBLE:
                     raise ConvergenceError(
                         f"the path stopped at log λ = {-self.z[-1]:g}: Newton's method settles on "
                         "no further point, as where a radius or a multiplier is extreme",
@@ -344,7 +345,7 @@ class _Path:
                 self.step = 2 * self.step
         now = self._split(self.z)
         a = np.exp(now.y)
-        logits = coords.logits(None if now.R > SETTLED else now.u, a)
+        logits = coords.logits(None if now.is_settled else now.u, a)
         return _Point(now.u, a, now.R, self.residual, float(coords.excess(logits)))
 
     def _ball_is_not_active(self, log_radius: float) -> bool:
@@ -382,8 +383,8 @@ class _Path:
                 return None
             step = solved[:, 0]
             tangent = solved[:, 1]
-            # Acceptable for the second time and still not at the tolerance: rounding is reached.
-            if residual < TOLERANCE or max(residual, best) < ACCEPT:
+            # Acceptable for the second time and still not at the goal: rounding is reached.
+            if residual < STOP or max(residual, best) < ACCEPT:
                 return _Solution(z, tangent, residual)
             best = min(best, residual)
             z = z - step
@@ -394,7 +395,7 @@ class _Path:
         coords = self.coords
         losing = coords.dominated
         now = self._split(z)
-        settled = bool(now.R > SETTLED)
+        settled = now.is_settled
         u = coords.u_limit if settled else now.u
         a = np.exp(now.y)
         lam = np.exp(-now.R)

@@ -188,7 +188,11 @@ def test_a_large_text_gets_fewer_dimensions(monkeypatch):
         ),
         ({"embedding": "concatenated", "dim": 5}, ValueError, "dim is 5;.*a multiple of"),
         ({"dim": 0}, ValueError, "dim is 0"),
-        ({"dim": 10**9}, ValueError, "dim is 1000000000; up to 17 contexts of so many numbers"),
+        (
+            {"dim": 10**9},
+            ValueError,
+            r"embedding the contexts needs a dense array of \d+ × 1000000000 .*smaller dim",
+        ),
         ({"dim": "5"}, TypeError, "dim is of type str"),
         ({"context_length": 1.5}, ValueError, "context_length is 1.5"),
         ({"seed": -1}, ValueError, "seed is -1"),
