@@ -142,10 +142,9 @@ stress: $(VENV)/.ready ## the long checks: property tests with many new examples
 coverage: $(VENV)/.ready ## which lines of the mathematics its tests never reach
 	$(PY) -m pytest $(MATHEMATICS) --cov --cov-report=term-missing:skip-covered
 
-mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice?
+mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice? (SAMPLE=300: so often)
 	$(PY) -m pip install --quiet --no-deps --require-hashes -r requirements/mutation.lock
-	HYPOTHESIS_PROFILE=mutants $(VENV)/bin/mutmut run --max-children 2
-	$(PY) tests/repository/mutants.py
+	HYPOTHESIS_PROFILE=mutants $(PY) tests/repository/mutants.py $(SAMPLE)
 
 # Programs that stand beside the project, with hashes like everything that is installed.
 $(TOOLS)/.ready: requirements/tools.lock $(VENV)/.locked

@@ -19,6 +19,7 @@ CONTENDERS = {
     "cvxpy + SCS": ("cvxpy", "scs"),
     "qpsolvers + DAQP": ("qpsolvers", "daqp"),
     "qpsolvers + PIQP": ("qpsolvers", "piqp"),
+    "ortools + PDLP": ("ortools",),
     "scikit-learn LinearSVC": ("sklearn",),
 }
 """Contenders, and the modules each needs."""
@@ -99,6 +100,32 @@ def qpsolvers(solver, problem):
     return found.x.reshape(problem.data.shape), found.z, found.y
 
 
+def ortools(_, problem):
+    """Hand the sparse matrices to PDLP itself, as cvxpy passes it linear programs only.
+
+    Once cvxpy is loaded, PDLP cannot be: the two bring different versions of HiGHS, whose names
+    clash (google/or-tools#5246). Every race has a process of its own, so they never meet.
+    """
+    from ortools.pdlp import solve_log_pb2, solvers_pb2
+    from ortools.pdlp.python import pdlp
+
+    n, R, E = np.prod(problem.data.shape), problem.rows(True), problem.rows(False)
+    one, zero, free = np.ones(R.shape[0]), np.zeros(E.shape[0]), np.full(n, np.inf)
+    qp = pdlp.QuadraticProgram()
+    qp.objective_vector = np.zeros(n)
+    qp.set_objective_matrix_diagonal(np.ones(n))
+    qp.variable_lower_bounds, qp.variable_upper_bounds = -free, free
+    qp.constraint_matrix = sp.vstack([R, E], format="csc")
+    qp.constraint_lower_bounds = np.concatenate([one, zero])
+    qp.constraint_upper_bounds = np.concatenate([np.inf * one, zero])
+    defaults = solvers_pb2.PrimalDualHybridGradientParams()
+    found, (_, problem.solver_cpu) = clock(pdlp.primal_dual_hybrid_gradient, qp, defaults)
+    if found.solve_log.termination_reason != solve_log_pb2.TERMINATION_REASON_OPTIMAL:
+        raise RuntimeError(f"PDLP ended without a solution: {found.solve_log}")
+    lam, minus_nu = np.split(found.dual_solution, [len(one)])
+    return found.primal_solution.reshape(problem.data.shape), lam, -minus_nu
+
+
 def sklearn(_, problem):
     """Crammer and Singer's machine, hard in the limit C → ∞; it tells no multipliers."""
     from sklearn.svm import LinearSVC
@@ -121,7 +148,8 @@ def random_problem(seed, V, m, d, S):
 def against(name, size, repeats):
     """Race ``max_margin`` against one contender: a record."""
     library, *solver = CONTENDERS[name]
-    theirs = {"cvxpy": cvxpy, "qpsolvers": qpsolvers, "sklearn": sklearn}[library]
+    calls = {"cvxpy": cvxpy, "qpsolvers": qpsolvers, "ortools": ortools, "sklearn": sklearn}
+    theirs = calls[library]
     alone_cpu = []
 
     def solve(problem):

@@ -113,11 +113,14 @@ def scaling(results):
     for record in results["margin"]:
         if "SVC" not in record["contender"]:
             lines.setdefault(record["contender"], []).append(record)
-    for (name, records), marker in zip(lines.items(), figures.MARKERS, strict=False):
+    theirs = zip(figures.MARKERS, figures.PALETTE, figures.DASHES, strict=True)
+    looks = [("*", figures.INK, "-"), *theirs]  # six contenders and ours, in black
+    for (name, records), (marker, color, dashes) in zip(lines.items(), looks, strict=False):
+        style = {"marker": marker, "color": color, "linestyle": dashes}
         unknowns = [r["V"] * r["d"] for r in records]
         seconds = [r["ours_cpu"] if name == "max_margin" else r["theirs_cpu"] for r in records]
-        axes[0].loglog(unknowns, seconds, marker=marker, label=name)
-        axes[1].loglog(unknowns, [r["peak_mb"] for r in records], marker=marker)
+        axes[0].loglog(unknowns, seconds, label=name, **style)
+        axes[1].loglog(unknowns, [r["peak_mb"] for r in records], **style)
     axes[0].set(xlabel="unknowns $V d$", ylabel="CPU seconds")
     axes[1].set(xlabel="unknowns $V d$", ylabel="peak memory of the process, MiB")
     fig.legend(loc="outside lower center", ncols=3)

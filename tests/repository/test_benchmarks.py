@@ -22,6 +22,7 @@ CONTENDERS = {
     "cvxpy + SCS": ("cvxpy", "scs"),
     "qpsolvers + DAQP": ("qpsolvers", "daqp"),
     "qpsolvers + PIQP": ("qpsolvers", "piqp"),
+    "ortools + PDLP": ("ortools",),
     "scikit-learn LinearSVC": ("sklearn",),
 }
 LOOPS = {"numpy loop": (), "PyTorch loop": ("torch",)}
@@ -76,6 +77,9 @@ def test_records_are_whole_and_contenders_agree(tiny):
         assert record["kkt_ours"] < 1e-10  # what max_margin promises
         assert record["difference"] < 1e-3  # the loosest default, SCS's, stops at 1e-4
         assert record["angle"] < 1e-3
+        if record["contender"] == "ortools + PDLP":
+            assert record["difference"] < 1e-5  # it stops at 1e-6, by residuals
+            assert record["kkt_theirs"] < 1e-5
         assert record["kkt_theirs"] is None or record["kkt_theirs"] < 1e-3
     for record in results["descent"] + results["trials"]:
         if record["contender"] != "matrix products":
@@ -96,6 +100,20 @@ def test_tables_have_a_row_for_every_record(tiny):
         assert len({len(row) for row in rows}) == 1
     for name in ("scaling.svg", "growth.svg"):
         assert (out / name).read_text("utf-8").startswith("<?xml")
+
+
+def test_the_plot_has_a_line_for_every_contender():
+    lines = [name for name in CONTENDERS if "LinearSVC" not in name]  # it solves another problem
+    record = {"V": 4, "d": 10, "ours_cpu": 1.0, "theirs_cpu": 2.0, "peak_mb": 100.0}
+    results = {"alone": [record], "margin": [record | {"contender": name} for name in lines]}
+    svg = python(
+        "-c",
+        "import json, sys; from benchmarks import report;"
+        "print(report.scaling(json.loads(sys.argv[1])))",
+        json.dumps(results),
+    )
+    for name in ["max_margin", *lines]:
+        assert f"<!-- {name} -->" in svg
 
 
 def race(problem, question, program, **limits):
@@ -181,10 +199,10 @@ def test_tables_of_limits_say_so(tmp_path):
 
 
 def test_what_cannot_be_imported_is_named_and_the_rest_still_runs(tmp_path):
-    for name in ("cvxpy", "qpsolvers", "sklearn", "torch"):
+    for name in ("cvxpy", "ortools", "qpsolvers", "sklearn", "torch"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('made absent')\n", "utf-8")
     results, printed = bench(tmp_path, "margin", "descent", PYTHONPATH=str(tmp_path))
-    assert {"cvxpy", "qpsolvers", "sklearn", "torch"} <= set(results["missing"])
+    assert {"cvxpy", "ortools", "qpsolvers", "sklearn", "torch"} <= set(results["missing"])
     assert "not compared: cvxpy" in printed
     assert results["margin"] == []
     assert names(results["descent"]) == ["numpy loop", "matrix products"]
