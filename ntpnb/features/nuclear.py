@@ -32,7 +32,7 @@ from ntpnb.features.spectral_ball import (
     require_gap,
     require_small,
 )
-from ntpnb.matrix_norms import RANK_TOLERANCE
+from ntpnb.norms.matrix_norms import RANK_TOLERANCE
 from ntpnb.saving import Result
 from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.validation import as_floats, first_index
