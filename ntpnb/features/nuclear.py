@@ -32,9 +32,8 @@ from ntpnb.features.spectral_ball import (
     require_gap,
     require_small,
 )
-from ntpnb.norms.matrix_norms import RANK_TOLERANCE
 from ntpnb.saving import Result
-from ntpnb.tolerances import NEGLIGIBLE
+from ntpnb.tolerances import ACCEPT, NEGLIGIBLE
 from ntpnb.validation import as_floats, first_index
 
 POLISHED_GAP = 1e-6  # duality gap relative to the norm, with which logits are accepted
@@ -258,7 +257,7 @@ def centred_support(support: npt.ArrayLike) -> CentredSupport:
     table = as_support("support", support)
     logits = table - table.mean(axis=1, keepdims=True)
     left, values, right = np.linalg.svd(logits, full_matrices=False)
-    rank = int(np.sum(values > RANK_TOLERANCE * max(1.0, values.max(initial=0.0))))
+    rank = int(np.sum(values > ACCEPT * max(1.0, values.max(initial=0.0))))
     certificate = left[:, :rank] @ right[:rank]
     classes = _Classes.of(table)
     num_rows, num_columns = classes.support.shape
