@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import project
 
 FOLDER = "downloads"

@@ -8,7 +8,7 @@ import tiny_project
 from built_site import SITE, soup
 from tiny_project import write
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing import archives
 
 

@@ -5,8 +5,8 @@ import pytest
 
 import ntpnb
 from ntpnb import GD, NextTokenData, datasets
-from ntpnb.notebook import claims, cosine
-from ntpnb.notebook.output import ROOT
+from ntpnb_book import claims, cosine
+from ntpnb_book.output import ROOT
 from publishing import project
 
 

@@ -6,7 +6,7 @@ import pytest
 import ntpnb
 from ntpnb import GD, NGD, NextTokenData, datasets
 from ntpnb.attention import attention_mass, cross_entropy, descend_head, softmax_squared
-from ntpnb.notebook import (
+from ntpnb_book import (
     cosine,
     descend_factors,
     descend_heads,

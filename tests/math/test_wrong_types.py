@@ -68,7 +68,7 @@ def names_of_types(annotation):
 def functions():
     """Public functions outside the notebooks' tools that take an object of ours."""
     for name, thing in public_names.public_things().items():
-        if name.startswith("ntpnb.notebook") or not inspect.isfunction(thing):
+        if name.startswith("ntpnb_book") or not inspect.isfunction(thing):
             continue
         for parameter in inspect.signature(thing).parameters.values():
             if names_of_types(parameter.annotation) and parameter.name not in NOT_OBJECTS:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
-from ntpnb.notebook.drawing import INK, PALETTE, arrow, label_point
+from ntpnb_book.drawing import INK, PALETTE, arrow, label_point
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -83,7 +83,7 @@ def draw_contexts(
     --------
     >>> import ntpnb
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import toy_picture
+    >>> from ntpnb_book import toy_picture
     >>> ax = Figure().subplots()
     >>> toy_picture.draw_contexts(ax, ntpnb.datasets.toy())
     >>> [text.get_text() for text in ax.texts]
@@ -127,7 +127,7 @@ def draw_rows(
     --------
     >>> import ntpnb
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import toy_picture
+    >>> from ntpnb_book import toy_picture
     >>> ax = Figure().subplots()
     >>> toy_picture.draw_rows(ax, ntpnb.max_margin(ntpnb.datasets.toy()).W)
     >>> [text.get_text() for text in ax.texts if text.get_text()]
@@ -185,7 +185,7 @@ def draw_paths(ax: "Axes", rows: npt.ArrayLike, *, dots: Sequence[int] = ()) -> 
     --------
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import toy_picture
+    >>> from ntpnb_book import toy_picture
     >>> ax = Figure().subplots()
     >>> toy_picture.draw_paths(ax, np.zeros((3, 5, 2)), dots=[0, 2])
     >>> len(ax.lines), len(ax.collections)

@@ -31,7 +31,7 @@ class LinearTrial:
 
     Examples
     --------
-    >>> from ntpnb.notebook import LinearTrial, linear_trials
+    >>> from ntpnb_book import LinearTrial, linear_trials
     >>> [[trial]] = linear_trials([0], [(5, 4, 6, 2)])
     >>> isinstance(trial, LinearTrial), trial.start.shape, trial.bias.finite_part.compatible
     (True, (5, 6), True)
@@ -57,7 +57,7 @@ def unit_smoothness(data: NextTokenData) -> NextTokenData:
     Examples
     --------
     >>> from ntpnb import datasets
-    >>> from ntpnb.notebook import unit_smoothness
+    >>> from ntpnb_book import unit_smoothness
     >>> round(unit_smoothness(datasets.toy()).smoothness, 12)
     0.5
     """
@@ -84,7 +84,7 @@ def linear_trials(
 
     Examples
     --------
-    >>> from ntpnb.notebook import linear_trials
+    >>> from ntpnb_book import linear_trials
     >>> [[trial]] = linear_trials([1], [(5, 4, 6, 2)])
     >>> trial.data.shape, trial.bias.finite_part.compatible
     ((5, 6), True)

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
 from ntpnb.margin.solution import MarginSolution
-from ntpnb.notebook.vocabulary import frobenius_norm, inner, orthogonal_part
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import gradient
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.coordinates import Coordinates
 from ntpnb.training.flow import gradient_flow
 from ntpnb.training.late_time import next_order_term, tight_pairs
+from ntpnb_book.vocabulary import frobenius_norm, inner, orthogonal_part
 
 __all__ = ["NextOrder", "euler_bound", "next_order"]
 
@@ -55,7 +55,7 @@ class NextOrder:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import next_order
+    >>> from ntpnb_book import next_order
     >>> found = next_order(ntpnb.datasets.toy())
     >>> round(found.kappa, 2), round(found.rho, 2)
     (2.2, 0.6)
@@ -213,7 +213,7 @@ def next_order(data: NextTokenData) -> NextOrder:
     One context, one certain token: the margin is reached at W̃ = (log 2)/2 in the first row.
 
     >>> import ntpnb
-    >>> from ntpnb.notebook import next_order
+    >>> from ntpnb_book import next_order
     >>> found = next_order(ntpnb.NextTokenData([[1.0]], [[1, 0]]))
     >>> found.kappa < 1e-12, round(found.ahead, 6)
     (True, 0.490129)
@@ -266,7 +266,7 @@ def euler_bound(
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import distance, euler_bound
+    >>> from ntpnb_book import distance, euler_bound
     >>> data, start = ntpnb.datasets.toy(), np.zeros((5, 2))
     >>> descent = ntpnb.descend(data, ntpnb.GD(0.5), 100).W[-1]
     >>> flow = ntpnb.gradient_flow(data, [np.log(50)]).W[0]

@@ -12,9 +12,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure, SubFigure
 
-from ntpnb.notebook.layout import DPI, settle_layout
-from ntpnb.notebook.output import write
-from ntpnb.notebook.saving import folder, render, save
+from ntpnb_book.layout import DPI, settle_layout
+from ntpnb_book.output import write
+from ntpnb_book.saving import folder, render, save
 
 LIMIT = 400_000
 """Bytes of a strip: it should load on a telephone."""
@@ -101,7 +101,7 @@ def save_frames(
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
+    >>> from ntpnb_book import figures
     >>> def draw(fig, k):
     ...     fig.subplots().plot([0, k])
     >>> figures.save_frames(draw, ["flat"], "slope", {"k": [0]}, None, control="Slope")

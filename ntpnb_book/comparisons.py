@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Comparison: TypeAlias = Mapping[str, Any]
-"""One comparison; `ntpnb.notebook.claims` checks the types of what stands in it."""
+"""One comparison; `ntpnb_book.claims` checks the types of what stands in it."""
 
 Value: TypeAlias = bool | int | float | str | Mapping[str, str] | list[Any]
 """A measured value as JSON holds it: a number that is not finite is a mapping, see `ledger`.
@@ -33,7 +33,7 @@ def comparison(block: Mapping[str, Any] | None) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from ntpnb.notebook.comparisons import comparison
+    >>> from ntpnb_book.comparisons import comparison
     >>> comparison({"at_most": 3, "because": "a bound"})
     {'at_most': 3}
     """
@@ -46,7 +46,7 @@ def horizons(compare: Comparison) -> str:
 
     Examples
     --------
-    >>> from ntpnb.notebook.comparisons import horizons
+    >>> from ntpnb_book.comparisons import horizons
     >>> horizons({"horizons": [2e4, 2e5, 2e6], "above": 0.5})
     '2e+04, 2e+05, 2e+06'
     """
@@ -58,7 +58,7 @@ def at_horizons(compare: Comparison) -> list[Comparison]:
 
     Examples
     --------
-    >>> from ntpnb.notebook.comparisons import at_horizons
+    >>> from ntpnb_book.comparisons import at_horizons
     >>> at_horizons({"horizons": [10, 100, 1000], "at_least": [0, 1, 2]})
     [{'at_least': 0}, {'at_least': 1}, {'at_least': 2}]
     """
@@ -84,7 +84,7 @@ def met(compare: Comparison, value: Value) -> bool:
 
     Examples
     --------
-    >>> from ntpnb.notebook.comparisons import met
+    >>> from ntpnb_book.comparisons import met
     >>> met({"near": 2.0, "within": 0.5}, 2.4)
     True
     >>> met({"at_least": 0}, float("inf"))
@@ -120,7 +120,7 @@ def describe(compare: Comparison) -> str:
 
     Examples
     --------
-    >>> from ntpnb.notebook.comparisons import describe
+    >>> from ntpnb_book.comparisons import describe
     >>> describe({"at_most": 3e-05})
     '≤ 3e-05'
     """

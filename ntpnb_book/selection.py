@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.attention import HeadLoss
 from ntpnb.margin import max_margin
-from ntpnb.notebook.vocabulary import pair_matrices
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.order import token_priority
 from ntpnb.validation import as_indices
+from ntpnb_book.vocabulary import pair_matrices
 
 __all__ = ["LocalBalance", "local_balance"]
 
@@ -55,7 +55,7 @@ class LocalBalance:
     --------
     >>> import numpy as np, ntpnb
     >>> from ntpnb import attention
-    >>> from ntpnb.notebook import local_balance
+    >>> from ntpnb_book import local_balance
     >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2]], [0])
     >>> local_balance(data, [0], attention.cross_entropy).is_held
     True
@@ -77,7 +77,7 @@ class LocalBalance:
         --------
         >>> import numpy as np, ntpnb
         >>> from ntpnb import attention
-        >>> from ntpnb.notebook import local_balance
+        >>> from ntpnb_book import local_balance
         >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2]], [0])
         >>> local_balance(data, [0], attention.squared).is_tight.tolist()
         [True, True]
@@ -93,7 +93,7 @@ class LocalBalance:
         --------
         >>> import numpy as np, ntpnb
         >>> from ntpnb import attention
-        >>> from ntpnb.notebook import local_balance
+        >>> from ntpnb_book import local_balance
         >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2]], [0])
         >>> local_balance(data, [1], attention.cross_entropy).is_held  # 1 is not the label
         False
@@ -133,7 +133,7 @@ def local_balance(
     --------
     >>> import numpy as np, ntpnb
     >>> from ntpnb import attention
-    >>> from ntpnb.notebook import local_balance
+    >>> from ntpnb_book import local_balance
     >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2]], [0])
     >>> local = local_balance(data, [0], attention.squared)
     >>> local.pairs.tolist(), local.net_pull.round(6).tolist()

@@ -44,7 +44,7 @@ class Band(NamedTuple):
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import drawing
+    >>> from ntpnb_book import drawing
     >>> ax = Figure().subplots()
     >>> drawn = drawing.band(ax, [1, 2], [[0.0, 1.0], [2.0, 5.0]], "black", quantiles=(0, 1))
     >>> drawn.low.tolist(), drawn.median.tolist(), drawn.high.tolist()
@@ -87,7 +87,7 @@ def band(
     --------
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import drawing
+    >>> from ntpnb_book import drawing
     >>> ax = Figure().subplots()
     >>> shaded = drawing.band(ax, [0, 1], np.arange(22).reshape(11, 2), drawing.GREY)
     >>> print(shaded.low, shaded.median, shaded.high)
@@ -128,7 +128,7 @@ def arrow(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import drawing
+    >>> from ntpnb_book import drawing
     >>> drawn = drawing.arrow(Figure().subplots(), (0, 0), (1, 2), linewidth=2)
     >>> print(drawn.xy, drawn.arrow_patch.get_linewidth())
     (1, 2) 2.0
@@ -168,7 +168,7 @@ def label_point(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import drawing
+    >>> from ntpnb_book import drawing
     >>> drawn = drawing.label_point(Figure().subplots(), (0.5, 0.5), "A", (0, 8))
     >>> print(drawn.get_text(), drawn.xy)
     A (0.5, 0.5)
@@ -210,7 +210,7 @@ def disc(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import drawing
+    >>> from ntpnb_book import drawing
     >>> ax = Figure().subplots()
     >>> print(drawing.disc(ax, (1, 2), 0.2, drawing.INK, "7").center, ax.texts[0].get_text())
     (1, 2) 7

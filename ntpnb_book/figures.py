@@ -10,9 +10,9 @@ import numpy.typing as npt
 from cycler import cycler
 from matplotlib.figure import Figure
 
-from ntpnb.notebook.drawing import GREY, INK, PALE, PALETTE
-from ntpnb.notebook.frames import save_frames
-from ntpnb.notebook.saving import save
+from ntpnb_book.drawing import GREY, INK, PALE, PALETTE
+from ntpnb_book.frames import save_frames
+from ntpnb_book.saving import save
 
 if TYPE_CHECKING:
     from ntpnb.training.comparison import Comparison
@@ -79,7 +79,7 @@ def use_style() -> None:
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
+    >>> from ntpnb_book import figures
     >>> figures.use_style()
     >>> figures.plt.rcParams["axes.grid"]
     True
@@ -107,7 +107,7 @@ def curves(run: "Trace", trace: "Comparison") -> list[dict[str, npt.NDArray[Any]
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import figures
+    >>> from ntpnb_book import figures
     >>> data = ntpnb.datasets.toy()
     >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), steps=10, record=[0, 1, 10])
     >>> trace = run.compare(ntpnb.finite_part(data), ntpnb.max_margin(data))
@@ -166,7 +166,7 @@ def four_panels(
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
+    >>> from ntpnb_book import figures
     >>> names = ("steps", "excess", "norm", "alignment", "corrected_alignment", "finite_error")
     >>> one = {name: [0.5, 1.0] for name in names}
     >>> figures.use_style()
@@ -220,7 +220,7 @@ def ink_on(amount: float) -> str:
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
+    >>> from ntpnb_book import figures
     >>> figures.ink_on(0.1), figures.ink_on(0.9)
     ('black', 'white')
     """

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
-from ntpnb.notebook.layout import lay_out, settle_layout
+from ntpnb_book.layout import lay_out, settle_layout
 
 WIDTH = 3.75
 """Inches: what a screen of 390 pixels shows of a page, so that points stay points."""
@@ -28,7 +28,7 @@ def is_sketch(ax: Axes) -> bool:
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook.stacking import is_sketch
+    >>> from ntpnb_book.stacking import is_sketch
     >>> plot, sketch = Figure().subplots(1, 2)
     >>> off = sketch.axis("off")
     >>> is_sketch(plot), is_sketch(sketch)
@@ -124,8 +124,8 @@ def stack(fig: Figure, columns: int = 1) -> bool:
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
-    >>> from ntpnb.notebook.stacking import stack
+    >>> from ntpnb_book import figures
+    >>> from ntpnb_book.stacking import stack
     >>> figures.use_style()
     >>> fig, (left, right) = figures.plt.subplots(1, 2, figsize=(7.6, 3.5))
     >>> stack(fig), float(fig.get_figwidth())

@@ -58,7 +58,7 @@ def inner(A: npt.ArrayLike, B: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from ntpnb.notebook import inner
+    >>> from ntpnb_book import inner
     >>> print(inner([[1, 2], [3, 4]], [[1, 0], [0, 1]]))
     5
     """
@@ -79,7 +79,7 @@ def frobenius_norm(W: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from ntpnb.notebook import frobenius_norm
+    >>> from ntpnb_book import frobenius_norm
     >>> print(frobenius_norm([[[3, 4], [0, 0]], [[0, 0], [0, 2]]]))
     [5. 2.]
     """
@@ -101,7 +101,7 @@ def distance(A: npt.ArrayLike, B: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from ntpnb.notebook import distance
+    >>> from ntpnb_book import distance
     >>> print(distance([[3, 4]], [[0, 0]]))
     5.0
     """
@@ -124,7 +124,7 @@ def cosine(A: npt.ArrayLike, B: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from ntpnb.notebook import cosine
+    >>> from ntpnb_book import cosine
     >>> print(cosine([[[2, 0]], [[0, -1]]], [[3, 0]]))
     [1. 0.]
     """
@@ -152,7 +152,7 @@ def orthogonal_part(W: npt.ArrayLike, direction: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from ntpnb.notebook import orthogonal_part
+    >>> from ntpnb_book import orthogonal_part
     >>> print(orthogonal_part([[3, 4]], [[2, 0]]))
     [[0. 4.]]
     """
@@ -179,7 +179,7 @@ def distance_to_subspace(W: npt.ArrayLike, subspace: EqualSubspace) -> FloatArra
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import distance_to_subspace
+    >>> from ntpnb_book import distance_to_subspace
     >>> data = ntpnb.datasets.toy()
     >>> bias = ntpnb.implicit_bias(data)
     >>> part, svm = bias.finite_part, bias.max_margin
@@ -203,7 +203,7 @@ def unit_rows(X: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from ntpnb.notebook import unit_rows
+    >>> from ntpnb_book import unit_rows
     >>> print(unit_rows([[3, 4], [0, 2]]))
     [[0.6 0.8]
      [0.  1. ]]
@@ -244,7 +244,7 @@ def pair_matrices(data: NextTokenData, pairs: npt.ArrayLike) -> FloatArray:
     --------
     >>> import numpy as np
     >>> import ntpnb
-    >>> from ntpnb.notebook import pair_matrices
+    >>> from ntpnb_book import pair_matrices
     >>> data = ntpnb.NextTokenData(np.array([[2.0, 5.0]]), np.array([[1.0, 0.0, 0.0]]))
     >>> print(pair_matrices(data, [(0, 0, 1)])[0])
     [[ 2.  5.]
@@ -277,7 +277,7 @@ def weighted_pairs(data: NextTokenData, pairs: npt.ArrayLike, weights: npt.Array
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import distance, weighted_pairs
+    >>> from ntpnb_book import distance, weighted_pairs
     >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
     >>> svm = bias.max_margin
     >>> total = weighted_pairs(bias.data, bias.order.strict, svm.multipliers)
@@ -313,7 +313,7 @@ def priority_graph(data: NextTokenData, group: int) -> BoolArray:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import priority_graph
+    >>> from ntpnb_book import priority_graph
     >>> data = ntpnb.datasets.figure2()
     >>> print(priority_graph(data, data.group_names[0]).sum())
     5
@@ -345,7 +345,7 @@ def reachable(data: NextTokenData, group: int) -> BoolArray:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import reachable
+    >>> from ntpnb_book import reachable
     >>> data = ntpnb.datasets.figure2()
     >>> reach = reachable(data, data.group_names[1])
     >>> print((reach & reach.T).sum(axis=1))
@@ -380,7 +380,7 @@ def margin(W: npt.ArrayLike, data: NextTokenData) -> FloatArray:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import margin
+    >>> from ntpnb_book import margin
     >>> data = ntpnb.datasets.toy()
     >>> print(abs(margin(ntpnb.max_margin(data).W, data) - 1) < 1e-9)
     True
@@ -414,7 +414,7 @@ def curvatures(finite: FinitePart, data: NextTokenData) -> FloatArray:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import curvatures
+    >>> from ntpnb_book import curvatures
     >>> data = ntpnb.datasets.toy()
     >>> found = curvatures(ntpnb.finite_part(data), data)
     >>> print(len(found) == ntpnb.equal_subspace(data).dim, bool(found[-1] > 0))
@@ -453,7 +453,7 @@ def log_softplus(x: npt.ArrayLike) -> FloatArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.notebook import log_softplus
+    >>> from ntpnb_book import log_softplus
     >>> print(np.round(log_softplus([-1e6, 0.0, 1.0]), 6))
     [-1.00000e+06 -3.66513e-01  2.72514e-01]
     """
@@ -480,7 +480,7 @@ def linear_separator(rows: npt.ArrayLike, ties: npt.ArrayLike | None = None) -> 
 
     Examples
     --------
-    >>> from ntpnb.notebook import linear_separator
+    >>> from ntpnb_book import linear_separator
     >>> print(linear_separator([[1, 0], [0, 2]]) is None, linear_separator([[1], [-1]]) is None)
     False True
     """
@@ -526,7 +526,7 @@ def least_norm_separator(
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.notebook import least_norm_separator
+    >>> from ntpnb_book import least_norm_separator
     >>> print(np.round(least_norm_separator([[1, 1], [2, -2]]), 12))
     [0.75 0.25]
     """
@@ -561,7 +561,7 @@ def flat_loss(data: NextTokenData) -> Callable[[FloatArray], tuple[float, FloatA
     --------
     >>> import numpy as np
     >>> import ntpnb
-    >>> from ntpnb.notebook import flat_loss
+    >>> from ntpnb_book import flat_loss
     >>> data = ntpnb.datasets.toy()
     >>> value, slope = flat_loss(data)(np.zeros(10))
     >>> print(round(value, 6), slope.shape)
@@ -606,7 +606,7 @@ def projected_descent(
     --------
     >>> import numpy as np
     >>> import ntpnb
-    >>> from ntpnb.notebook import frobenius_norm, projected_descent
+    >>> from ntpnb_book import frobenius_norm, projected_descent
     >>> def onto_ball(W):
     ...     return W / max(1.0, frobenius_norm(W))
     >>> data = ntpnb.datasets.toy()
@@ -640,7 +640,7 @@ def power_of_ten(exponent: float) -> str:
 
     Examples
     --------
-    >>> from ntpnb.notebook import power_of_ten
+    >>> from ntpnb_book import power_of_ten
     >>> print(power_of_ten(99.8))
     10¹⁰⁰
     """

@@ -25,7 +25,7 @@ def twin(data: NextTokenData) -> NextTokenData:
 
     >>> import numpy as np
     >>> import ntpnb
-    >>> from ntpnb.notebook import twin
+    >>> from ntpnb_book import twin
     >>> data = ntpnb.datasets.toy()
     >>> bool(np.abs(twin(data).target_probs - data.target_probs).max() < 1e-9)
     True

@@ -11,10 +11,10 @@ from ntpnb.array_types import FloatArray
 from ntpnb.errors import NotSeparableError
 from ntpnb.margin.solve import max_margin
 from ntpnb.matrix_norms import norm_named
-from ntpnb.notebook.vocabulary import least_norm_separator, margin, pair_matrices
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority
 from ntpnb.tied.subspace import equal_subspace
+from ntpnb_book.vocabulary import least_norm_separator, margin, pair_matrices
 
 __all__ = [
     "bowl_curvature_in_norm",
@@ -40,7 +40,7 @@ def matrix_norm(W: FloatArray, norm: str) -> FloatArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.notebook import matrix_norm
+    >>> from ntpnb_book import matrix_norm
     >>> float(matrix_norm(np.array([[3.0, -4.0]]), "spectral"))
     5.0
     """
@@ -59,7 +59,7 @@ def dual_norm(M: FloatArray, norm: str) -> FloatArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.notebook import dual_norm
+    >>> from ntpnb_book import dual_norm
     >>> float(dual_norm(np.array([[3.0, -4.0]]), "max"))
     7.0
     """
@@ -81,7 +81,7 @@ def visible_norm(W: FloatArray, norm: str) -> FloatArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.notebook import visible_norm
+    >>> from ntpnb_book import visible_norm
     >>> W = np.array([[5.0], [6.0], [9.0]])
     >>> [float(visible_norm(W, norm)) for norm in ("max", "sum")]
     [2.0, 4.0]
@@ -115,7 +115,7 @@ def margin_share(W: FloatArray, data: NextTokenData, norm: str, largest: float) 
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import margin_share
+    >>> from ntpnb_book import margin_share
     >>> toy = ntpnb.datasets.toy()
     >>> svm = ntpnb.max_margin(toy)
     >>> round(margin_share(3 * svm.W, toy, "frobenius", 1 / svm.norm), 9)
@@ -141,7 +141,7 @@ def smoothness_in_norm(data: NextTokenData, norm: str) -> float:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import smoothness_in_norm
+    >>> from ntpnb_book import smoothness_in_norm
     >>> data = ntpnb.NextTokenData([[3.0, -4.0]], [[1.0, 0.0]])
     >>> smoothness_in_norm(data, "max"), round(smoothness_in_norm(data, "spectral"), 9)
     (49.0, 12.5)
@@ -177,7 +177,7 @@ def bowl_curvature_in_norm(
     Examples
     --------
     >>> from ntpnb import NextTokenData
-    >>> from ntpnb.notebook import bowl_curvature_in_norm
+    >>> from ntpnb_book import bowl_curvature_in_norm
     >>> data = NextTokenData([[3.0, -4.0]], [[0.5, 0.5, 0.0]])
     >>> round(bowl_curvature_in_norm(data, "frobenius"), 9), bowl_curvature_in_norm(data, "max")
     (12.5, 49.0)
@@ -221,7 +221,7 @@ def max_margin_in_metric(data: NextTokenData, D: FloatArray) -> FloatArray:
     --------
     >>> import numpy as np
     >>> import ntpnb
-    >>> from ntpnb.notebook import max_margin_in_metric
+    >>> from ntpnb_book import max_margin_in_metric
     >>> toy = ntpnb.datasets.toy()
     >>> W = max_margin_in_metric(toy, np.ones(toy.shape))
     >>> bool(np.abs(W - ntpnb.max_margin(toy).W).max() < 1e-9)
@@ -261,7 +261,7 @@ def drawn_problems(
 
     Examples
     --------
-    >>> from ntpnb.notebook import drawn_problems
+    >>> from ntpnb_book import drawn_problems
     >>> list(drawn_problems(1, 3, (5, 4, 6, 2)))
     [1, 3, 4]
     """

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ntpnb.notebook.comparisons import Value, comparison, describe, met
-from ntpnb.notebook.extras import needs_book_extra
-from ntpnb.notebook.output import ROOT, is_checkout, publish, show
+from ntpnb.extras import needs_extra
+from ntpnb_book.comparisons import Value, comparison, describe, met
+from ntpnb_book.output import ROOT, is_checkout, publish, show
 
 # Stands before the MIME type of what is not shown here, but elsewhere on the page.
 _HIDDEN = "application/papermill.record/"
@@ -20,7 +20,7 @@ def shown(claim: Mapping[str, Any], value: Value) -> str:
 
     Examples
     --------
-    >>> from ntpnb.notebook.ledger import shown
+    >>> from ntpnb_book.ledger import shown
     >>> shown({"show": "{:.2f} nats"}, 0.8811)
     '0.88 nats'
     """
@@ -47,7 +47,7 @@ def outcome(claim: Mapping[str, Any], value: Value, sweep: Iterable[bool] = ()) 
 
     Examples
     --------
-    >>> from ntpnb.notebook.ledger import outcome
+    >>> from ntpnb_book.ledger import outcome
     >>> claim = {"id": "t24.fig1.loss", "printed": {"near": 2, "within": 0.5}}
     >>> outcome(claim, 2.1)
     'reproduced'
@@ -92,8 +92,8 @@ def _line(id: str, value: Value, root: Path) -> str:
             f"? {id}   measured {value}; check compares this with the book's claims, "
             "which are in a checkout of the repository, and none was found around this package"
         )
-    with needs_book_extra("check"):
-        from ntpnb.notebook.claims import load
+    with needs_extra("notebook", "check"):
+        from ntpnb_book.claims import load
     claim = load(root).get(id)
     if claim is None:
         return f"? {id}   not listed in book/claims: add it there (measured {value})"
@@ -128,12 +128,12 @@ def check(id: str, value: object, *, root: Path = ROOT) -> None:
     TypeError
         Where `value` is an array or any other object, or a list of fewer than two values.
     ImportError
-        Where the packages of the extra ``book``, which read claims, are missing.
+        Where the packages of the extra ``notebook``, which read claims, are missing.
 
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import check
+    >>> from ntpnb_book import check
     >>> check("my.own.claim", round(ntpnb.datasets.toy().entropy, 4))  # doctest: +ELLIPSIS
     ? my.own.claim   ...
     """
@@ -163,7 +163,7 @@ def glue(name: str, text: str) -> None:
 
     Examples
     --------
-    >>> from ntpnb.notebook import glue
+    >>> from ntpnb_book import glue
     >>> glue("loss", 0.1)
     Traceback (most recent call last):
     TypeError: glue 'loss': a formatted string is needed, found 0.1

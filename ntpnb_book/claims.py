@@ -2,7 +2,7 @@
 
 `book/claims/NN_name.yml` lists the claims of the chapter of that name, and
 `book/claims/evidence/name.yml` those of the page of evidence. What may stand in
-``printed`` and ``expect`` is in `ntpnb.notebook.comparisons`.
+``printed`` and ``expect`` is in `ntpnb_book.comparisons`.
 """
 
 import functools
@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import fastjsonschema
 import yaml
 
-from ntpnb.notebook.comparisons import HORIZONS, comparison
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.comparisons import HORIZONS, comparison
+from ntpnb_book.output import ROOT
 
 Claim: TypeAlias = dict[str, Any]
 """A claim as its file lists it; the schema below says what stands in it."""
@@ -216,7 +216,7 @@ def load(root: Path = ROOT) -> dict[str, Claim]:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from ntpnb.notebook.claims import load
+    >>> from ntpnb_book.claims import load
     >>> load(Path("/nowhere"))
     {}
     """
@@ -244,7 +244,7 @@ def sweeps(claims: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
 
     Examples
     --------
-    >>> from ntpnb.notebook.claims import sweeps
+    >>> from ntpnb_book.claims import sweeps
     >>> sweeps({"a": {"unprinted": {"settings": "scale", "sweep": ["b"]}}, "b": {}, "c": {}})
     {'a': ['a', 'b']}
     """
@@ -280,7 +280,7 @@ def covers(prefix: str, id: str) -> bool:
 
     Examples
     --------
-    >>> from ntpnb.notebook.claims import covers
+    >>> from ntpnb_book.claims import covers
     >>> covers("t24.thm1", "t24.thm1.angle")
     True
     >>> covers("t24.thm1", "t24.thm10")

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.array_types import BoolArray, FloatArray
-from ntpnb.notebook.drawing import INK, PALE, PALETTE, arrow, disc, label_point
-from ntpnb.notebook.vocabulary import priority_graph, reachable
 from ntpnb.problem.order import token_priority
+from ntpnb_book.drawing import INK, PALE, PALETTE, arrow, disc, label_point
+from ntpnb_book.vocabulary import priority_graph, reachable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ def draw_token(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import attention_picture
+    >>> from ntpnb_book import attention_picture
     >>> ax = Figure().subplots()
     >>> drawn = attention_picture.draw_token(ax, (0, 0), 2, ring=True)
     >>> ax.texts[0].get_text(), len(ax.patches)
@@ -108,7 +108,7 @@ def draw_sequences(
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import attention_picture
+    >>> from ntpnb_book import attention_picture
     >>> ax = Figure().subplots()
     >>> attention_picture.draw_sequences(ax, [(0, 1), (1, 2)], [0, 1])
     >>> [text.get_text() for text in ax.texts if text.get_text()]
@@ -148,7 +148,7 @@ def ranks(data: "NextTokenData", group: int) -> list[list[list[int]]]:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import attention_picture
+    >>> from ntpnb_book import attention_picture
     >>> attention_picture.ranks(ntpnb.datasets.figure2(), 1)
     [[[0, 1, 2]], [[3]]]
     """
@@ -252,7 +252,7 @@ def draw_graph(ax: "Axes", data: "NextTokenData", group: int, *, covers: bool = 
     --------
     >>> import ntpnb
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import attention_picture
+    >>> from ntpnb_book import attention_picture
     >>> ax = Figure().subplots()
     >>> attention_picture.draw_graph(ax, ntpnb.datasets.figure2(), 1)
     >>> sorted(text.get_text() for text in ax.texts if text.get_text())
@@ -313,7 +313,7 @@ def draw_plane(
     --------
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
-    >>> from ntpnb.notebook import attention_picture
+    >>> from ntpnb_book import attention_picture
     >>> ax = Figure().subplots()
     >>> attention_picture.draw_plane(ax, np.eye(2), 0, [1, 2], name="w", levels=[1])
     >>> len(ax.lines)

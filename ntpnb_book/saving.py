@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from ntpnb.notebook import output
-from ntpnb.notebook.layout import DPI, NO_ENGINE, settle_layout
-from ntpnb.notebook.stacking import is_sketch, stack
+from ntpnb_book import output
+from ntpnb_book.layout import DPI, NO_ENGINE, settle_layout
+from ntpnb_book.stacking import is_sketch, stack
 
 # Nothing in the files may depend on the time or on a random number. Matplotlib takes the layout
 # engine away as it saves; what it puts back is the style's, with which later files are drawn twice.
@@ -85,7 +85,7 @@ def sketch(data: Mapping[str, Any]) -> dict[str, list[float]]:
 
     Examples
     --------
-    >>> from ntpnb.notebook.saving import sketch
+    >>> from ntpnb_book.saving import sketch
     >>> sketch({"x": [1.0, 2.0, 4.0], "name": ["a", "b"]})
     {'x': [3, 1.0, 4.0, 2.33333, 1.66667], 'name': [2]}
     """
@@ -123,8 +123,8 @@ def curves(fig: Figure, data: Mapping[str, Any]) -> tuple[int, int]:
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
-    >>> from ntpnb.notebook.saving import curves
+    >>> from ntpnb_book import figures
+    >>> from ntpnb_book.saving import curves
     >>> fig, ax = figures.plt.subplots()
     >>> lines = ax.plot([1, 2, 3, 4, 5]), ax.plot([1, 2, 3, 4, 6])
     >>> curves(fig, {"x": [1, 2, 3, 4, 5]})
@@ -167,8 +167,8 @@ def unnamed(fig: Figure) -> list[str]:
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
-    >>> from ntpnb.notebook.saving import unnamed
+    >>> from ntpnb_book import figures
+    >>> from ntpnb_book.saving import unnamed
     >>> fig, (left, right) = figures.plt.subplots(1, 2)
     >>> lines = left.plot([1, 2]), right.plot([3, 4])
     >>> texts = left.set(title="loss", xlabel="step"), right.set(ylabel="angle")
@@ -235,7 +235,7 @@ def save(
     no name (`unnamed`).
 
     For telephones ``figures/NAME_narrow.svg`` has the panels one below the other. Where this cannot
-    be done (`ntpnb.notebook.stacking.stack` says when), no such file is left, and the page lets the
+    be done (`ntpnb_book.stacking.stack` says when), no such file is left, and the page lets the
     wide drawing scroll.
 
     Parameters
@@ -263,7 +263,7 @@ def save(
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
+    >>> from ntpnb_book import figures
     >>> figures.save(figures.plt.figure(), "Figure 1", {"x": [1.0]}, seed=None)
     Traceback (most recent call last):
     ValueError: name 'Figure 1': lower-case letters, digits and underscores are needed

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 """The folder around the package: the repository root in a checkout, whatever the working directory.
 
 Of an installed wheel it is the environment's folder of packages; `is_checkout` tells the two apart.
@@ -19,7 +19,7 @@ def is_checkout(root: Path = ROOT) -> bool:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from ntpnb.notebook.output import is_checkout
+    >>> from ntpnb_book.output import is_checkout
     >>> is_checkout(Path("/nowhere"))
     False
     """
@@ -39,7 +39,7 @@ def show(data: Mapping[str, str], record: Mapping[str, object]) -> None:
 
     Examples
     --------
-    >>> from ntpnb.notebook.output import show
+    >>> from ntpnb_book.output import show
     >>> show({"text/plain": "Figure toy"}, {"figure": "toy"})
     Figure toy
     """
@@ -87,7 +87,7 @@ def records(notebook: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
 
     Examples
     --------
-    >>> from ntpnb.notebook.output import records
+    >>> from ntpnb_book.output import records
     >>> output = {"metadata": {"ntpnb": {"id": "t24.thm1", "value": 0.5}}}
     >>> list(records({"cells": [{"outputs": [output]}]}, "id"))
     [{'id': 't24.thm1', 'value': 0.5}]

@@ -12,12 +12,12 @@ the mathematics imports this package; what only the build of the book needs is i
 
 from typing import TYPE_CHECKING
 
-from ntpnb.notebook import attention_picture, toy_picture
-from ntpnb.notebook.factors import (
+from ntpnb_book import attention_picture, toy_picture
+from ntpnb_book.factors import (
     FactorsTrace,
     descend_factors,
 )
-from ntpnb.notebook.geometries import (
+from ntpnb_book.geometries import (
     bowl_curvature_in_norm,
     drawn_problems,
     dual_norm,
@@ -27,7 +27,7 @@ from ntpnb.notebook.geometries import (
     smoothness_in_norm,
     visible_norm,
 )
-from ntpnb.notebook.heads import (
+from ntpnb_book.heads import (
     HeadsTrace,
     RankingFloor,
     descend_heads,
@@ -35,12 +35,12 @@ from ntpnb.notebook.heads import (
     ranking_floor,
     served_data,
 )
-from ntpnb.notebook.late_training import NextOrder, euler_bound, next_order
-from ntpnb.notebook.ledger import check, glue
-from ntpnb.notebook.selection import LocalBalance, local_balance
-from ntpnb.notebook.trials import LinearTrial, linear_trials, unit_smoothness
-from ntpnb.notebook.twins import twin
-from ntpnb.notebook.vocabulary import (
+from ntpnb_book.late_training import NextOrder, euler_bound, next_order
+from ntpnb_book.ledger import check, glue
+from ntpnb_book.selection import LocalBalance, local_balance
+from ntpnb_book.trials import LinearTrial, linear_trials, unit_smoothness
+from ntpnb_book.twins import twin
+from ntpnb_book.vocabulary import (
     cosine,
     curvatures,
     distance,
@@ -63,7 +63,7 @@ from ntpnb.notebook.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from ntpnb.notebook import drawing, figures
+    from ntpnb_book import drawing, figures
 
 __all__ = [
     "FactorsTrace",
@@ -123,14 +123,14 @@ def __getattr__(name: str) -> object:
     """Load what draws when it is asked for: it needs matplotlib, which the ledger does not."""
     if name not in ("drawing", "figures"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ntpnb.notebook.extras import needs_book_extra
+    from ntpnb.extras import needs_extra
 
     # Not `from … import`, which would ask this function again.
-    with needs_book_extra(f"ntpnb.notebook.{name}"):
+    with needs_extra("notebook", f"ntpnb_book.{name}"):
         if name == "drawing":
-            import ntpnb.notebook.drawing
+            import ntpnb_book.drawing
 
-            return ntpnb.notebook.drawing
-        import ntpnb.notebook.figures
+            return ntpnb_book.drawing
+        import ntpnb_book.figures
 
-        return ntpnb.notebook.figures
+        return ntpnb_book.figures

@@ -16,7 +16,6 @@ from scipy.special import logsumexp
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.attention import attention_mass, pseudo_data
-from ntpnb.notebook.labelled_batch import LabelledBatch
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import candidate_logits
 from ntpnb.problem.order import token_priority
@@ -24,6 +23,7 @@ from ntpnb.tied.finite import restrict
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import GD, NGD, Adam
 from ntpnb.validation import as_floats
+from ntpnb_book.labelled_batch import LabelledBatch
 
 __all__ = [
     "HeadsTrace",
@@ -54,7 +54,7 @@ class HeadsTrace:
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import descend_heads
+    >>> from ntpnb_book import descend_heads
     >>> data = ntpnb.datasets.figure2()
     >>> run = descend_heads([data], ntpnb.GD(0.1), 5, np.zeros((1, 2, 4, 4)), [0, 5])
     >>> run.W.shape, run.loss.shape
@@ -101,7 +101,7 @@ def descend_heads(
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import descend_heads
+    >>> from ntpnb_book import descend_heads
     >>> data = ntpnb.datasets.figure2()
     >>> one = descend_heads([data], ntpnb.GD(0.1), 9, np.zeros((1, 1, 4, 4)), [9])
     >>> print(np.allclose(one.W[0, 0, 0], ntpnb.descend(data, ntpnb.GD(0.1), 9).W[-1]))
@@ -138,7 +138,7 @@ def heads_loss(W: ArrayLike, data: NextTokenData) -> FloatArray:
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import heads_loss
+    >>> from ntpnb_book import heads_loss
     >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2]], [0])
     >>> print(heads_loss(np.zeros((2, 3, 3)), data).round(4))  # log 3
     1.0986
@@ -213,7 +213,7 @@ def served_data(W: ArrayLike, data: NextTokenData, threshold: float = 1e-2) -> N
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import served_data
+    >>> from ntpnb_book import served_data
     >>> data = ntpnb.NextTokenData.from_attention(np.eye(3), [[0, 1, 2], [1, 0, 2]], [0, 1])
     >>> W = [[0, 0, 9], [0, 0, 0], [0, 0, 0]]  # attention to the token 0, the label of row 0 only
     >>> served_data(W, data).candidates.tolist()
@@ -248,7 +248,7 @@ class RankingFloor:
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import ranking_floor
+    >>> from ntpnb_book import ranking_floor
     >>> cycle = [[0, 1, 3], [1, 2, 3], [2, 0, 3]]
     >>> data = ntpnb.NextTokenData.from_attention(np.eye(4), cycle, [0, 1, 2])
     >>> floor = ranking_floor(data)
@@ -297,7 +297,7 @@ def ranking_floor(data: NextTokenData, steps: int = 20_000) -> RankingFloor:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.notebook import ranking_floor
+    >>> from ntpnb_book import ranking_floor
     >>> print(round(ranking_floor(ntpnb.datasets.figure2()).loss, 3))
     0.321
     """

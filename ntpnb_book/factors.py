@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.notebook.labelled_batch import LabelledBatch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import NGD
 from ntpnb.validation import as_floats
+from ntpnb_book.labelled_batch import LabelledBatch
 
 __all__ = ["FactorsTrace", "descend_factors"]
 
@@ -36,7 +36,7 @@ class FactorsTrace:
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import descend_factors
+    >>> from ntpnb_book import descend_factors
     >>> data = ntpnb.datasets.figure2()
     >>> run = descend_factors([data], 0.1, 5, np.ones((1, 8, 2)), [5])
     >>> run.K.shape, run.Q.shape, run.W.shape
@@ -87,7 +87,7 @@ def descend_factors(
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.notebook import descend_factors
+    >>> from ntpnb_book import descend_factors
     >>> data = ntpnb.datasets.figure2()
     >>> start = np.random.default_rng(0).standard_normal((1, 8, 4))
     >>> run = descend_factors([data], 0.1, 50, start)

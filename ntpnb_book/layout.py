@@ -19,8 +19,8 @@ def lay_out(fig: Figure) -> None:
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
-    >>> from ntpnb.notebook.layout import lay_out
+    >>> from ntpnb_book import figures
+    >>> from ntpnb_book.layout import lay_out
     >>> figures.use_style()
     >>> fig, ax = figures.plt.subplots()
     >>> before = ax.get_position().width
@@ -46,8 +46,8 @@ def settle_layout(fig: Figure) -> None:
 
     Examples
     --------
-    >>> from ntpnb.notebook import figures
-    >>> from ntpnb.notebook.layout import settle_layout
+    >>> from ntpnb_book import figures
+    >>> from ntpnb_book.layout import settle_layout
     >>> figures.use_style()
     >>> fig, ax = figures.plt.subplots()
     >>> settle_layout(fig)
