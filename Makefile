@@ -11,7 +11,7 @@ TOOLS := _build/tools
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
 GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt book/map_*.txt \
-	.pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage build mutants *.egg-info ntpnb_book/*.egg-info
+	.pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage build mutants *.egg-info ntpnb_book/build ntpnb_book/*.egg-info
 # The theory, what chapters import besides, and a program that uses the theory as a reader would.
 TYPED := ntpnb ntpnb_book $(wildcard tests/repository/user_program.py)
 # Chapters and pages of evidence: their texts, and what a run made of them.

@@ -12,7 +12,7 @@ the mathematics imports this package; what only the build of the book needs is i
 
 from typing import TYPE_CHECKING
 
-from ntpnb_book import attention_picture, toy_picture
+from ntpnb_book import attention_picture, features, toy_picture
 from ntpnb_book.factors import (
     FactorsTrace,
     descend_factors,
@@ -85,6 +85,7 @@ __all__ = [
     "drawn_problems",
     "dual_norm",
     "euler_bound",
+    "features",
     "figures",
     "flat_loss",
     "frobenius_norm",

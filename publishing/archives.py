@@ -49,8 +49,8 @@ def notebooks(root: Path = output.ROOT) -> dict[str, Path]:
     root = Path(root)
     beside = ("LICENSE", "LICENSE-BOOK", "CITATION.cff", "requirements/readers.lock")
     paths = [root / name for name in beside]
-    imported = ("*.py", "*.toml", "data_files/*")
-    paths += [path for pattern in imported for path in (root / "ntpnb_book").glob(pattern)]
+    for pattern in ("**/*.py", "*.toml", "data_files/*"):
+        paths += (root / "ntpnb_book").glob(pattern)
     paths += (root / "book/claims").rglob("*.yml")
     for name in project.names(root):
         paths += [project.source(name, root), project.executed(name, root)]

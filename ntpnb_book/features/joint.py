@@ -50,9 +50,10 @@ class JointTrace(Result):
     Examples
     --------
     >>> import ntpnb
+    >>> from ntpnb_book import features
     >>> data = ntpnb.datasets.toy()
-    >>> start = ntpnb.features.joint_init(data, dim=5, scale=0.1, seed=1)
-    >>> run = ntpnb.features.descend_jointly(data, 0.5, 1000, start, record=[0, 1000])
+    >>> start = features.joint_init(data, dim=5, scale=0.1, seed=1)
+    >>> run = features.descend_jointly(data, 0.5, 1000, start, record=[0, 1000])
     >>> run.logits.shape, run.excess.round(3).tolist()
     ((2, 3, 5), [0.73, 0.001])
     """
@@ -77,8 +78,8 @@ class JointStart(Result):
     Examples
     --------
     >>> import numpy as np
-    >>> import ntpnb
-    >>> ntpnb.features.JointStart(W=np.eye(5), H=np.eye(3, 5)).H.shape
+    >>> from ntpnb_book import features
+    >>> features.JointStart(W=np.eye(5), H=np.eye(3, 5)).H.shape
     (3, 5)
     """
 
@@ -115,7 +116,8 @@ def joint_init(
     Examples
     --------
     >>> import ntpnb
-    >>> start = ntpnb.features.joint_init(ntpnb.datasets.toy(), dim=4, scale=0.1, seed=1, runs=3)
+    >>> from ntpnb_book import features
+    >>> start = features.joint_init(ntpnb.datasets.toy(), dim=4, scale=0.1, seed=1, runs=3)
     >>> start.W.shape, start.H.shape
     ((3, 5, 4), (3, 3, 4))
     """
@@ -184,9 +186,10 @@ def descend_jointly(
     Examples
     --------
     >>> import ntpnb
+    >>> from ntpnb_book import features
     >>> data = ntpnb.datasets.toy()
-    >>> start = ntpnb.features.joint_init(data, dim=5, scale=0.1, seed=1, runs=4)
-    >>> ntpnb.features.descend_jointly(data, 0.5, 100, start, record=[100]).logits.shape
+    >>> start = features.joint_init(data, dim=5, scale=0.1, seed=1, runs=4)
+    >>> features.descend_jointly(data, 0.5, 100, start, record=[100]).logits.shape
     (4, 1, 3, 5)
     """
     watch = Watch(seconds, progress)
@@ -237,8 +240,9 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> FloatArray:
     --------
     >>> import numpy as np
     >>> import ntpnb
+    >>> from ntpnb_book import features
     >>> data = ntpnb.datasets.toy()
-    >>> excess = ntpnb.features.logit_excess(np.zeros((3, 5)), data)
+    >>> excess = features.logit_excess(np.zeros((3, 5)), data)
     >>> bool(abs(excess - (np.log(5) - data.entropy)) < 1e-15)
     True
     """

@@ -1,7 +1,7 @@
 """Newton's method for concave functions of a matrix whose singular values stay below one.
 
 Both nuclear-norm problems of this package have a dual of this form, see
-:mod:`ntpnb.features.nuclear` and :mod:`ntpnb.features.path`. The function is a sum over
+:mod:`ntpnb_book.features.nuclear` and :mod:`ntpnb_book.features.path`. The function is a sum over
 entries, so that its second derivatives are one number an entry; the barrier ``μ log det(I − A Aᵀ)``
 couples them. Its gradient ``−2μ (I − A Aᵀ)⁻¹ A`` is the primal matrix: at the maximum the
 derivatives of the entries equal it, up to what is orthogonal to the subspace.

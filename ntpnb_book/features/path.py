@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from ntpnb.array_types import FloatArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.features.spectral_ball import Derivatives, barrier_gradient, maximize
 from ntpnb.problem.data import NextTokenData
 from ntpnb.saving import Result
 from ntpnb.threads import one_thread
-from ntpnb.training.joint import free_laws
 from ntpnb.validation import as_floats
 from ntpnb.watch import OutOfTime, Progress, Watch
+from ntpnb_book.features.joint import free_laws
+from ntpnb_book.features.spectral_ball import Derivatives, barrier_gradient, maximize
 
 LARGEST = 1500  # contexts × tokens: Newton's matrix has this many rows
 LAST_WEIGHT = 1e-8  # of the barrier, relative to −log λ
@@ -51,7 +51,8 @@ class NuclearPath(Result):
     Examples
     --------
     >>> import ntpnb
-    >>> path = ntpnb.features.nuclear_path(ntpnb.datasets.toy(), [-10.0, -1000.0])
+    >>> from ntpnb_book import features
+    >>> path = features.nuclear_path(ntpnb.datasets.toy(), [-10.0, -1000.0])
     >>> path.norm.round(1).tolist()
     [23.5, 2959.7]
     """
@@ -105,8 +106,9 @@ def nuclear_path(
     Examples
     --------
     >>> import ntpnb
-    >>> path = ntpnb.features.nuclear_path(ntpnb.datasets.toy(), [-1e6])
-    >>> best = ntpnb.features.logit_margin(ntpnb.datasets.toy().support)
+    >>> from ntpnb_book import features
+    >>> path = features.nuclear_path(ntpnb.datasets.toy(), [-1e6])
+    >>> best = features.logit_margin(ntpnb.datasets.toy().support)
     >>> bool(abs(path.logits[0] / 1e6 - best.logits).max() < 1e-4)
     True
     """

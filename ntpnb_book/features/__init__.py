@@ -6,16 +6,16 @@ next-token distributions and the contexts' frequencies count. :func:`descend_joi
 factors, and :func:`logit_margin` solves for the direction in which these leave.
 """
 
-from ntpnb.features.nuclear import CentredSupport, LogitMargin, centred_support, logit_margin
-from ntpnb.features.path import NuclearPath, nuclear_path
-from ntpnb.training.joint import (
+from ntpnb_book.features.joint import (
     JointStart,
     JointTrace,
     descend_jointly,
     joint_init,
     logit_excess,
 )
-from ntpnb.training.joint_flow import JointFlow, late_joint_flow
+from ntpnb_book.features.joint_flow import JointFlow, late_joint_flow
+from ntpnb_book.features.nuclear import CentredSupport, LogitMargin, centred_support, logit_margin
+from ntpnb_book.features.path import NuclearPath, nuclear_path
 
 __all__ = [
     "CentredSupport",

@@ -22,9 +22,9 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.exponential import log_sum_exp
 from ntpnb.saving import Result
 from ntpnb.threads import one_thread
-from ntpnb.training.joint import JointStart, free_laws, start_of_runs
 from ntpnb.validation import as_floats, require_number
 from ntpnb.watch import Progress, Watch
+from ntpnb_book.features.joint import JointStart, free_laws, start_of_runs
 
 RELATIVE_TOLERANCE = 1e-7  # of the integrator
 ABSOLUTE_TOLERANCE = 1e-8
@@ -45,18 +45,19 @@ class JointFlow(Result):
         ``H Wᵀ`` with rows that sum to zero.
     certificate : ndarray, shape (r, m, V)
         ``A = −t ∇CE``. Divided by its largest singular value it is feasible for the dual of
-        :func:`ntpnb.features.logit_margin`.
+        :func:`ntpnb_book.features.logit_margin`.
     tie_error : ndarray, shape (r,)
         Largest difference between a logit and the log-odds in support, both centred there.
 
     Examples
     --------
     >>> import ntpnb
+    >>> from ntpnb_book import features
     >>> data = ntpnb.datasets.toy()
-    >>> start = ntpnb.features.joint_init(data, dim=5, scale=0.1, seed=1)
-    >>> run = ntpnb.features.descend_jointly(data, 0.5, 2000, start, record=[2000])
-    >>> end = ntpnb.features.JointStart(run.W[0], run.H[0])
-    >>> flow = ntpnb.features.late_joint_flow(data, end, log_start=6.9, log_times=[10.0, 230.0])
+    >>> start = features.joint_init(data, dim=5, scale=0.1, seed=1)
+    >>> run = features.descend_jointly(data, 0.5, 2000, start, record=[2000])
+    >>> end = features.JointStart(run.W[0], run.H[0])
+    >>> flow = features.late_joint_flow(data, end, log_start=6.9, log_times=[10.0, 230.0])
     >>> bool(flow.tie_error[-1] < 1e-6)
     True
     """
@@ -115,11 +116,12 @@ def late_joint_flow(
     Examples
     --------
     >>> import ntpnb
+    >>> from ntpnb_book import features
     >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[1.0, 0.0], [0.0, 1.0]])
-    >>> start = ntpnb.features.joint_init(data, dim=2, scale=1.0, seed=1)
-    >>> run = ntpnb.features.descend_jointly(data, 0.5, 2000, start, record=[2000])
-    >>> end = ntpnb.features.JointStart(run.W[0], run.H[0])
-    >>> flow = ntpnb.features.late_joint_flow(data, end, 6.9, [1e4])
+    >>> start = features.joint_init(data, dim=2, scale=1.0, seed=1)
+    >>> run = features.descend_jointly(data, 0.5, 2000, start, record=[2000])
+    >>> end = features.JointStart(run.W[0], run.H[0])
+    >>> flow = features.late_joint_flow(data, end, 6.9, [1e4])
     >>> (flow.logits[0] / 1e4).round(3).tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
     """

@@ -25,9 +25,9 @@ from scipy.linalg import lstsq
 
 from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.errors import ConvergenceError
-from ntpnb.features.spectral_ball import Derivatives, barrier_gradient, maximize
 from ntpnb.saving import Result
 from ntpnb.validation import as_floats, first_index
+from ntpnb_book.features.spectral_ball import Derivatives, barrier_gradient, maximize
 
 LARGEST = 1500  # distinct contexts × distinct tokens: Newton's matrix has this many rows
 ACCEPT = 1e-6  # duality gap, relative to the norm
@@ -77,7 +77,8 @@ class LogitMargin(Result):
     Examples
     --------
     >>> import ntpnb
-    >>> best = ntpnb.features.logit_margin(ntpnb.datasets.toy().support)
+    >>> from ntpnb_book import features
+    >>> best = features.logit_margin(ntpnb.datasets.toy().support)
     >>> round(best.norm, 6), best.duality_gap < 1e-9
     (2.965938, True)
     """
@@ -130,9 +131,10 @@ class CentredSupport(Result):
     Examples
     --------
     >>> import ntpnb
-    >>> ntpnb.features.centred_support(ntpnb.datasets.toy().support).is_solution
+    >>> from ntpnb_book import features
+    >>> features.centred_support(ntpnb.datasets.toy().support).is_solution
     True
-    >>> ntpnb.features.centred_support([[0, 0, 1, 1], [0, 1, 0, 0], [0, 1, 0, 1]]).is_solution
+    >>> features.centred_support([[0, 0, 1, 1], [0, 1, 0, 0], [0, 1, 0, 1]]).is_solution
     False
     """
 
@@ -253,8 +255,8 @@ def centred_support(support: npt.ArrayLike) -> CentredSupport:
 
     Examples
     --------
-    >>> import ntpnb
-    >>> ntpnb.features.centred_support([[1, 0], [0, 1]]).logits.tolist()
+    >>> from ntpnb_book import features
+    >>> features.centred_support([[1, 0], [0, 1]]).logits.tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
     """
     table = as_support("support", support)
@@ -308,10 +310,10 @@ def logit_margin(support: npt.ArrayLike) -> LogitMargin:
     --------
     Four words, three contexts; the nuclear norm shrinks where logits are not the centred supports:
 
-    >>> import ntpnb
+    >>> from ntpnb_book import features
     >>> support = [[0, 0, 1, 1], [0, 1, 0, 0], [0, 1, 0, 1]]
-    >>> best = ntpnb.features.logit_margin(support)
-    >>> plain = ntpnb.features.centred_support(support)
+    >>> best = features.logit_margin(support)
+    >>> plain = features.centred_support(support)
     >>> round(best.norm, 4), round(plain.norm, 4)
     (2.633, 2.6583)
     """
