@@ -38,6 +38,7 @@ from ntpnb_book.heads import (
 from ntpnb_book.late_training import NextOrder, euler_bound, next_order
 from ntpnb_book.ledger import check, glue
 from ntpnb_book.selection import LocalBalance, local_balance
+from ntpnb_book.trained_model import LanguageModel, language_model
 from ntpnb_book.trials import LinearTrial, linear_trials, unit_smoothness
 from ntpnb_book.twins import twin
 from ntpnb_book.vocabulary import (
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FactorsTrace",
     "HeadsTrace",
+    "LanguageModel",
     "LinearTrial",
     "LocalBalance",
     "NextOrder",
@@ -92,6 +94,7 @@ __all__ = [
     "glue",
     "heads_loss",
     "inner",
+    "language_model",
     "least_norm_separator",
     "linear_separator",
     "linear_trials",

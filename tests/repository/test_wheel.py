@@ -77,6 +77,7 @@ def test_it_holds_the_typed_package_and_nothing_of_the_build(wheel):
     information = f"ntpnb-{PROJECT['version']}.dist-info"
     assert {name.split("/")[0] for name in files} == {"ntpnb", information}
     assert "ntpnb/py.typed" in files
+    assert wheel.stat().st_size < 400_000
     sources = [path.relative_to(ROOT).as_posix() for path in (ROOT / "ntpnb").rglob("*.py")]
     assert set(sources) == {name for name in files if name.endswith(".py")}
 
@@ -208,6 +209,8 @@ def test_what_chapters_import_is_a_distribution_of_its_own(wheel, clean, tmp_pat
     files = zipfile.ZipFile(path).namelist()
     sources = [p.relative_to(ROOT).as_posix() for p in (ROOT / "ntpnb_book").rglob("*.py")]
     assert set(sources) == {name for name in files if name.endswith(".py")}
+    data = {p.relative_to(ROOT).as_posix() for p in (ROOT / "ntpnb_book/data_files").iterdir()}
+    assert data == {name for name in files if "data_files" in name}
     information = f"ntpnb_book-{PROJECT['version']}.dist-info/METADATA"
     metadata = email.message_from_bytes(zipfile.ZipFile(path).read(information))
     assert metadata.get_all("Requires-Dist") == ["ntpnb[notebook]"]
