@@ -1,13 +1,17 @@
-"""What a chapter of the book imports: measuring claims, quoting numbers, drawing and saving.
+"""What a chapter of the book imports beside the theory, which is `ntpnb`.
 
-`ledger` measures claims, `vocabulary` holds the small mathematics that chapters share, `drawing`
-what their pictures share, `toy_picture` the toy of Chapter 1 as each of them draws it,
-`attention_picture` the sequences, graphs and tokens of the chapters on attention, `trials` the
-random problems of the evidence pages, `late_training` what is known in advance of the end of
-training, `geometries` what is measured in other norms, `twins` data on which training is the same,
-`heads` attention with several heads, `factors` with keys and queries of its own, `selection` when
-training stays local, and `figures` the style and saving with the data behind a figure. Nothing in
-the mathematics imports this package; what only the build of the book needs is in `publishing`.
+Every chapter needs `ledger`, which measures claims and quotes numbers, `figures`, the style and
+saving of figures with the data behind them, and `vocabulary`, the small mathematics that chapters
+share. `drawing` is what their pictures share, `toy_picture` the toy of Chapter 1 as each of them
+draws it, `attention_picture` the sequences, graphs and tokens of the chapters on attention.
+
+The other modules are mathematics that one chapter needs, or a few: `twins`, data on which training
+is the same; `trials`, random problems; `late_training`, what is known in advance of the end of
+training (15); `features`, word and context vectors that train together (18); `geometries`, what is
+measured in other norms (19); `heads`, attention with several heads, `factors`, with keys and
+queries of its own, and `selection`, when training stays local (20); `trained_model`, a small
+language model (21). Nothing in the theory imports this package; what only the build of the book
+needs is in `publishing`.
 """
 
 from typing import TYPE_CHECKING
