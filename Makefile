@@ -11,16 +11,16 @@ TOOLS := _build/tools
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --no-first-run --log-level=3 \
 	--disable-background-networking --disable-component-update --disable-sync
 GENERATED := _build figures book/scoreboard.md book/statements.md book/reproducibility.md book/errata_*.txt book/map_*.txt \
-	.pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage build mutants *.egg-info
-# The package, and a program that uses it as a reader would.
-TYPED := ntpnb $(wildcard tests/repository/user_program.py)
+	.pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage build mutants *.egg-info ntpnb_book/build ntpnb_book/*.egg-info
+# The theory, what chapters import besides, and a program that uses the theory as a reader would.
+TYPED := ntpnb ntpnb_book $(wildcard tests/repository/user_program.py)
 # Chapters and pages of evidence: their texts, and what a run made of them.
 TEXTS := notebooks/*.md $(wildcard notebooks/evidence/*.md)
 EXECUTED := book/nb/*.ipynb $(wildcard book/nb/evidence/*.ipynb)
 # Only what executes the notebooks again needs nbval, which loads more than the tests themselves.
 PLAIN := -p no:nbval
 # The unit and property tests of the mathematics, and the examples in its docstrings.
-MATHEMATICS := $(PLAIN) tests/math ntpnb --doctest-modules -m "not slow and not stress" -n $(JOBS)
+MATHEMATICS := $(PLAIN) tests/math ntpnb ntpnb_book --doctest-modules -m "not slow and not stress" -n $(JOBS)
 
 # Holds two stamps: of what made the pages that are there, and of their texts. Where both are the same,
 # the pages stay as they are. Where the first is another one now, or where the last build failed, whose
@@ -69,8 +69,8 @@ $(VENV)/.locked: requirements.lock
 	$(PY) -m pip install --no-deps --require-hashes -r requirements.lock
 	@touch $@
 
-$(VENV)/.ready: pyproject.toml $(VENV)/.locked
-	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+$(VENV)/.ready: pyproject.toml ntpnb_book/pyproject.toml $(VENV)/.locked
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable . --editable ./ntpnb_book
 	@touch $@
 
 check: lint types ## the short loop: lint, types, docstring examples, tests of the mathematics
@@ -93,7 +93,7 @@ stale: $(VENV)/.ready ## list the notebooks that must run, because what they dep
 
 test: _chromium lint types book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
 	$(VENV)/bin/ruff check $(EXECUTED)
-	$(PY) -m pytest $(PLAIN) ntpnb --doctest-modules -n $(JOBS)
+	$(PY) -m pytest $(PLAIN) ntpnb ntpnb_book --doctest-modules -n $(JOBS)
 	$(PY) -m pytest $(PLAIN) tests -n $(JOBS) --dist worksteal $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 13)])'; then \
 	  left=$$($(PY) -m publishing unrepeated) || exit 1; \

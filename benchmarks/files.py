@@ -33,7 +33,7 @@ def drawing():
     """Return pyplot and the book's figures, set to draw equal pictures in equal bytes."""
     import matplotlib.pyplot as plt
 
-    from ntpnb.notebook import figures
+    from ntpnb_book import figures
 
     figures.use_style()
     plt.rcParams["svg.hashsalt"] = "ntpnb"

@@ -1,4 +1,4 @@
-"""The language model whose hidden states ship with ntpnb: ``python -m language_model``."""
+"""The language model whose hidden states come with the book: ``python -m language_model``."""
 
 import os
 

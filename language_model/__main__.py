@@ -1,7 +1,7 @@
 """Train the language model and write what ships of it: ``python -m language_model --help``.
 
 It takes about a minute of one core, needs numpy alone, and is run once: what it wrote is
-``ntpnb/data_files/language_model.npz``, read by :func:`ntpnb.datasets.language_model`.
+``ntpnb_book/data_files/language_model.npz``, read by :func:`ntpnb_book.language_model`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from language_model.training import Checkpoint, Plan, TrainingSet, read_words, t
 from language_model.transformer import Shape
 
 FOLDER = Path(__file__).resolve().parent
-OUTPUT = FOLDER.parent / "ntpnb/data_files/language_model.npz"
+OUTPUT = FOLDER.parent / "ntpnb_book/data_files/language_model.npz"
 WINDOW = 3
 """Words that the model reads: the context."""
 

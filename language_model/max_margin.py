@@ -3,8 +3,8 @@
 It has 6.5 million ordered pairs, of which about ten thousand decide. The method is an augmented
 Lagrangian, whose smooth problems are solved by Newton steps, and these by conjugate gradients with
 one block of the Hessian for each word as preconditioner. It writes
-``ntpnb/data_files/language_model_margin.npz``: a matrix whose ties are exact, and multipliers. The
-matrix proves that a margin is possible, and the multipliers that no larger one than theirs is;
+``ntpnb_book/data_files/language_model_margin.npz``: a matrix whose ties are exact, and multipliers.
+The matrix proves that a margin is possible, and the multipliers that no larger one than theirs is;
 nothing rests on how they were found. The shipped ones come from two runs of an earlier form of this
 program that were ended early: running this one writes another file.
 """
@@ -18,10 +18,10 @@ import numpy as np
 from scipy.sparse import coo_array, csc_array, csr_array
 
 import ntpnb
+import ntpnb_book
 from language_model.transformer import Array
-from ntpnb import datasets
 
-OUTPUT = Path(__file__).resolve().parents[1] / "ntpnb/data_files/language_model_margin.npz"
+OUTPUT = Path(__file__).resolve().parents[1] / "ntpnb_book/data_files/language_model_margin.npz"
 PENALTIES = (1.0, 4.0)
 """Of one round after the other; the last is used until the gap is small."""
 
@@ -265,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m language_model.max_margin")
     parser.add_argument("--out", type=Path, default=OUTPUT, help="file to write (%(default)s)")
     arguments = parser.parse_args()
-    model = datasets.language_model()
+    model = ntpnb_book.language_model()
     found = solve(model.data(), model.counts, 0.1 * model.decoders[-1])
     table = found.multipliers.tocoo()
     contexts, losers = table.coords

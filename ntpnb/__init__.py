@@ -12,7 +12,7 @@ Begin with :class:`NextTokenData`; :func:`implicit_bias` then says where trainin
 
 from importlib.metadata import version
 
-from ntpnb import attention, datasets, features, thresholds
+from ntpnb import attention, datasets, thresholds
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.errors import ConvergenceError, NotSeparableError
 from ntpnb.margin.solution import MarginSolution
@@ -65,7 +65,6 @@ __all__ = [
     "descend",
     "equal_subspace",
     "excess_loss",
-    "features",
     "finite_part",
     "gradient",
     "gradient_flow",

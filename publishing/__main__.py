@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import (
     accepted,
     address,

@@ -23,9 +23,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntpnb.notebook import output
-from ntpnb.notebook.claims import load
-from ntpnb.notebook.comparisons import comparison, describe
+from ntpnb_book import output
+from ntpnb_book.claims import load
+from ntpnb_book.comparisons import comparison, describe
 from publishing import manifest, project, verify
 
 VERSIONS = {"000": "t24", "001": "t24", "002": "t24", "004": "l24"}

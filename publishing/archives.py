@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import project
 
 FOLDER = "downloads"
@@ -41,10 +41,17 @@ def write_zip(target: Path, files: Mapping[str, Path]) -> None:
 
 
 def notebooks(root: Path = output.ROOT) -> dict[str, Path]:
-    """List what `notebooks.zip` holds: text and executed notebooks, and how to install and cite."""
+    """List what `notebooks.zip` holds: all that a notebook needs beside the theory.
+
+    That is its text, what a run made of it, what it imports, its claims, and how to install and
+    cite.
+    """
     root = Path(root)
     beside = ("LICENSE", "LICENSE-BOOK", "CITATION.cff", "requirements/readers.lock")
     paths = [root / name for name in beside]
+    for pattern in ("**/*.py", "*.toml", "data_files/*"):
+        paths += (root / "ntpnb_book").glob(pattern)
+    paths += (root / "book/claims").rglob("*.yml")
     for name in project.names(root):
         paths += [project.source(name, root), project.executed(name, root)]
     return {f"ntpnb/{path.relative_to(root).as_posix()}": path for path in paths}

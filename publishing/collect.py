@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntpnb.notebook import ledger, output
-from ntpnb.notebook.claims import Claim, covers, load, statements, sweeps
-from ntpnb.notebook.comparisons import Value, comparison, describe, met
+from ntpnb_book import ledger, output
+from ntpnb_book.claims import Claim, covers, load, statements, sweeps
+from ntpnb_book.comparisons import Value, comparison, describe, met
 from publishing import manifest, pages, project
 from publishing import statements as index
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 
 TOLERANCE = 1e-6
 """Largest accepted difference, relative to the largest entry of the array."""

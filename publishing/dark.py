@@ -16,7 +16,7 @@ import numpy.typing as npt
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
-from ntpnb.notebook.figures import BACKGROUND
+from ntpnb_book.figures import BACKGROUND
 
 FloatArray = npt.NDArray[np.float64]
 

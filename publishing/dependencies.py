@@ -1,4 +1,4 @@
-"""Which modules of `ntpnb` a piece of code can reach, found by reading it, not by running it.
+"""Which modules of ours a piece of code can reach, found by reading it, not by running it.
 
 A name counts for the module that defines it: ``ntpnb.descend`` is code of
 ``ntpnb.training.descent``. The re-exports in a package's `__init__` are a table to look names up
@@ -15,7 +15,8 @@ from pathlib import Path
 
 from publishing.syntax import normal_form, parse, shows_docstrings
 
-PACKAGE = "ntpnb"
+PACKAGES = ("ntpnb", "ntpnb_book")
+"""The theory, and what chapters import besides: a notebook can reach modules of both."""
 
 _UNFOLLOWED = {
     "__import__",
@@ -32,7 +33,7 @@ _UNFOLLOWED = {
 
 @dataclass(frozen=True)
 class Mentions:
-    """What a piece of code names of the package: dotted names, or nobody knows what."""
+    """What a piece of code names of our packages: dotted names, or nobody knows what."""
 
     names: frozenset[str]
     unknown: bool = False
@@ -52,7 +53,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the package, or a package: then its code is that of its `__init__`."""
+    """A module of ours, or a package: then its code is that of its `__init__`."""
 
     name: str
     is_package: bool
@@ -123,18 +124,18 @@ def _module(name: str, is_package: bool, source: str) -> Module:
     return Module(name, is_package, source)
 
 
-class Package:
-    """The sources of `ntpnb` in a checkout, read once.
+class Packages:
+    """The sources of our packages in a checkout, read once.
 
     Parameters
     ----------
     root : Path
-        The checkout, which holds the folder ``ntpnb``.
+        The checkout, which holds the folders of the packages.
     """
 
     def __init__(self, root: Path) -> None:
         self.modules: dict[str, Module] = {}
-        for path in sorted(root.glob(f"{PACKAGE}/**/*.py")):
+        for path in sorted(path for name in PACKAGES for path in root.glob(f"{name}/**/*.py")):
             parts = list(path.relative_to(root).with_suffix("").parts)
             if not all(part.isidentifier() for part in parts):
                 continue  # left there by an editor; nothing can import it
@@ -204,7 +205,7 @@ class Package:
         They are its own, and the packages around it, whose `__init__` runs with every import.
         A package as such stands for everything in it.
         """
-        if definition.split(".")[0] != PACKAGE:
+        if definition.split(".")[0] not in PACKAGES:
             return set()
         names = set()
         place = definition
@@ -225,13 +226,13 @@ class Package:
             from_table = {
                 target
                 for local, target in module.re_exports.items()
-                if local in used and target.split(".")[0] == PACKAGE
+                if local in used and target.split(".")[0] in PACKAGES
             }
             self._mentions[name] = Mentions(found.names | from_table, found.unknown)
         return self._mentions[name]
 
     def mentioned_by(self, nodes: list[ast.AST], module: Module | None = None) -> Mentions:
-        """Return what code mentions of the package.
+        """Return what code mentions of our packages.
 
         Parameters
         ----------
@@ -280,16 +281,17 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def _imports(nodes: Iterable[ast.AST], module: Module | None) -> Iterator[tuple[str, str]]:
-    """Yield what is imported of the package: the local name, and the dotted name it stands for."""
+    """Yield what is imported of our packages: the local name, and the dotted name it stands for."""
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.split(".")[0] == PACKAGE:
+                package = alias.name.split(".")[0]
+                if package in PACKAGES:
                     # Without `as`, `import ntpnb.tied` binds the name `ntpnb`.
-                    yield (alias.asname, alias.name) if alias.asname else (PACKAGE, PACKAGE)
+                    yield (alias.asname, alias.name) if alias.asname else (package, package)
         elif isinstance(node, ast.ImportFrom):
             base = _imported_from(node, module)
-            if base.split(".")[0] != PACKAGE:
+            if base.split(".")[0] not in PACKAGES:
                 continue
             for alias in node.names:
                 if alias.name == "*":

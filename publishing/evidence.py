@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing import project
 
 _NAMED = re.compile(r"^:{3,}\{evidence-for\}[ ]+(\S+)[ ]*(.*)$", re.MULTILINE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import kernel, project
 
 

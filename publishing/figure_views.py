@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing.dark import dark_drawing
 
 FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)

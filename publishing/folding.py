@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-from ntpnb.notebook import claims
+from ntpnb_book import claims
 from publishing import project
 
 IDEA = "idea"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import project
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ntpnb.notebook import output
-from ntpnb.notebook.comparisons import at_horizons
+from ntpnb_book import output
+from ntpnb_book.comparisons import at_horizons
 from publishing import folding, project
 
 DIGITS = 8

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import keys, project
 
 SUFFIXES = ("png", "svg", "pdf", "csv")

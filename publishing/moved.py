@@ -12,7 +12,7 @@ import yaml
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

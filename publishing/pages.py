@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ntpnb.notebook.claims import EVIDENCE, covers
-from ntpnb.notebook.comparisons import at_horizons, comparison, describe, horizons
-from ntpnb.notebook.ledger import shown
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.claims import EVIDENCE, covers
+from ntpnb_book.comparisons import at_horizons, comparison, describe, horizons
+from ntpnb_book.ledger import shown
+from ntpnb_book.output import ROOT
 from publishing import manifest, statement_map
 from publishing.compare import TOLERANCE
 from publishing.project import GENERATED, names, seconds, source, title

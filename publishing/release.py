@@ -1,9 +1,9 @@
 """Whether a release is ready: every place that names its version says the same, and where it lives.
 
 The version stands in ``pyproject.toml``. What archives and citation managers read cannot take it
-from there, so that `disagreements` compares them: the changelog's newest version, ``CITATION.cff``,
-``.zenodo.json`` and ``codemeta.json``; and what these, the README and the bibliography say of the
-two papers.
+from there, so that `disagreements` compares them: ``ntpnb_book/pyproject.toml``, the changelog's
+newest version, ``CITATION.cff``, ``.zenodo.json`` and ``codemeta.json``; and what these, the README
+and the bibliography say of the two papers.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import project
 
 _VERSION = re.compile(r"^## (\S+) – (\d{4}-\d\d-\d\d)$", re.MULTILINE)
@@ -31,7 +31,10 @@ _ARXIV = re.compile(r"(?:arXiv:|arxiv\.org/abs/)(\d{4}\.\d{5})")
 def _read(root: Path) -> dict[str, dict[str, Any]]:
     """Read what each file says of version, date, title, description, licence, words and papers."""
     root = Path(root)
-    declared = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared, of_book = (
+        tomllib.loads((root / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for name in ("", "ntpnb_book")
+    )
     citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
     zenodo = json.loads((root / ".zenodo.json").read_text(encoding="utf-8"))
     codemeta = json.loads((root / "codemeta.json").read_text(encoding="utf-8"))
@@ -48,6 +51,10 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
             "version": declared["version"],
             "licence": declared["license"],
             "keywords": declared["keywords"],
+        },
+        "ntpnb_book/pyproject.toml": {
+            "version": of_book["version"],
+            "licence": of_book["license"],
         },
         "CHANGELOG.md": {
             "version": newest[1] if newest else None,

@@ -6,7 +6,7 @@ gave. So nbval, which would execute it once more and compare less, has nothing l
 
 from pathlib import Path
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import keys, project
 
 

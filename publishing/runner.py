@@ -11,7 +11,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import execute, keys, manifest, project, repeated, selection, staleness
 from publishing.execute import NotebookError, Timing
 

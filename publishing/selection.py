@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import manifest, project
 
 

@@ -20,8 +20,8 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
-from ntpnb.notebook import output
-from ntpnb.notebook.claims import statements
+from ntpnb_book import output
+from ntpnb_book.claims import statements
 from publishing import archives, figure_views, project, versions
 from publishing.address import find_repository, pages_url
 from publishing.symbols import unicode_of
@@ -67,7 +67,7 @@ def slider(name: str, frames: Mapping[str, Any]) -> str:
     name : str
         The figure's name.
     frames : dict
-        What `ntpnb.notebook.figures.save_frames` recorded.
+        What `ntpnb_book.figures.save_frames` recorded.
     """
     texts = frames["texts"]
     start = frames["start"]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ntpnb.notebook import claims, output
-from ntpnb.notebook.comparisons import comparison
+from ntpnb_book import claims, output
+from ntpnb_book.comparisons import comparison
 from publishing import keys, manifest, project
-from publishing.dependencies import Package
+from publishing.dependencies import PACKAGES, Packages
 from publishing.syntax import shows_docstrings
 
 
@@ -31,23 +31,23 @@ class Sources:
     root: Path
 
     @cached_property
-    def package(self) -> Package:
-        """The modules of ``ntpnb``."""
-        return Package(self.root)
+    def packages(self) -> Packages:
+        """The modules of ``ntpnb`` and ``ntpnb_book``."""
+        return Packages(self.root)
 
     @cached_property
     def shared(self) -> list[str]:
-        """What every notebook depends on: the locked environment and the package's data."""
+        """What every notebook depends on: the locked environment and the packages' data."""
         lock = self.root / "requirements.lock"
-        data = sorted(self.root.glob("ntpnb/data_files/*"))
+        data = sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/data_files/*"))
         names = [path.relative_to(self.root).as_posix() for path in [lock, *data]]
         return [f"{name} {_digest(self.root / name)}" for name in names]
 
     def key(self, name: str) -> str:
         """Hash the sources of a notebook; 64 hexadecimal digits.
 
-        They are its text, what `check` reads of its claims, the locked environment, the package's
-        data, and the normalised syntax trees of the modules of ``ntpnb`` that its cells can reach.
+        They are its text, what `check` reads of its claims, the locked environment, the packages'
+        data, and the normalised syntax trees of the modules of ours that its cells can reach.
 
         Raises
         ------
@@ -57,8 +57,8 @@ class Sources:
             Where a module is.
         """
         cells = project.code_cells(name, self.root)
-        reach = self.package.reach(cells)
-        modules = [self.package.modules[module] for module in sorted(reach.modules)]
+        reach = self.packages.reach(cells)
+        modules = [self.packages.modules[module] for module in sorted(reach.modules)]
         docstrings = shows_docstrings("\n".join(cells)) or any(
             module.shows_docstrings for module in modules
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing.address import find_repository
 
 if TYPE_CHECKING:  # the command line does without Sphinx, which is slow to load
@@ -26,6 +26,7 @@ MACHINERY = (
     "book",
     "figures",
     "ntpnb",
+    "ntpnb_book",
     "publishing",
     "CHANGELOG.md",
     "CITATION.cff",

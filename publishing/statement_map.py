@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeAlias
 
-from ntpnb.notebook.claims import covers
+from ntpnb_book.claims import covers
 from publishing.layered import Layout, layout
 from publishing.statements import Statements, below, called, errata_of, rests_on, status
 

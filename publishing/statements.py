@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ntpnb.notebook.claims import covers
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.claims import covers
+from ntpnb_book.output import ROOT
 from publishing.project import names, page, plain_pages, source
 
 Statement: TypeAlias = Mapping[str, Any]

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from ntpnb.notebook.vocabulary import SUPERSCRIPTS
+from ntpnb_book.vocabulary import SUPERSCRIPTS
 
 _NAMES = {
     "W^mm": r"W^{\mathrm{mm}}",

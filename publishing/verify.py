@@ -25,7 +25,7 @@ import numpy.typing as npt
 import yaml
 from scipy.ndimage import maximum_filter, minimum_filter
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import project, repeated
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-9

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 
 _NAMED = re.compile(r'<span class="versions" data-version="([^"]*)">.*?</span>')
 

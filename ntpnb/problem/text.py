@@ -2,6 +2,11 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from ntpnb.validation import as_indices, require_range
 
 # Scripts whose words are not separated by spaces: each character is a token, with its marks.
 UNSPACED = (
@@ -62,3 +67,10 @@ def _word_pattern(text: str) -> re.Pattern[str]:
     joined = rf"(?:'|(?<=\d)[.,](?=\d)){spaced}"
     unspaced = rf"[{UNSPACED}](?:(?!\w){inside})*"
     return re.compile(rf"{spaced}(?:{joined})*|{unspaced}")
+
+
+def spelled(tokens: ArrayLike, words: Sequence[str]) -> str:
+    """Write tokens as words, separated by spaces; ValueError for a token that is no word's."""
+    indices = as_indices("tokens", tokens)
+    require_range("tokens", indices, len(words))
+    return " ".join(words[v] for v in indices)

@@ -8,7 +8,7 @@ def book_style():
     """Draw in the book's style, and afterwards as before."""
     import matplotlib as mpl
 
-    from ntpnb.notebook import figures
+    from ntpnb_book import figures
 
     with mpl.rc_context():
         figures.use_style()

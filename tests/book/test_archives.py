@@ -1,6 +1,8 @@
 """What readers can take home: whole, the same on every build, and linked from the pages."""
 
 import os
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -8,7 +10,7 @@ import tiny_project
 from built_site import SITE, soup
 from tiny_project import write
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing import archives
 
 
@@ -35,14 +37,35 @@ def test_readers_get_notebooks_figures_and_claims(book, tmp_path):
     claims, figures, notebooks = written
     assert claims.read_text() == "_build/claims.json"
     assert names(figures) == ["figures/tiny.csv", "figures/tiny.svg"]
-    assert names(notebooks) == [
+    listed = names(notebooks)
+    imported = [name for name in listed if name.startswith("ntpnb/ntpnb_book/")]
+    assert {f"ntpnb/ntpnb_book/{name}" for name in ("ledger.py", "pyproject.toml")} <= {*imported}
+    assert [name for name in listed if name not in imported] == [
         "ntpnb/CITATION.cff",
         "ntpnb/LICENSE",
         "ntpnb/LICENSE-BOOK",
+        "ntpnb/book/claims/01_tiny.yml",
         "ntpnb/book/nb/01_tiny.ipynb",
         "ntpnb/notebooks/01_tiny.md",
         "ntpnb/requirements/readers.lock",
     ]
+
+
+def test_a_notebook_of_the_archive_finds_what_it_imports_and_checks(book, tmp_path):
+    *_, archive = archives.publish(tmp_path / "site", book)
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(tmp_path)
+    home = tmp_path / "ntpnb"
+    code = "from ntpnb_book import check; check('t24.fig1.sum', 12.0)"
+    paths = os.pathsep.join([str(home), str(ROOT)])  # the second for the theory
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=home / "notebooks",
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("✓ t24.fig1.sum   12.0000"), done.stderr
 
 
 def test_an_archive_has_the_same_bytes_whenever_its_files_were_written(book, tmp_path):

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 import ntpnb
-from ntpnb.notebook import attention_picture, reachable
+from ntpnb_book import attention_picture, reachable
 
 PLACES = [[-0.3, 1.15], [0.6, 0.7], [0.9, -0.6], [-0.9, -0.5]]
 AFTER_FOUR = [[0, 1, 3], [1, 3], [2, 3]]

@@ -9,8 +9,8 @@ from bs4 import BeautifulSoup
 from built_site import SITE, broken_links, path_prefix, soup
 
 import ntpnb
-from ntpnb.notebook.claims import statements
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.claims import statements
+from ntpnb_book.output import ROOT
 from publishing.address import find_repository, pages_url, repository_url
 from publishing.project import chapters, names
 from publishing.sphinx_ext import foot, on_paper

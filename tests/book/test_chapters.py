@@ -12,6 +12,7 @@ import tiny_project
 
 import ntpnb
 from publishing import folding, lint, project
+from publishing.dependencies import PACKAGES
 
 NAMES = project.names()
 
@@ -34,11 +35,14 @@ def public_names(module):
 
 
 def is_public(module):
-    """Whether a chapter may import from a module of ours: the package, or one that it exports."""
-    parts = module.split(".")
-    return len(parts) == 1 or (
-        len(parts) == 2
-        and (parts[1] in ntpnb.__all__ or hasattr(importlib.import_module(module), "__all__"))
+    """Whether a chapter may import from a module of ours: a package, or one that it exports."""
+    package, *parts = module.split(".")
+    return not parts or (
+        len(parts) == 1
+        and (
+            parts[0] in importlib.import_module(package).__all__
+            or hasattr(importlib.import_module(module), "__all__")
+        )
     )
 
 
@@ -47,9 +51,9 @@ def not_public(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.startswith("ntpnb."):
+                if alias.name.startswith(("ntpnb.", "ntpnb_book.")):
                     yield alias.name
-        elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "ntpnb":
+        elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGES:
             if not is_public(node.module):
                 yield node.module
                 continue
@@ -199,7 +203,8 @@ def test_a_reason_that_is_the_run_is_told_apart(expect, found):
         ("import ntpnb\nntpnb.tied.restrict(data)", ["ntpnb.tied"]),
         ("from ntpnb import scores, datasets\nntpnb.datasets.toy()", []),
         ("from ntpnb import attention\nattention._softmax(x)", ["attention._softmax"]),
-        ("from ntpnb.notebook import check, figures, glue", []),
+        ("from ntpnb_book import check, figures, glue", []),
+        ("from ntpnb_book import shown", ["shown"]),
     ],
 )
 def test_what_is_public_is_told_apart(code, found):
@@ -226,7 +231,7 @@ It sees this one way of writing it, the one that stood in the second edition, an
 def test_nowhere_are_the_two_limits_added_up_but_where_the_print_is_discussed():
     texts = [*project.ROOT.glob("book/**/*.md"), *project.ROOT.glob("notebooks/**/*.md")]
     texts += [*project.ROOT.glob("*.md"), *project.ROOT.glob("book/images/*.svg")]
-    texts += [*project.ROOT.glob("ntpnb/**/*.py"), *project.ROOT.glob("book/_static/**/*.js")]
+    texts += [*project.ROOT.glob("ntpnb*/**/*.py"), *project.ROOT.glob("book/_static/**/*.js")]
     drawn = re.compile(r"</?tspan[^>]*>")  # letters of a formula in a drawing
     found = [t.name for t in texts if SUM_OF_TWO.search(drawn.sub("", t.read_text("utf-8")))]
     assert sorted(found) == ["errata.md", "gd_theorem.md"]  # which say what it leaves out

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox
 
 import ntpnb
-from ntpnb.notebook import drawing, figures, toy_picture
+from ntpnb_book import drawing, figures, toy_picture
 
 
 @pytest.fixture
@@ -122,12 +122,11 @@ def test_paths_of_the_toy_carry_growing_dots(ax):
 def test_neither_the_mathematics_nor_the_drawing_loads_matplotlib_by_itself():
     """The package's ``__init__`` is left out: it decides about `figures` for itself."""
     program = (
-        "import sys, types, pathlib\n"
-        "package = types.ModuleType('ntpnb.notebook')\n"
-        "import ntpnb\n"
-        "package.__path__ = [str(pathlib.Path(ntpnb.__file__).parent / 'notebook')]\n"
-        "sys.modules['ntpnb.notebook'] = package\n"
-        "import ntpnb.notebook.drawing, ntpnb.notebook.vocabulary\n"
+        "import importlib.util, sys, types\n"
+        "package = types.ModuleType('ntpnb_book')\n"
+        "package.__path__ = importlib.util.find_spec('ntpnb_book').submodule_search_locations\n"
+        "sys.modules['ntpnb_book'] = package\n"
+        "import ntpnb_book.drawing, ntpnb_book.vocabulary\n"
         "print('matplotlib' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -8,7 +8,7 @@ import tiny_project
 from small_site import build, parsed
 from tiny_project import contents, edit, write
 
-from ntpnb.notebook import claims
+from ntpnb_book import claims
 from publishing import (
     collect,
     evidence,

@@ -9,7 +9,7 @@ from built_site import SITE, soup
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing import explorables
 
 BOOK = ROOT / "book"

@@ -15,7 +15,7 @@ import pytest
 import tiny_project
 from tiny_project import contents
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import project
 
 PROGRESS = re.compile(r"\w+: .*; running|\d+ executed, \d+ failed, \d+ s|.* left")

@@ -8,8 +8,8 @@ from bs4 import BeautifulSoup
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from ntpnb.notebook import figures, saving
-from ntpnb.notebook.stacking import WIDTH, stack
+from ntpnb_book import figures, saving
+from ntpnb_book.stacking import WIDTH, stack
 from publishing import dark, figure_views
 
 COLORS = [*figures.PALETTE, figures.INK, figures.PALE, "#dddddd", "#e9e6dc", "#ffffff"]

@@ -11,11 +11,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from ntpnb.notebook import figures, saving
+from ntpnb_book import figures, saving
 
 DRAW = """
 import numpy as np
-from ntpnb.notebook import figures
+from ntpnb_book import figures
 figures.use_style()
 fig, axes = figures.plt.subplots(1, 2)
 _ = axes[0].plot([1, 2, 3], label="$\\\\mathcal{H}$ ∥W∥")
@@ -119,7 +119,7 @@ def test_a_sketch_is_of_finite_numbers_and_sees_an_exchange_of_entries():
 
 def test_save_closes_the_figure_and_records_seed_and_data(folder, monkeypatch):
     shown = []
-    monkeypatch.setattr("ntpnb.notebook.output.show", lambda *output: shown.append(output))
+    monkeypatch.setattr("ntpnb_book.output.show", lambda *output: shown.append(output))
     fig = figures.plt.figure()
     assert figures.save(fig, "one", {"x": [1.0]}, np.int64(3)) is None
     assert not figures.plt.fignum_exists(fig.number)

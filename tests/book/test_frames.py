@@ -8,7 +8,7 @@ import pytest
 import tiny_project
 from bs4 import BeautifulSoup
 
-from ntpnb.notebook import figures, frames
+from ntpnb_book import figures, frames
 from publishing import manifest, staleness
 from publishing.sphinx_ext import slider
 
@@ -36,7 +36,7 @@ def save(**changes):
 
 def test_the_notebook_shows_one_frame_as_if_it_were_the_only_one(folder, monkeypatch):
     shown = []
-    monkeypatch.setattr("ntpnb.notebook.output.show", lambda *output: shown.append(output))
+    monkeypatch.setattr("ntpnb_book.output.show", lambda *output: shown.append(output))
     assert save() is None
     fig = figures.plt.figure(figsize=(5, 3))
     draw(fig, 1)

@@ -6,8 +6,8 @@ import re
 import pytest
 import tiny_project
 
-from ntpnb.notebook import claims, comparisons, ledger
-from ntpnb.notebook.output import ROOT
+from ntpnb_book import claims, comparisons, ledger
+from ntpnb_book.output import ROOT
 from publishing import accepted, collect, evidence, lint, pages, project, verify
 
 HORIZONS = [20, 200, 2000]

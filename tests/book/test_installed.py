@@ -7,11 +7,14 @@ import sys
 import pytest
 import tiny_project
 
+from publishing.dependencies import PACKAGES
+
 
 @pytest.fixture
 def installed(tmp_path):
-    """The package alone in a folder, as `pip install` puts it there."""
-    tiny_project.copy_package("ntpnb", tmp_path / "packages")
+    """The packages alone in a folder, as `pip install` puts them there."""
+    for package in PACKAGES:
+        tiny_project.copy_package(package, tmp_path / "packages")
     (tmp_path / "work").mkdir()
     return tmp_path
 
@@ -34,7 +37,7 @@ EXTRA = ("IPython", "cycler", "fastjsonschema", "joblib", "matplotlib", "tqdm", 
 
 
 def test_check_says_what_it_is_for_and_what_was_measured(installed):
-    shown, error = run(installed, "import ntpnb.notebook as n; n.check('t24.x', 2.5)", EXTRA)
+    shown, error = run(installed, "import ntpnb_book as n; n.check('t24.x', 2.5)", EXTRA)
     assert error == ""
     [line] = shown.splitlines()
     assert "measured 2.5" in line
@@ -42,7 +45,7 @@ def test_check_says_what_it_is_for_and_what_was_measured(installed):
 
 
 def test_figures_go_to_the_working_directory(installed):
-    code = "from ntpnb.notebook import figures\n"
+    code = "from ntpnb_book import figures\n"
     code += "figures.save(figures.plt.figure(), 'mine', {'x': [1]}, None)"
     shown, error = run(installed, code)
     assert (shown, error) == ("Figure mine\n", "")
@@ -53,22 +56,22 @@ def test_figures_go_to_the_working_directory(installed):
 @pytest.mark.parametrize(
     ("code", "who", "missing"),
     [
-        ("from ntpnb.notebook import figures", "ntpnb.notebook.figures", "matplotlib"),
-        ("import ntpnb.notebook as n; n.figures", "ntpnb.notebook.figures", "matplotlib"),
+        ("from ntpnb_book import figures", "ntpnb_book.figures", "matplotlib"),
+        ("import ntpnb_book as n; n.figures", "ntpnb_book.figures", "matplotlib"),
     ],
 )
 def test_a_missing_package_names_the_extra(installed, code, who, missing):
     assert run(installed, code, EXTRA) == (
         "",
-        f'ImportError: {who} needs {missing}: pip install "ntpnb[book]"',
+        f'ImportError: {who} needs {missing}: pip install "ntpnb[notebook]"',
     )
 
 
 def test_a_missing_yaml_names_the_extra_where_there_are_claims(installed):
     for folder in ("notebooks", "book/claims"):
         (installed / "packages" / folder).mkdir(parents=True)
-    code = "from ntpnb.notebook import check; check('t24.x', 1)"
+    code = "from ntpnb_book import check; check('t24.x', 1)"
     assert run(installed, code, ("yaml",)) == (
         "",
-        'ImportError: check needs yaml: pip install "ntpnb[book]"',
+        'ImportError: check needs yaml: pip install "ntpnb[notebook]"',
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ntpnb
-from ntpnb.notebook import distance, euler_bound, next_order
+from ntpnb_book import distance, euler_bound, next_order
 
 
 def test_two_tokens_by_hand():

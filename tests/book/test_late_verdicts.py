@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import ntpnb
-from ntpnb import GD, NextTokenData, datasets
-from ntpnb.notebook import claims, cosine
-from ntpnb.notebook.output import ROOT
+from ntpnb import GD, NextTokenData
+from ntpnb_book import claims, cosine, language_model
+from ntpnb_book.output import ROOT
 from publishing import project
 
 
@@ -20,7 +20,7 @@ def test_the_language_model_is_compared_with_the_states_of_each_checkpoint():
 
 
 def test_each_decoder_is_nearer_to_the_direction_of_its_own_states():
-    model = datasets.language_model()
+    model = language_model()
     degrees = []
     for states, W in zip(model.first_hidden[1:], model.decoders[1:], strict=True):
         data = NextTokenData.from_counts(states[:40], model.counts[:40])

@@ -10,7 +10,7 @@ import pytest
 import tiny_project
 from small_site import build, parsed
 
-from ntpnb.notebook import claims, comparisons, ledger, output
+from ntpnb_book import claims, comparisons, ledger, output
 from publishing import accepted, collect, lint, pages, project, symbols
 
 NEAR = {"near": 2.0, "within": 0.5}

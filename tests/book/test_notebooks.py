@@ -20,8 +20,9 @@ import nbformat
 import pytest
 import tiny_project
 
-from ntpnb.notebook import claims, ledger, output
+from ntpnb_book import claims, ledger, output
 from publishing import collect, kernel, keys, lint, manifest, project, repeated, staleness, verify
+from publishing.dependencies import PACKAGES
 
 NAMES = project.names()
 
@@ -154,8 +155,9 @@ QUICK = ["evidence/toy_geometry"]
 
 @pytest.fixture
 def copy(tmp_path):
-    """The package, the lock, the claims and one executed notebook."""
-    tiny_project.copy_package("ntpnb", tmp_path)
+    """The packages, the lock, the claims and one executed notebook."""
+    for package in PACKAGES:
+        tiny_project.copy_package(package, tmp_path)
     shutil.copytree(output.ROOT / "book/claims", tmp_path / "book/claims")
     for path in [*map(project.source, QUICK), *map(project.executed, QUICK)]:
         place = tmp_path / path.relative_to(output.ROOT)

@@ -5,8 +5,8 @@ import re
 import pytest
 from citations import cited
 
-from ntpnb.notebook import claims
-from ntpnb.notebook.output import ROOT
+from ntpnb_book import claims
+from ntpnb_book.output import ROOT
 from publishing import project
 
 CITED = {

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
-from ntpnb.notebook import figures
+from ntpnb_book import figures
 from publishing import project
 
 OTHER = {
@@ -62,7 +62,7 @@ def test_every_chapter_is_run_with_another_value_of_its_parameters():
 def test_it_runs_with_other_parameters(name, changed, monkeypatch):
     monkeypatch.setattr(figures, "save", built)
     monkeypatch.setattr(figures, "save_frames", frames_built)
-    monkeypatch.setattr("ntpnb.notebook.output.show", lambda *output: None)
+    monkeypatch.setattr("ntpnb_book.output.show", lambda *output: None)
     monkeypatch.chdir(project.source(name).parent)
     names = {"__name__": "__main__"}
     with mpl.rc_context():

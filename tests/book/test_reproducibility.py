@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from tiny_project import command, contents
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import execute, kernel, project, verify
 
 pytestmark = pytest.mark.stress

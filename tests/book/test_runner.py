@@ -12,7 +12,7 @@ import pytest
 import tiny_project
 from tiny_project import contents, edit
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import (
     collect,
     execute,

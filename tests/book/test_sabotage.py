@@ -24,7 +24,7 @@ import pytest
 import tiny_project
 import yaml
 
-from ntpnb.notebook import claims, figures, output, saving
+from ntpnb_book import claims, figures, output, saving
 from publishing import accepted, collect, keys, lint, project, staleness
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def book(tmp_path_factory):
     """Copy what the checks read; every executed notebook is vouched for, as after an honest run."""
     root = tmp_path_factory.mktemp("book")
     ignore = shutil.ignore_patterns("__pycache__")
-    for place in ("ntpnb", "notebooks", "book/claims", "book/nb"):
+    for place in ("ntpnb", "ntpnb_book", "notebooks", "book/claims", "book/nb"):
         shutil.copytree(output.ROOT / place, root / place, ignore=ignore)
     (root / "tests/math").mkdir(parents=True)
     pages = ("book/_toc.yml", "book/equations.md", "book/references.bib", "README.md", TESTS)
@@ -396,7 +396,7 @@ def test_a_figure_drawn_from_other_data_than_its_csv_is_noticed(
 ):
     monkeypatch.setenv("NTPNB_FIGURES", str(tmp_path))
     kept = []
-    monkeypatch.setattr("ntpnb.notebook.output.show", lambda _, record: kept.append(record))
+    monkeypatch.setattr("ntpnb_book.output.show", lambda _, record: kept.append(record))
     saved = [1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125]
     for drawn in (saved, [0.9 * height for height in saved]):
         fig, ax = figures.plt.subplots()

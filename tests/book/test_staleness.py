@@ -10,9 +10,9 @@ import pytest
 import tiny_project
 from tiny_project import edit
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import keys, project, staleness
-from publishing.dependencies import Package
+from publishing.dependencies import PACKAGES, Packages
 from publishing.syntax import normal_form, shows_docstrings
 
 NAMES = sorted(project.names())
@@ -22,7 +22,7 @@ NAMES = sorted(project.names())
 def book(tmp_path_factory):
     """A copy of the real project, of which every notebook is up to date."""
     root = tmp_path_factory.mktemp("book")
-    for place in ("ntpnb", "notebooks", "book/claims", "publishing"):
+    for place in ("ntpnb", "ntpnb_book", "notebooks", "book/claims", "publishing"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(output.ROOT / place, root / place, ignore=ignore)
     shutil.copy(output.ROOT / "requirements.lock", root)
@@ -78,7 +78,7 @@ def naming(use):
 
 
 def test_other_docstrings_comments_and_line_breaks_make_nothing_stale(book, edited):
-    modules = sorted((book / "ntpnb").rglob("*.py"))
+    modules = sorted(path for name in PACKAGES for path in (book / name).rglob("*.py"))
     assert len(modules) > 20
     for path in modules:
         edited(path, other_words)
@@ -86,26 +86,32 @@ def test_other_docstrings_comments_and_line_breaks_make_nothing_stale(book, edit
 
 
 @pytest.mark.parametrize(
-    ("module", "use"),
+    ("path", "use"),
     [
-        ("thresholds.py", r"from ntpnb import .*\bthresholds\b|ntpnb\.thresholds\b"),
-        ("reporting/analysis.py", r"ntpnb\.report\("),
-        ("training/path.py", r"ntpnb\.(regularization|ridge)_path\("),
-        ("training/flow.py", r"ntpnb\.(gradient_flow|report)\("),
-        ("attention.py", r"from ntpnb import .*\battention\b|from ntpnb\.attention import"),
+        ("ntpnb/thresholds.py", r"from ntpnb import .*\bthresholds\b|ntpnb\.thresholds\b"),
+        ("ntpnb/reporting/analysis.py", r"ntpnb\.report\("),
+        ("ntpnb/training/path.py", r"ntpnb\.(regularization|ridge)_path\("),
+        ("ntpnb/training/flow.py", r"ntpnb\.(gradient_flow|report)\("),
+        ("ntpnb/attention.py", r"from ntpnb import .*\battention\b|from ntpnb\.attention import"),
     ],
 )
-def test_another_expression_makes_those_stale_that_import_it(book, edited, module, use):
+def test_another_expression_makes_those_stale_that_import_it(book, edited, path, use):
     expected = naming(use)
-    edited(f"ntpnb/{module}", other_result)
+    edited(path, other_result)
     assert stale(book) == expected
 
 
 @pytest.mark.parametrize(
-    "module", ["problem/loss.py", "problem/data.py", "notebook/figures.py", "notebook/ledger.py"]
+    "path",
+    [
+        "ntpnb/problem/loss.py",
+        "ntpnb/problem/data.py",
+        "ntpnb_book/figures.py",
+        "ntpnb_book/ledger.py",
+    ],
 )
-def test_what_every_notebook_needs_makes_all_stale(book, edited, module):
-    edited(f"ntpnb/{module}", other_result)
+def test_what_every_notebook_needs_makes_all_stale(book, edited, path):
+    edited(path, other_result)
     assert stale(book) == NAMES
 
 
@@ -179,7 +185,7 @@ PACKAGE = {
 def package(tmp_path):
     for name, text in PACKAGE.items():
         tiny_project.write(tmp_path / f"ntpnb/{name}.py", text)
-    return Package(tmp_path)
+    return Packages(tmp_path)
 
 
 def modules(package, *cells):
@@ -235,7 +241,7 @@ def test_an_import_in_one_cell_serves_the_others(package):
 def test_a_name_that_moves_to_another_definition_is_noticed(package, tmp_path):
     reached = package.reach(["from ntpnb import double"]).definitions
     edit(tmp_path / "ntpnb/__init__.py", "import double", "import treble as double")
-    assert Package(tmp_path).reach(["from ntpnb import double"]).definitions != reached
+    assert Packages(tmp_path).reach(["from ntpnb import double"]).definitions != reached
 
 
 SAMPLE = '''

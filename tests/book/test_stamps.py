@@ -10,7 +10,7 @@ import pytest
 from small_site import build, parsed
 from tiny_project import edits, write
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing import stamps
 
 OLD = (1_000_000_000, 1_000_000_000)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import tiny_project
 
-from ntpnb.notebook import claims
+from ntpnb_book import claims
 from publishing import collect, layered, pages, project, statement_map
 from publishing import statements as index
 

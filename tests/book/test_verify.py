@@ -14,7 +14,7 @@ import tiny_project
 import yaml
 from PIL import Image, ImageDraw
 
-from ntpnb.notebook import claims, output
+from ntpnb_book import claims, output
 from publishing import keys, manifest, project, repeated, runner, staleness, verify
 
 NAME = "01_tiny"

@@ -8,7 +8,7 @@ from small_site import build, parsed
 from sphinx.errors import ExtensionError
 from tiny_project import write
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing import moved, versions
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import ntpnb
 from ntpnb.norms.matrix_norms import norm_named
-from ntpnb.notebook import (
+from ntpnb_book import (
     bowl_curvature_in_norm,
     curvatures,
     drawn_problems,

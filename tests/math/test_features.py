@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 import ntpnb
-from ntpnb import NextTokenData, datasets, features
+from ntpnb import NextTokenData, datasets
+from ntpnb_book import features
 
 SMALLEST = [[0, 0, 1, 1], [0, 1, 0, 0], [0, 1, 0, 1]]  # where centring is not enough
 

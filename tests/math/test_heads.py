@@ -6,10 +6,11 @@ import pytest
 import ntpnb
 from ntpnb import GD, NGD, NextTokenData, datasets
 from ntpnb.attention import attention_mass, cross_entropy, descend_head, softmax_squared
-from ntpnb.notebook import (
+from ntpnb_book import (
     cosine,
     descend_factors,
     descend_heads,
+    features,
     frobenius_norm,
     heads_loss,
     inner,
@@ -193,7 +194,7 @@ def test_nuclear_margin_agrees_with_the_solver_for_logits():
         support[np.arange(4), rng.integers(5, size=4)] = True
         laws = support / support.sum(1, keepdims=True)
         data = NextTokenData(np.eye(4), laws)
-        best = ntpnb.features.logit_margin(support)
+        best = features.logit_margin(support)
         assert ntpnb.max_margin(data, norm="nuclear").norm == pytest.approx(best.norm, rel=1e-5)
 
 

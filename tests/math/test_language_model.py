@@ -22,11 +22,12 @@ from language_model.transformer import (
 )
 from ntpnb import NextTokenData, datasets
 from ntpnb.problem.text import split_words
+from ntpnb_book import language_model
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = ROOT / "ntpnb/data_files/language_model.npz"
+FILE = ROOT / "ntpnb_book/data_files/language_model.npz"
 TEXT = ROOT / "language_model/genesis.txt"
-MARGIN = ROOT / "ntpnb/data_files/language_model_margin.npz"
+MARGIN = ROOT / "ntpnb_book/data_files/language_model_margin.npz"
 SHA256 = {
     FILE: "41c494c3c10fdb7b152e6d23e9ab35332478b1c83fa607e2b84d458a804ae7c5",
     MARGIN: "8489fa86f942eb0d37ba4d252378f34bf7cd4b63d093c2c4816467f5e7a15164",
@@ -36,7 +37,7 @@ SMALL = Shape(vocab_size=7, window=3, dim=8, num_heads=2, num_blocks=2, num_neur
 
 @pytest.fixture(scope="module")
 def model():
-    return datasets.language_model()
+    return language_model()
 
 
 def perturbed(seed):
@@ -158,12 +159,11 @@ def test_windows_and_contexts_are_those_of_the_text():
 
 
 @pytest.mark.parametrize("path", SHA256, ids=lambda path: path.stem)
-def test_a_file_is_the_one_that_was_measured_and_ships_with_the_package(path):
+def test_a_file_is_the_one_that_was_measured_and_comes_with_the_book(path):
     assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA256[path]
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
-    shipped = {
-        p for pattern in patterns["package-data"]["ntpnb"] for p in path.parents[1].glob(pattern)
-    }
+    text = (ROOT / "ntpnb_book/pyproject.toml").read_text("utf-8")
+    patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["ntpnb_book"]
+    shipped = {p for pattern in patterns for p in path.parents[1].glob(pattern)}
     assert path in shipped
 
 

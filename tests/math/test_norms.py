@@ -11,7 +11,7 @@ import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
 from ntpnb.norms.largest_margin import SOLVERS
 from ntpnb.norms.matrix_norms import NORMS, norm_named
-from ntpnb.notebook import max_margin_in_metric, pair_matrices
+from ntpnb_book import max_margin_in_metric, pair_matrices
 
 OTHER_NORMS = sorted(SOLVERS)
 ALL_NORMS = sorted(NORMS)

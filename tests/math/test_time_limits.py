@@ -8,7 +8,8 @@ import pytest
 from slow_clock import Clock
 
 import ntpnb
-from ntpnb import features, thresholds
+from ntpnb import thresholds
+from ntpnb_book import features
 
 TOY = ntpnb.datasets.toy()
 START = features.joint_init(TOY, dim=3, scale=0.5, seed=1)

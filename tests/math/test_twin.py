@@ -5,7 +5,7 @@ from hypothesis import given
 from problems import any_problem, t24
 
 import ntpnb
-from ntpnb.notebook import twin
+from ntpnb_book import twin
 
 
 @given(any_problem())

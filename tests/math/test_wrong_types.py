@@ -8,7 +8,7 @@ import public_names
 import pytest
 
 import ntpnb
-from ntpnb import features
+from ntpnb_book import features
 
 # Types of arguments that a caller makes with this package, and may take for each other.
 OURS = {
@@ -48,13 +48,13 @@ SPECIAL = {
     "ntpnb.attention.attention_mass": {"data": ATTENTION, "W": np.zeros(ATTENTION.shape)},
     "ntpnb.attention.pseudo_data": {"data": ATTENTION, "W": np.zeros(ATTENTION.shape)},
     "ntpnb.attention.descend_head": {"data": ATTENTION, "loss": ntpnb.attention.squared},
-    "ntpnb.features.descend_jointly": {"init": features.joint_init(TOY, 3, 0.1, 0)},
-    "ntpnb.features.late_joint_flow": {
+    "ntpnb_book.features.descend_jointly": {"init": features.joint_init(TOY, 3, 0.1, 0)},
+    "ntpnb_book.features.late_joint_flow": {
         "start": features.joint_init(TOY, 3, 0.1, 0),
         "log_start": 0.0,
     },
-    "ntpnb.features.joint_init": {"dim": 3, "scale": 0.1},
-    "ntpnb.features.logit_excess": {"logits": np.zeros((3, 5))},
+    "ntpnb_book.features.joint_init": {"dim": 3, "scale": 0.1},
+    "ntpnb_book.features.logit_excess": {"logits": np.zeros((3, 5))},
 }
 # Functions of data, and a table or data.
 NOT_OBJECTS = {"holds", "draw", "support"}
@@ -66,9 +66,10 @@ def names_of_types(annotation):
 
 
 def functions():
-    """Public functions outside the notebooks' tools that take an object of ours."""
+    """Public functions that take an object of ours, but no tools of the chapters."""
     for name, thing in public_names.public_things().items():
-        if name.startswith("ntpnb.notebook") or not inspect.isfunction(thing):
+        is_tool = name.startswith("ntpnb_book.") and not name.startswith("ntpnb_book.features.")
+        if is_tool or not inspect.isfunction(thing):
             continue
         for parameter in inspect.signature(thing).parameters.values():
             if names_of_types(parameter.annotation) and parameter.name not in NOT_OBJECTS:

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from jupyter_server import Failed, Lab
 
-from ntpnb.notebook import output
+from ntpnb_book import output
 from publishing import manifest, project
 
 ROOT, NAMES = output.ROOT, project.names()
@@ -94,7 +94,7 @@ def test_a_failing_cell_is_caught_and_a_failing_check_informs(scratch):
     (scratch.root / "text.md").write_text(f"{header}\n# Text\n", "utf-8")
     assert [c["cell_type"] for c in scratch.open("text.md")["content"]["cells"]] == ["markdown"]
     cell = (
-        "from ntpnb.notebook import check\n"
+        "from ntpnb_book import check\n"
         "check('t24.fig1.alignment', -1.0)\ncheck('not.listed', 2)\n{}"
     )
     for name, last in (("informs", "True"), ("fails", "1 / 0")):

@@ -14,6 +14,7 @@ from publishing import release
 
 FILES = (
     "pyproject.toml",
+    "ntpnb_book/pyproject.toml",
     "CHANGELOG.md",
     "CITATION.cff",
     ".zenodo.json",
@@ -28,7 +29,8 @@ TAG = f"v{PROJECT['version']}"
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "book").mkdir()
+    for folder in ("book", "ntpnb_book"):
+        (tmp_path / folder).mkdir()
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -40,6 +42,7 @@ def test_every_place_says_the_same():
 
 CHANGES = {
     "pyproject.toml": ('version = "', 'version = "9', "version: pyproject.toml says '9"),
+    "ntpnb_book/pyproject.toml": ('version = "', 'version = "9', "ntpnb_book/pyproject.toml '9"),
     "CHANGELOG.md": (f"## {PROJECT['version']}", "## 0.9", "CHANGELOG.md '0.9'"),
     "CITATION.cff": ("date-released: ", "date-released: 1", "CITATION.cff '1"),
     ".zenodo.json": ("arXiv:2402.18551", "arXiv:2402.18552", "papers: CITATION.cff says"),

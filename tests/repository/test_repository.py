@@ -85,7 +85,7 @@ def test_citation_names_both_papers_and_the_license():
 def test_version_is_written_once():
     assert ntpnb.__version__ == importlib.metadata.version("ntpnb") == PROJECT["version"]
     literal = re.compile(rf"(?<![\d.]){re.escape(PROJECT['version'])}(?![\d.])")
-    naming = [p.name for p in (ROOT / "ntpnb").rglob("*.py") if literal.search(p.read_text())]
+    naming = [p.name for p in ROOT.glob("ntpnb*/**/*.py") if literal.search(p.read_text())]
     assert not naming
 
 
@@ -107,6 +107,7 @@ def imported(folder):
     local |= {
         "benchmarks",
         "language_model",
+        "ntpnb_book",
         "publishing",
     }  # of this repository, outside the installed package
     modules = set().union(*map(modules_in, sources))
@@ -118,7 +119,8 @@ def imported(folder):
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("ntpnb", ("reference", "plot", "sweep", "notebook")),
+        ("ntpnb", ("reference", "plot", "sweep")),
+        ("ntpnb_book", ("notebook",)),
         ("publishing", ("notebook", "book")),
         ("tests", (*LOCKED_EXTRAS, "mutation")),
     ],
@@ -164,7 +166,7 @@ def test_lock_pins_every_direct_need_within_its_range():
 
 
 def test_the_oldest_allowed_matplotlib_has_what_is_called():
-    sources = [path.read_text("utf-8") for path in (ROOT / "ntpnb").rglob("*.py")]
+    sources = [path.read_text("utf-8") for path in ROOT.glob("ntpnb*/**/*.py")]
     assert any("get_figure(root=True)" in source for source in sources)  # new in matplotlib 3.10
     for extra in ("plot", "notebook"):
         [need] = [n for n in map(Requirement, EXTRAS[extra]) if n.name == "matplotlib"]
@@ -272,9 +274,10 @@ def test_environment_yml_leaves_everything_but_python_to_the_lock():
     ]
 
 
-def test_post_build_installs_the_package_and_opens_text_notebooks():
+def test_post_build_installs_both_packages_and_opens_text_notebooks():
     commands = requirement_lines(ROOT / "postBuild")
-    assert any("pip install --no-deps" in c and c.endswith("--editable .") for c in commands)
+    (install,) = [command for command in commands if "pip install --no-deps" in command]
+    assert install.endswith("--editable . --editable ./ntpnb_book")
     assert any(c.startswith("jupytext-config") and "set-default-viewer" in c for c in commands)
     assert not run("bash", "-n", "postBuild").returncode
     assert os.access(ROOT / "postBuild", os.X_OK)
@@ -451,7 +454,7 @@ def test_the_readme_s_table_is_the_map_of_the_tree():
     listed = set(re.findall(r"^\| `([^`]+)/`", text, re.MULTILINE))
     subpackages = {path.parent.name for path in (ROOT / "ntpnb").glob("*/__init__.py")}
     tested = {path.name for path in (ROOT / "tests").glob("*/") if path.name != "__pycache__"}
-    assert {f"ntpnb/{name}" for name in subpackages} <= listed
+    assert {f"ntpnb/{name}" for name in subpackages} | {"ntpnb_book"} <= listed
     assert {f"tests/{name}" for name in tested} <= listed
     assert [name for name in listed if not (ROOT / name).is_dir()] == []
 

@@ -1,4 +1,4 @@
-"""The wheel, in a clean environment: the mathematics, what a chapter imports, and its needs."""
+"""The wheel, in a clean environment: the mathematics and its needs, and nothing of the book."""
 
 import email
 import importlib.metadata
@@ -35,7 +35,7 @@ def wheel(tmp_path_factory):
     source.mkdir()
     for name in ("pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]):
         shutil.copy(ROOT / name, source)
-    for name in ("ntpnb", "publishing", "tests", "book"):
+    for name in ("ntpnb", "ntpnb_book", "publishing", "tests", "book"):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
     built = run(*pip, "--wheel-dir", str(folder), str(source), cwd=folder)
@@ -77,6 +77,7 @@ def test_it_holds_the_typed_package_and_nothing_of_the_build(wheel):
     information = f"ntpnb-{PROJECT['version']}.dist-info"
     assert {name.split("/")[0] for name in files} == {"ntpnb", information}
     assert "ntpnb/py.typed" in files
+    assert wheel.stat().st_size < 400_000
     sources = [path.relative_to(ROOT).as_posix() for path in (ROOT / "ntpnb").rglob("*.py")]
     assert set(sources) == {name for name in files if name.endswith(".py")}
 
@@ -141,7 +142,6 @@ NEEDS_MORE = {
         "import ntpnb; ntpnb.max_margin(ntpnb.datasets.toy(), norm='nuclear')",
         "ntpnb[reference]",
     ),
-    "the figures of a chapter": ("from ntpnb.notebook import figures", "ntpnb[book]"),
 }
 
 
@@ -198,8 +198,26 @@ def test_hidden_states_of_a_model_that_is_trained_there(clean):
     assert "your W:" in said
 
 
-def test_check_outside_a_checkout_says_what_it_is_for(clean):
-    done = clean("from ntpnb.notebook import check\ncheck('t24.fig1.entropy', 0.88)")
+def test_what_chapters_import_is_a_distribution_of_its_own(wheel, clean, tmp_path):
+    assert clean("import ntpnb_book").returncode
+    pip = (sys.executable, "-m", "pip")
+    quietly = ("--quiet", "--no-deps", "--no-build-isolation")
+    source = wheel.parent / "source/ntpnb_book"
+    built = run(*pip, "wheel", *quietly, "--wheel-dir", str(tmp_path), str(source), cwd=tmp_path)
+    assert not built.returncode, built.stderr
+    (path,) = tmp_path.glob("ntpnb_book-*.whl")
+    files = zipfile.ZipFile(path).namelist()
+    sources = [p.relative_to(ROOT).as_posix() for p in (ROOT / "ntpnb_book").rglob("*.py")]
+    assert set(sources) == {name for name in files if name.endswith(".py")}
+    data = {p.relative_to(ROOT).as_posix() for p in (ROOT / "ntpnb_book/data_files").iterdir()}
+    assert data == {name for name in files if "data_files" in name}
+    information = f"ntpnb_book-{PROJECT['version']}.dist-info/METADATA"
+    metadata = email.message_from_bytes(zipfile.ZipFile(path).read(information))
+    assert metadata.get_all("Requires-Dist") == ["ntpnb[notebook]"]
+    installed = run(*pip, "install", *quietly, "--target", str(tmp_path / "book"), str(path))
+    assert not installed.returncode, installed.stderr
+    beside = f"import sys\nsys.path.append({str(tmp_path / 'book')!r})\n"
+    done = clean(beside + "from ntpnb_book import check\ncheck('t24.fig1.entropy', 0.88)")
     said = done.stdout.strip() or done.stderr.splitlines()[-1]
     assert len(said.splitlines()) == 1
     assert "checkout" in said

@@ -334,11 +334,10 @@ def thresholds() -> None:
 
 
 def other_geometries(data: ntpnb.NextTokenData) -> None:
-    """Measure lengths in another norm, and train the features too."""
+    """Measure lengths in another norm."""
     assert_type(ntpnb.max_margin(data, norm="max"), ntpnb.NormMarginSolution)
     method = ntpnb.SteepestDescent(0.25, "max", normalized=True)
     assert_type(ntpnb.descend(data, method, steps=10), ntpnb.Trace)
-    assert_type(ntpnb.features.centred_support(data.support).logits, FloatArray)
 
 
 def not_separable() -> None:

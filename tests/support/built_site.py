@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing import archives
 
 SITE = ROOT / "_build" / "html"

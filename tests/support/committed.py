@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 from publishing.address import ask_git
 
 

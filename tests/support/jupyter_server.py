@@ -96,7 +96,7 @@ class Lab:
         Returns
         -------
         dict
-            ``checks``: the lines of `ntpnb.notebook.check`. ``folder``: the kernel's working
+            ``checks``: the lines of `ntpnb_book.check`. ``folder``: the kernel's working
             directory. ``seconds``, the kernel's start included. ``mib``: its peak memory.
 
         Raises

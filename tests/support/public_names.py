@@ -1,4 +1,4 @@
-"""What is public in ntpnb: the names that the book's API pages show and that need an example."""
+"""What is public of ours: the names that the book's API pages show and that need an example."""
 
 import importlib
 import inspect
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import ntpnb
+import ntpnb_book
+
+OURS = (ntpnb.__name__, ntpnb_book.__name__)
 
 # What the package's own modules share, and what another one exports.
 INTERNAL = {
@@ -29,8 +32,12 @@ PROPERTIES = (property, cached_property)
 
 
 def rooms():
-    """Names of the public modules and subpackages directly below ``ntpnb``."""
-    return sorted({found.name for found in pkgutil.iter_modules(ntpnb.__path__)} - INTERNAL)
+    """The public modules and subpackages directly below ``ntpnb``, and what chapters import.
+
+    Dotted names; each room has a page of its own.
+    """
+    names = {found.name for found in pkgutil.iter_modules(ntpnb.__path__)} - INTERNAL
+    return [*(f"ntpnb.{name}" for name in sorted(names)), ntpnb_book.__name__]
 
 
 def exported(module):
@@ -47,12 +54,12 @@ def exported(module):
 
 
 def public_modules():
-    """``ntpnb``, the public modules below it, and the modules that these export."""
-    modules = [ntpnb] + [importlib.import_module(f"ntpnb.{room}") for room in rooms()]
+    """``ntpnb``, the rooms, and the modules that these export."""
+    modules = [ntpnb] + [importlib.import_module(room) for room in rooms()]
     for module in modules:
         for name in exported(module):
             thing = getattr(module, name)
-            is_ours = inspect.ismodule(thing) and thing.__name__.startswith("ntpnb.")
+            is_ours = inspect.ismodule(thing) and thing.__name__.partition(".")[0] in OURS
             if is_ours and thing not in modules:
                 modules.append(thing)
     return modules

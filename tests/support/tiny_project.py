@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ntpnb.notebook import claims, output
+from ntpnb_book import claims, output
 from publishing import keys, project, staleness
 
 NOTEBOOK = """---
@@ -43,7 +43,7 @@ import os
 
 import numpy as np
 
-from ntpnb.notebook import check, figures, glue
+from ntpnb_book import check, figures, glue
 
 print("first")
 print("second", os.environ["OMP_NUM_THREADS"])
@@ -132,11 +132,12 @@ def copy_package(folder: str, root: Path) -> None:
 def make(root: Path) -> Path:
     """Write the tiny project: one notebook, 01_tiny, not yet executed."""
     root = Path(root)
-    for folder in ("ntpnb/notebook", "publishing"):
+    for folder in ("ntpnb_book", "publishing"):
         copy_package(folder, root)
     write(root / "ntpnb/__init__.py", "")
+    shutil.copy(output.ROOT / "ntpnb/extras.py", root / "ntpnb")
     # Without the mathematics that chapters share, for which every process would import scipy.
-    write(root / "ntpnb/notebook/__init__.py", "from ntpnb.notebook.ledger import check, glue\n")
+    write(root / "ntpnb_book/__init__.py", "from ntpnb_book.ledger import check, glue\n")
     write(root / "notebooks/01_tiny.md", NOTEBOOK)
     write(root / "book/claims/01_tiny.yml", CLAIMS)
     write(root / "book/statements.yml", STATEMENTS)

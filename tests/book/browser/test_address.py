@@ -11,7 +11,7 @@ from built_site import broken_links, path_prefix, served
 from checks import Visitor
 from small_site import parsed
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 
 REPOSITORY = "https://github.com/owner/name"
 PUBLIC = "https://owner.github.io/name/"

@@ -4,7 +4,7 @@ import pytest
 from built_site import served
 from checks import Visitor, mouse_only, pale_letters
 
-from ntpnb.notebook import figures, saving
+from ntpnb_book import figures, saving
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>A page</title>

@@ -6,7 +6,7 @@ import sys
 import pytest
 from jupyter_server import Lab
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from built_site import served
 from small_site import build
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 
 
 @pytest.fixture(scope="module")

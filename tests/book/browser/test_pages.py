@@ -6,7 +6,7 @@ import pytest
 from built_site import SITE
 from checks import RENDERED, VIEWS, accessibility, pale_letters
 
-from ntpnb.notebook.output import ROOT
+from ntpnb_book.output import ROOT
 
 # Where nothing is built there is still one test, whose fixture says what to do.
 FOUND = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")) or ["index.html"]
