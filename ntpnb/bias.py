@@ -456,7 +456,10 @@ def _require_certificate(
     if found is not None and not np.array_equal(order.strict[found.positions], found.pairs):
         raise ValueError("the certificate's pairs are not those at its positions")
     combined = combined_pairs(data, order, np.append(np.zeros(len(order.equal)), weights))
-    size = weights @ pair_lengths(data, order)[len(order.equal) :]
+    lengths = pair_lengths(data, order)[len(order.equal) :]
+    # A pair of length zero contradicts by itself: it counts as long as the shortest other one.
+    shortest = lengths[lengths > 0].min() if lengths.any() else 1.0
+    size = weights @ np.where(lengths > 0, lengths, shortest)
     left_over = equal_subspace(data, order).reject(combined)
     if not np.linalg.norm(left_over) <= HALF_THE_DIGITS * size:
         raise ValueError("the certificate proves nothing: its pairs do not contradict each other")

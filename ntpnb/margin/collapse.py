@@ -136,8 +136,12 @@ class Collapse:
 
     @property
     def first_of_kept(self) -> IntArray:
-        """The first token of ``whole`` that each token of ``data`` stands for."""
-        return np.unique(self.kept, return_index=True)[1]
+        """The first token of ``whole`` that each token of ``data`` stands for, shape (k + 1,).
+
+        From the targets alone: a vocabulary may be too large for an array of all tokens.
+        """
+        others_before = self.targets - np.arange(len(self.targets))
+        return np.append(self.targets, np.searchsorted(others_before, 1))
 
     def shared_table(self, table: csr_array) -> SharedMultipliers:
         """Multipliers of the strict pairs of the whole, from those of one token of each kind."""
