@@ -89,7 +89,8 @@ NASTY = {
     "no times": (lambda: ntpnb.gradient_flow(TOY, None), "log_times"),
     "a time of e^(1e300)": (
         lambda: ntpnb.gradient_flow(TOY, [1e300]),
-        "the gradient flow stopped .*: (steps too wild|Required step size)",  # which one rounding decides
+        # Rounding decides which of the two it is.
+        "the gradient flow stopped .*: (steps too wild|Required step size)",
     ),
     "a flow that leads nowhere": (lambda: ntpnb.gradient_flow(BOTH_WAYS, [1.0]), "strict pairs"),
     "a huge radius": (lambda: ntpnb.regularization_path(TOY, [1e300]), "path stopped .* extreme"),
