@@ -91,7 +91,7 @@ def test_other_docstrings_comments_and_line_breaks_make_nothing_stale(book, edit
         ("ntpnb/thresholds.py", r"from ntpnb import .*\bthresholds\b|ntpnb\.thresholds\b"),
         ("ntpnb/reporting/analysis.py", r"ntpnb\.report\("),
         ("ntpnb/training/path.py", r"ntpnb\.(regularization|ridge)_path\("),
-        ("ntpnb/training/flow.py", r"ntpnb\.(gradient_flow|report)\("),
+        ("ntpnb/training/flow.py", r"ntpnb\.(gradient_flow|report)\(|\blate_joint_flow\b"),
         ("ntpnb/attention.py", r"from ntpnb import .*\battention\b|from ntpnb\.attention import"),
     ],
 )
