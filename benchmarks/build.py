@@ -5,8 +5,10 @@ another, two notebooks or tests at a time.
 """
 
 import os
+import resource
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,8 +34,16 @@ STAGES = {
 """What is done, and by which command; `make test` runs the last four kinds of tests together."""
 
 
-def measure(command: str, folder: Path) -> float:
-    """Run one stage in a folder: seconds on the clock.
+@dataclass(frozen=True)
+class Spent:
+    """Seconds on the clock, and of all processors together."""
+
+    clock: float
+    cpu: float
+
+
+def measure(command: str, folder: Path) -> Spent:
+    """Run one stage in a folder, and say what it and all that it started took.
 
     Raises
     ------
@@ -41,8 +51,15 @@ def measure(command: str, folder: Path) -> float:
         It failed; what it printed is on the terminal.
     """
     start = time.perf_counter()
+    cpu_before = _cpu_of_children()
     subprocess.run(command.split(), cwd=folder, env=os.environ | THREADS, check=True)
-    return time.perf_counter() - start
+    return Spent(time.perf_counter() - start, _cpu_of_children() - cpu_before)
+
+
+def _cpu_of_children() -> float:
+    """CPU seconds of the processes that this one has waited for, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
@@ -50,24 +67,30 @@ def main() -> None:
 
     Where a stage fails, those before it stand in the table, and it has no line for all of them.
     """
-    seconds: dict[str, float] = {}
+    stages: dict[str, Spent] = {}
     try:
-        _measure_stages(seconds)
-        seconds["all"] = sum(seconds.values())
+        _measure_stages(stages)
+        stages["all"] = Spent(
+            clock=sum(spent.clock for spent in stages.values()),
+            cpu=sum(spent.cpu for spent in stages.values()),
+        )
     finally:
-        rows = [(stage, f"{spent:.0f}") for stage, spent in seconds.items()]
-        table(TABLES / "build.csv", [("stage", "seconds"), *rows])
+        rows = [
+            (stage, f"{spent.clock:.0f}", f"{spent.cpu:.0f}") for stage, spent in stages.items()
+        ]
+        table(TABLES / "build.csv", [("stage", "seconds", "CPU seconds"), *rows])
         note_machine(TABLES / "build_machine.csv")
 
 
-def _measure_stages(seconds: dict[str, float]) -> None:
+def _measure_stages(stages: dict[str, Spent]) -> None:
     """Go through the stages in a clone, noting each as it ends."""
     with TemporaryDirectory() as folder:
         clone = Path(folder) / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         for stage, command in STAGES.items():
-            seconds[stage] = measure(command, clone)
-            print(f"{stage}: {seconds[stage]:.0f} s", flush=True)
+            stages[stage] = measure(command, clone)
+            spent = stages[stage]
+            print(f"{stage}: {spent.clock:.0f} s, {spent.cpu:.0f} CPU s", flush=True)
 
 
 if __name__ == "__main__":

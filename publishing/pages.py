@@ -421,7 +421,7 @@ def _build_times(root: Path) -> str:
     if not (results / "build.csv").exists():
         return ""
     with (results / "build.csv").open(encoding="utf-8", newline="") as file:
-        stages = [(plain(row["stage"]), row["seconds"]) for row in csv.DictReader(file)]
+        header, *stages = [(plain(stage), *spent) for stage, *spent in csv.reader(file)]
     with (results / "build_machine.csv").open(encoding="utf-8", newline="") as file:
         machine = [(plain(name), plain(value)) for name, value in csv.reader(file)]
     text = """## Where the time goes
@@ -431,7 +431,7 @@ A fresh clone with nothing installed, built and tested, on this machine:
 """
     text += table(machine[0], machine[1:], (40, 60))
     text += "\n"
-    text += table(("Stage", "Seconds"), stages, (80, 20))
+    text += table(header, stages, (60, 20, 20)[: len(header)])
     return text + "\n`.venv/bin/python -m benchmarks.build` measures it again.\n\n"
 
 
