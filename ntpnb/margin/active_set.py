@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ntpnb.array_types import BoolArray, FloatArray
-from ntpnb.margin.normal_form import Iterate, KKTSolver, MarginProgram
-from ntpnb.tolerances import PROX
+from ntpnb.margin.normal_form import GuessSolver, Iterate, MarginProgram
+from ntpnb.tolerances import EPS, PROX
 
 PATIENCE = 3
 """Rounds in a row that may be no better than those before."""
@@ -42,7 +42,8 @@ def active_set(
         tight = np.full(len(program), True)
     centre = dual
     common = program.zero_common()
-    solver: KKTSolver | None = None
+    solver: GuessSolver | None = None
+    rough = program.rough
     fewest_wrong = len(program) + 1
     smallest_move = np.inf
     rounds_stalled = 0
@@ -50,17 +51,18 @@ def active_set(
 
     while rounds_stalled < PATIENCE:
         if solver is None or new_guess:
-            solver = program.kkt_solver(tight, PROX)
+            solver = program.guess_solver(tight)
             dual = np.where(tight, dual, 0.0)
+        accuracy = max(rough, EPS * np.sqrt(len(program))) * max(1.0, np.abs(dual).max())
         # The second time what rounding left: θ is so small that inverses cancel.
-        for _ in range(2):
+        for _ in range(1 if rough else 2):
             residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
-            newton = solver(residual, -program.column_sums(dual))
+            newton = solver(residual, -program.column_sums(dual), accuracy)
             dual = dual + newton.step
             common = common + newton.common
 
         slack = program.slack(program.weights(dual), common)
-        noise = 1e-14 * max(1.0, np.abs(dual).max())
+        noise = max(rough, 1e-14) * max(1.0, np.abs(dual).max())
         wrong_sign = tight & (dual > noise)
         # Where the dual is zero, slack + PROX * centre is minus the gradient of the dual problem
         # with its proximal term. If it is negative, descent leads below zero: the constraint is
@@ -69,6 +71,12 @@ def active_set(
         wrong = program.ordered & (wrong_sign | violated)
         num_wrong = int(np.count_nonzero(wrong))
         move = float(np.abs(dual - centre).max())
+        if rough and num_wrong == 0:
+            # The centre as near to the solution as it may be, the term pulls no more than rounding.
+            rough = 0.0
+            centre = dual
+            new_guess = False
+            continue
         if num_wrong:
             yield Iterate(dual, common, direction=None)
         else:

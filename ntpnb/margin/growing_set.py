@@ -12,17 +12,15 @@ is returned is measured on all pairs, from the data alone (:mod:`ntpnb.margin.so
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.margin.active_set import PATIENCE, active_set
 from ntpnb.margin.interior_point import interior_point
-from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
+from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.tolerances import STOP
-
-FEW = 2**9
-"""Strict pairs that are solved for at once: steps would take longer than the set is worth."""
 
 ON_ALL = 40
 """Steps on all pairs, at most."""
@@ -51,24 +49,25 @@ def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     numpy.linalg.LinAlgError
         A Newton system has no factor in floating point.
     """
-    program = first_set(pairs, check)
+    program, tight = first_set(pairs, check)
     dual = np.zeros(len(program))
-    tight = np.full(len(program), True)
     while True:
-        solved: Iterate | None = None  # the last settled one, which is among the best
+        # A solution of the set, or the nearest to one, at the edge of what has a solution: it has
+        # to miss something for the set to have none in floating point, and to grow by that.
+        reached: Iterate | None = None
         for iterate in _on_a_set(program, dual, tight):
             yield SetStep(program, iterate)
-            if iterate.settled:
-                solved = iterate
-        if solved is None:
+            if iterate.settled or reached is None or not reached.settled:
+                reached = iterate
+        if reached is None:
             return
-        weights = program.weights(solved.dual)
+        weights = program.weights(reached.dual)
         rounding = STOP * max(1.0, float(np.linalg.norm(weights)))
-        missed = pairs.missed(program, weights, solved.common, rounding)
+        missed = pairs.missed(program, weights, reached.common, rounding)
         if len(missed) == 0:
             return
         larger = pairs.program(np.union1d(program.keys[program.ordered], missed))
-        dual = larger.values_of(program, solved.dual)
+        dual = larger.values_of(program, reached.dual)
         tight = larger.tied | (dual < 0) | np.isin(larger.keys, missed, assume_unique=True)
         program = larger
 
@@ -108,25 +107,35 @@ def error_on_set(program: MarginProgram, iterate: Iterate) -> float:
 # -- the first set --------------------------------------------------------------------------------
 
 
-def first_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> MarginProgram:
+class FirstSet(NamedTuple):
+    """A program to begin with, and the first guess of its tight constraints, shape (n,)."""
+
+    program: MarginProgram
+    tight: BoolArray
+
+
+def first_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> FirstSet:
     """The program of the strict pairs that have a multiplier after some steps.
 
     The first steps are on all pairs, the others on those that have a multiplier then. Where pairs
-    are few, all of them are the set.
+    are few, all of them are the set; and where systems are iterated, which takes tables of all
+    pairs anyway, but then the guess is that those are tight that have a multiplier.
     """
     everything = pairs.everything()
     if pairs.num_strict <= FEW:
-        return everything
+        return FirstSet(everything, np.full(len(everything), True))
     lipschitz = largest_eigenvalue(everything)
     steps = DualSteps(everything, lipschitz, np.zeros(len(everything), dtype=np.float32))
     steps.run(ON_ALL, check)
+    if everything.rough:
+        return FirstSet(everything, everything.tied | (steps.dual < 0))
     program = pairs.program(steps.used())
     if not steps.is_settled:
         dual = program.values_of(everything, steps.dual).astype(np.float32)
         steps = DualSteps(program, lipschitz, dual)
         steps.run(ON_SET, check)
         program = pairs.program(steps.used())
-    return program
+    return FirstSet(program, np.full(len(program), True))
 
 
 class DualSteps:

@@ -49,6 +49,9 @@ from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.errors import PairWeights
 from ntpnb.tolerances import PROX
 
+FEW = 2**9
+"""Strict pairs that are solved for at once, by factors: steps would take longer than these."""
+
 
 class NewtonStep(NamedTuple):
     """The solution of a Newton system: what to add to the dual (step) and to the common scores."""
@@ -62,6 +65,14 @@ class KKTSolver(Protocol):
 
     def __call__(self, residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
         """Solve for what constraints (residual) and column sums (imbalance) have to gain."""
+        ...
+
+
+class GuessSolver(Protocol):
+    """The Newton system of a guess, see :meth:`MarginProgram.guess_solver`."""
+
+    def __call__(self, residual: FloatArray, imbalance: FloatArray, accuracy: float) -> NewtonStep:
+        """Solve so well that constraints miss no more than ``accuracy``, in norm."""
         ...
 
 
@@ -85,7 +96,12 @@ class MarginProgram(ABC):
         The column of each entry, which does not decrease.
     num_columns : int
         Number of common scores; zero by pair.
+    rough : float
+        Accuracy, relative to the dual, that is enough to see which guesses are wrong; zero where
+        systems have factors, which solve them to the last digit at once.
     """
+
+    rough = 0.0
 
     def __init__(
         self,
@@ -135,6 +151,11 @@ class MarginProgram(ABC):
         numpy.linalg.LinAlgError
             The system is not definite in floating point.
         """
+
+    def guess_solver(self, tight: BoolArray) -> GuessSolver:
+        """The Newton system of a guess of the tight constraints, with the proximal term."""
+        solver = self.kkt_solver(tight, PROX)
+        return lambda residual, imbalance, accuracy: solver(residual, imbalance)
 
     def margins(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``a_k c_k − φ_k(W)``: to be zero on ties, else at least ``b_k``."""

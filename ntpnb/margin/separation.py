@@ -84,9 +84,9 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatAr
     excluded are margins above 1e-12 of a ``W'`` of norm one.
 
     Newton steps lead towards this. A multiplier's change is weighed by the multiplier, so that
-    small ones move but little and stay positive; those no larger than ten times the error of
-    ``direction`` itself are dropped. The steps end at a certificate, or where one no longer halves
-    what is left over.
+    small ones move but little. Those no larger than ten times the error of ``direction`` itself are
+    dropped, and those that a step makes negative. The steps end at a certificate, or where one
+    neither drops any nor halves what is left over.
 
     Raises
     ------
@@ -104,25 +104,27 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatAr
     if not kept.any():  # nothing but error
         return None
     largest = lam.max()
-    mask = program.tied | kept
-    dual = np.where(mask, direction, 0.0) / largest
+    dual = np.where(program.tied | kept, direction, 0.0) / largest
     metric = np.full(lam.shape, VANISHES)
-    metric[kept] = VANISHES * (largest / lam[kept]) ** 2
-    solver = program.kkt_solver(mask, metric)
-    left_over = _left_over(program, dual)
-    before = np.inf
-    while left_over < 0.5 * before:
-        before = left_over
+    metric[kept] = VANISHES * largest / lam[kept]
+    solver = program.kkt_solver(program.tied | kept, metric)
+    left_over = np.inf
+    while True:
         minus_scores = program.margins(program.weights(dual), program.zero_common())  # −φ(W)
         dual = dual + solver(minus_scores, -program.column_sums(dual)).step
-        dual = np.asarray(np.where(ordered, np.minimum(dual, 0.0), dual), dtype=np.float64)
-        left_over = _left_over(program, dual)
+        dropped = kept & (dual >= 0)
+        if dropped.any():
+            kept = kept & ~dropped
+            dual[dropped] = 0.0
+            solver = program.kkt_solver(program.tied | kept, metric)
+        before, left_over = left_over, _left_over(program, dual)
         total = float(np.abs(dual[ordered]).sum())
         if total < 1e-3:  # it began at one or more: a dual that shrinks to zero proves nothing
             return None
         if left_over < VANISHES * total:
             return dual
-    return None
+        if not dropped.any() and left_over >= 0.5 * before:
+            return None
 
 
 def _left_over(program: MarginProgram, dual: FloatArray) -> float:

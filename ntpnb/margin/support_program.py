@@ -18,8 +18,11 @@ from scipy.sparse import csr_array
 from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.errors import PairWeights
 from ntpnb.margin.collapse import listed_weights, strict_weights
+from ntpnb.margin.iterated_system import IteratedSystem
 from ntpnb.margin.normal_form import (
+    FEW,
     AllPairs,
+    GuessSolver,
     MarginProgram,
     PairMultipliers,
     positive_norms,
@@ -31,7 +34,10 @@ from ntpnb.problem.order import TokenPriority, listed_tokens
 from ntpnb.problem.products import combined_at, scores_at
 from ntpnb.problem.table import row_slices
 from ntpnb.threads import product
-from ntpnb.tolerances import WHOLE
+from ntpnb.tolerances import PROX, WHOLE
+
+ROUGH = 1e-4
+"""Relative accuracy of the systems of guesses while some are wrong."""
 
 
 class SupportPairs(AllPairs):
@@ -111,6 +117,19 @@ class SupportPairs(AllPairs):
             return np.asarray(num_ties < self.vocab_size)
         return np.bincount(self.listed // self.vocab_size, minlength=len(self.groups)) > 0
 
+    @property
+    def is_in_general_position(self) -> bool:
+        """Whether contexts may be linearly independent, and tables of all entries held."""
+        num_contexts, dim = self.directions.shape
+        return self.fits and num_contexts <= dim
+
+    @cached_property
+    def system_of_all(self) -> FloatArray:
+        """``G + θ``: inner products of the contexts, with the proximal term, shape (m, m)."""
+        matrix = product(self.directions, self.directions.T)
+        matrix.flat[:: len(matrix) + 1] += PROX
+        return matrix
+
     @cached_property
     def padded_directions(self) -> FloatArray:
         """The contexts and one more of zeros, which pads, shape (m + 1, d)."""
@@ -123,8 +142,7 @@ class SupportPairs(AllPairs):
 
     def products_of(self, contexts: IntArray) -> FloatArray:
         """Inner products of some contexts, shape (b, k, k) for (b, k); the last is for padding."""
-        num_contexts, dim = self.directions.shape
-        if num_contexts <= dim and self.fits:
+        if self.is_in_general_position:
             return self._padded_gram[contexts[:, :, None], contexts[:, None, :]]
         rows = self.padded_directions[contexts]
         return product(rows, rows.transpose(0, 2, 1))
@@ -289,6 +307,8 @@ class SupportProgram(MarginProgram):
             column=column,
             num_columns=len(pairs.groups),
         )
+        if pairs.is_in_general_position and pairs.num_strict > FEW:
+            self.rough = ROUGH
 
     def weights(self, dual: AnyPrecision) -> AnyPrecision:
         """``w_v = Σ_j A_vj u_j`` for every row of ``W``, shape (V, d)."""
@@ -310,6 +330,10 @@ class SupportProgram(MarginProgram):
     def kkt_solver(self, mask: BoolArray, diagonal: float | FloatArray) -> RowSystem:
         """Factor the Newton system, see :meth:`MarginProgram.kkt_solver`."""
         return RowSystem(self, mask, diagonal)
+
+    def guess_solver(self, tight: BoolArray) -> GuessSolver:
+        """The Newton system of a guess, by factors or by iterations."""
+        return IteratedSystem(self, tight) if self.rough else super().guess_solver(tight)
 
 
 def all_pairs(
