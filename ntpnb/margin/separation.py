@@ -104,7 +104,7 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatAr
     if not kept.any():  # nothing but error
         return None
     largest = lam.max()
-    dual = np.where(program.tied | kept, direction, 0.0) / largest
+    dual: FloatArray = np.where(program.tied | kept, direction, 0.0) / largest
     metric = np.full(lam.shape, VANISHES)
     metric[kept] = VANISHES * largest / lam[kept]
     solver = program.kkt_solver(program.tied | kept, metric)

@@ -10,6 +10,8 @@ import reference
 from ntpnb import token_priority as priority
 from ntpnb.margin import row_system, support_program
 from ntpnb.margin.collapse import collapsed
+from ntpnb.margin.growing_set import growing_set
+from ntpnb.margin.iterated_system import IteratedSystem
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.row_system import ByEntries, InDimensions
 from ntpnb.margin.support_program import SupportPairs, all_pairs
@@ -340,6 +342,65 @@ def test_conjugate_gradients_solve_what_is_too_large_for_a_matrix(monkeypatch, k
     scores = program.scores(program.weights(step))
     missed = scores + theta * step - program.roots * common[program.column] - residual
     np.testing.assert_allclose(missed[mask], 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("accuracy", [1e-2, 1e-6, 1e-13])
+@pytest.mark.parametrize("share", [0.1, 0.6, 1.0])
+@pytest.mark.parametrize("kind", BY_SUPPORTS)
+def test_guesses_are_iterated_to_the_accuracy_that_is_asked_for(kind, share, accuracy):
+    """The column sums are met whatever the accuracy, and the constraints up to it."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        pairs = made(kind, 5300 + seed, V=7, m=9, d=16)[1]
+        program = some_of(pairs, (1.0, 0.9, 0.5)[seed], rng)
+        tight = program.tied | (rng.random(len(program)) < share)
+        residual = rng.standard_normal(len(program))
+        imbalance = rng.standard_normal(program.num_columns) * (seed > 0)
+        system = IteratedSystem(program, tight)
+        step, common = system(residual, imbalance, accuracy)
+        assert "_by_factors" not in vars(system)
+        assert not step[~tight].any()
+        rounding = 1e-13 * (1 + np.abs(step).max())
+        np.testing.assert_allclose(program.column_sums(step), imbalance, rtol=0, atol=rounding)
+        scores = program.scores(program.weights(step))
+        missed = scores + PROX * step - program.roots * common[program.column] - residual
+        assert np.linalg.norm(missed[tight]) <= accuracy + 10 * rounding
+        factored = program.kkt_solver(tight, PROX)(residual, imbalance)
+        smallest = np.linalg.eigvalsh(pairs.directions @ pairs.directions.T)[0]
+        off = np.linalg.norm(step - factored.step)
+        assert off <= (accuracy + 10 * rounding) / smallest
+
+
+def test_systems_of_contexts_that_nearly_agree_are_solved_by_factors():
+    rng = np.random.default_rng(0)
+    data = problems.t24(0, V=7, m=9, d=16, size=(1, 3))
+    H = data.context_embeddings.copy()
+    H[1:] = H[0] + 1e-6 * H[1:]
+    data = problems.changed(data, context_embeddings=H)
+    program = all_pairs(data, priority(data)).everything()
+    tight = program.tied | (rng.random(len(program)) < 0.9)
+    residual, imbalance = rng.standard_normal(len(program)), rng.standard_normal(9)
+    system = IteratedSystem(program, tight)
+    found = system(residual, imbalance, 1e-12)
+    expected = program.kkt_solver(tight, PROX)(residual, imbalance)
+    np.testing.assert_array_equal(found.step, expected.step)
+    np.testing.assert_array_equal(found.common, expected.common)
+
+
+@pytest.mark.parametrize("kind", BY_SUPPORTS)
+def test_iterated_guesses_lead_to_the_same_solution(monkeypatch, kind):
+    """Whether they are iterated is no part of the answer."""
+    for seed in range(6):
+        solutions = []
+        for few in (0, np.inf):
+            monkeypatch.setattr(support_program, "FEW", few)
+            pairs = made(kind, 5400 + seed, V=8, m=9, d=12, size=(1, 4))[1]
+            assert (pairs.everything().rough > 0) == (few == 0)
+            settled = [step for step in growing_set(pairs) if step.iterate.settled]
+            program, iterate = settled[-1]
+            solutions.append(program.weights(iterate.dual))
+        size = np.abs(solutions[0]).max()
+        np.testing.assert_allclose(*solutions, rtol=0, atol=1e-11 * size)
 
 
 # -- products of which some entries are wanted ----------------------------------------------------
