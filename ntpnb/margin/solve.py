@@ -389,8 +389,9 @@ class MarginSearch:
         NotSeparableError
         """
         self.watch.check()
-        found = linear_program(self.data, self.order)
+        found = linear_program(self.data, self.order, self.watch)
         if found is None:
+            self.watch.check()
             return False
         if found.separates:
             return True

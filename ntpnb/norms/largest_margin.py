@@ -41,6 +41,12 @@ from ntpnb.saving import Result
 from ntpnb.tolerances import ACCEPT
 from ntpnb.validation import as_array, require_dense
 
+STEPS_EACH = 20
+"""Simplex steps for each constraint and unknown, of which one or two are usual.
+
+At the edge of separability HiGHS went on for more than an hour.
+"""
+
 LARGEST_GAP = 1e-6
 """Relative gap between the bounds of the largest margin that a solution may have."""
 
@@ -284,15 +290,19 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
 # -- solvers --------------------------------------------------------------------------------------
 
 
-def largest_margin_in_max_norm(rows: PairRows, tolerance: float = ACCEPT) -> Solved:
-    """Maximise ``s`` with ``|W_vi| ≤ 1``, by linear programming.
+def largest_margin_in_max_norm(
+    rows: PairRows, tolerance: float = ACCEPT, seconds: float | None = None
+) -> Solved:
+    """Maximise ``s`` with ``|W_vi| ≤ 1``, by linear programming, in so many seconds at most.
 
     The unknowns are the entries of ``W`` and ``s``.
     """
     num_weights = rows.strict.shape[1]
     margins = _margins_at_least_s(-rows.strict)
     ties = _without_s(rows.equal)
-    result = _linear_program(margins, ties, [(-1.0, 1.0)] * num_weights, tolerance=tolerance)
+    result = _linear_program(
+        margins, ties, [(-1.0, 1.0)] * num_weights, tolerance=tolerance, seconds=seconds
+    )
     return Solved(
         W=result.x[:-1].reshape(rows.shape),
         equal_multipliers=result.eqlin.marginals,
@@ -411,6 +421,7 @@ def _linear_program(
     bounds: Sequence[tuple[float, float | None]],
     largest_sum: float | None = None,
     tolerance: float = ACCEPT,
+    seconds: float | None = None,
 ) -> OptimizeResult:
     """Maximise the last unknown, ``s``.
 
@@ -424,6 +435,13 @@ def _linear_program(
     tolerance : float
         By which constraints, and the dual's, may be missed. HiGHS takes no smaller one than the
         default; what it gives is measured anyway.
+    seconds : float, optional
+        After which it ends without an answer, as it does after :data:`STEPS_EACH`. Default: never.
+
+    Raises
+    ------
+    ConvergenceError
+        HiGHS has no answer.
     """
     objective = np.append(np.zeros(margins.shape[1] - 1), -1.0)
     limits = np.zeros(margins.shape[0])
@@ -440,9 +458,12 @@ def _linear_program(
         options={
             "primal_feasibility_tolerance": tolerance,
             "dual_feasibility_tolerance": tolerance,
+            "maxiter": STEPS_EACH * sum(margins.shape),
+            "time_limit": seconds,
         },
     )
-    if result.x is None:
+    stopped = result.status == 1  # by one of its limits, at a point that proves nothing
+    if result.x is None or stopped:
         raise ConvergenceError(f"undecided: HiGHS says {result.message}", np.inf)
     return result
 

@@ -22,6 +22,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.table import row_slices
 from ntpnb.tolerances import WHOLE
+from ntpnb.watch import Watch
 
 ENTRIES = 2**18
 """Entries of the linear program's matrix up to which it is tried: a few seconds."""
@@ -56,7 +57,9 @@ class LinearProgramResult:
     multipliers: FloatArray
 
 
-def linear_program(data: NextTokenData, order: TokenPriority) -> LinearProgramResult | None:
+def linear_program(
+    data: NextTokenData, order: TokenPriority, watch: Watch
+) -> LinearProgramResult | None:
     """Maximise the margin of a ``W`` with entries of at most one, and prove that it is positive.
 
     Parameters
@@ -64,6 +67,8 @@ def linear_program(data: NextTokenData, order: TokenPriority) -> LinearProgramRe
     data : NextTokenData
     order : TokenPriority
         The order of ``data``, with strict pairs.
+    watch : Watch
+        Whose limit ends it; what was found until then counts.
 
     Returns
     -------
@@ -81,7 +86,9 @@ def linear_program(data: NextTokenData, order: TokenPriority) -> LinearProgramRe
     for scale, tolerance in SCALES.items():
         enlarged = PairRows(rows.equal, scale * rows.strict, rows.shape)
         try:
-            solved = with_ties_met(largest_margin_in_max_norm(enlarged, tolerance), rows)
+            solved = with_ties_met(
+                largest_margin_in_max_norm(enlarged, tolerance, watch.left), rows
+            )
         except ConvergenceError:
             continue
         separates = _is_proved(solved.W.ravel(), rows, rounding)

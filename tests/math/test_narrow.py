@@ -8,8 +8,9 @@ from mpmath import mp, mpf
 from problems import any_problem, t24
 
 import ntpnb
-from ntpnb.norms import narrow
+from ntpnb.norms import largest_margin, narrow
 from ntpnb.norms.narrow import closest_disagreement, linear_program
+from ntpnb.watch import Watch
 
 ANGLES = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
 
@@ -76,7 +77,7 @@ def test_what_the_linear_program_proves_is_so(seed, angle, kind):
     """Its verdict in 50 digits: some W has exact ties and positive margins."""
     data = planted(kind, angle, seed)
     order = ntpnb.token_priority(data)
-    found = linear_program(data, order)
+    found = linear_program(data, order, Watch())
     if found is None or not found.separates:
         return
     with mp.workdps(50):
@@ -100,7 +101,7 @@ def test_the_linear_program_contradicts_no_other_method(data):
     order = ntpnb.token_priority(data)
     if len(order.strict) == 0:
         return
-    found = linear_program(data, order)
+    found = linear_program(data, order, Watch())
     if found is not None and found.separates:
         assert ntpnb.is_separable(data)
 
@@ -113,14 +114,25 @@ def test_ties_that_depend_on_each_other_prove_nothing():
     assert narrow._distance_to_ties(np.zeros((0, 3)), np.zeros(0)) == 0
 
 
+def test_a_linear_program_ends_after_its_steps_or_its_time_without_an_answer(monkeypatch):
+    data = planted("swap", 1e-6, 0)
+    order = ntpnb.token_priority(data)
+    assert linear_program(data, order, Watch(seconds=600)).separates
+    assert linear_program(data, order, Watch(seconds=0)) is None
+    monkeypatch.setattr(largest_margin, "STEPS_EACH", 0)
+    assert linear_program(data, order, Watch()) is None
+    with pytest.raises(ntpnb.ConvergenceError, match="found no certificate"):
+        ntpnb.is_separable(data)
+
+
 def test_a_linear_program_that_is_too_large_is_left_out(monkeypatch):
     data = planted("swap", 1e-6, 0)
     order = ntpnb.token_priority(data)
     size = (len(order.equal) + len(order.strict)) * 2 * 8
     monkeypatch.setattr(narrow, "ENTRIES", size)
-    assert linear_program(data, order).separates
+    assert linear_program(data, order, Watch()).separates
     monkeypatch.setattr(narrow, "ENTRIES", size - 1)
-    assert linear_program(data, order) is None
+    assert linear_program(data, order, Watch()) is None
     with pytest.raises(
         ntpnb.ConvergenceError, match=r"and found no certificate .*; contexts 0 and 1"
     ):
