@@ -30,6 +30,9 @@ PACKAGES = ("ntpnb", "ntpnb_book")
 REWORDED = "its text changed, but no code in it"
 """Why an executed notebook is stale that needs new words and no run."""
 
+FILE = Path("book/nb/keys.txt")
+"""Where the keys lie, below the checkout."""
+
 _LINE = re.compile(r"^([\w/]+) ([0-9a-f]{64}) ([0-9a-f]{64}) ([0-9a-f]{64})$", re.MULTILINE)
 
 
@@ -216,7 +219,7 @@ def recorded(root: Path = output.ROOT) -> dict[str, Key]:
     Lines of another form, as a conflict of two branches leaves them, count for nothing, nor do two
     of one notebook: such notebooks run again.
     """
-    path = _file(root)
+    path = Path(root) / FILE
     written = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = set(_LINE.findall(written))
     names = [name for name, *_ in lines]
@@ -238,11 +241,7 @@ def record(name: str, key: Key, root: Path = output.ROOT) -> None:
         f"{_digest_of_file(project.executed(each, root))}\n"
         for each in sorted(keys)
     ]
-    output.write(_file(root), "".join(lines))
-
-
-def _file(root: Path) -> Path:
-    return Path(root) / "book" / "nb" / "keys.txt"
+    output.write(Path(root) / FILE, "".join(lines))
 
 
 def outdated(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
