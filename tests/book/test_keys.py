@@ -47,7 +47,7 @@ def book(tmp_path_factory):
         ("ntpnb/late.py", "x = 1", "x = 2", CODE),
         ("ntpnb/sub/__init__.py", "x = 1", "x = 2", CODE),
         ("ntpnb/sub/inner.py", "x = 1", "x = 2", CODE),
-        ("ntpnb_book/ledger.py", "import sys\n", "import sys, os\n", CODE),
+        ("ntpnb_book/ledger.py", "import math", "import os, math", CODE),
         ("notebooks/01_tiny.md", "scale = 2.0", "scale = 3.0", CODE),
         ("notebooks/01_tiny.md", "np.arange(4)).sum", "np.arange(5)).sum", CODE),
         ("notebooks/01_tiny.md", "import ntpnb.used", "import ntpnb.unused", CODE),
