@@ -22,8 +22,8 @@ PLAIN := -p no:nbval
 # The unit and property tests of the mathematics, and the examples in its docstrings.
 MATHEMATICS := $(PLAIN) tests/math ntpnb ntpnb_book --doctest-modules -m "not slow and not stress" -n $(JOBS)
 
-# Holds two stamps: of what made the pages that are there, and of their texts. Where both are the same,
-# the pages stay as they are. Where the first is another one now, or where the last build failed, whose
+# Holds two stamps: of what made the pages that are there, notebooks' outputs among it, and of the pages
+# themselves. Where both are the same, the pages stay as they are. Where the first is another one now, or where the last build failed, whose
 # warnings Sphinx would not repeat, all pages are read anew, and written to an empty folder: beside
 # what lies there from before, Sphinx stamps style sheets that it does not stamp otherwise.
 BUILT := _build/.complete

@@ -17,12 +17,11 @@ from publishing import (
     collect,
     compare,
     execute,
+    keys,
+    manifest,
     project,
     release,
-    repeated,
     runner,
-    selection,
-    staleness,
     stamps,
     verify,
     versions,
@@ -91,8 +90,8 @@ def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
         parameters[parameter] = yaml.safe_load(value)
     if len(names) != 1:
         raise ValueError("-p needs the name of one notebook")
-    [name] = selection.select(names)
-    target = repeated.executed_here(name)
+    [name] = project.select(names)
+    target = verify.executed_here(name)
     execute.execute(name, target, parameters)
     print(target)
     return 0
@@ -102,14 +101,14 @@ def _run(options: argparse.Namespace) -> int:
     """Execute notebooks; the status says whether one failed."""
     if options.parameters:
         return _experiment(options.names, options.parameters)
-    names = selection.redraw(options.figure) if options.figure else options.names
+    names = manifest.redraw(options.figure) if options.figure else options.names
     failed = runner.run(names, force=options.force, repeat=options.repeat, jobs=options.jobs)
     return 1 if failed else 0
 
 
 def _stale(*, why: bool, check: bool) -> int:
     """List the notebooks whose committed file is stale; nothing else goes to the output."""
-    reasons = staleness.outdated(project.names())
+    reasons = keys.outdated(project.names())
     for name, reason in reasons.items():
         print(f"{name}: {reason}" if why else name)
     if not (check and reasons):
@@ -124,7 +123,7 @@ def _stale(*, why: bool, check: bool) -> int:
 
 def _unrepeated() -> int:
     """List the executed notebooks that nbval has to compare; how many are left out is a note."""
-    remaining = repeated.remaining()
+    remaining = verify.remaining()
     for path in remaining:
         print(path.relative_to(output.ROOT).as_posix())
     repeated_here = len(project.names()) - len(remaining)
@@ -137,7 +136,7 @@ def _verify() -> int:
     found = []
     exactly = verify.is_same_machine()
     for name in project.names():
-        if repeated.is_comparable(name):
+        if verify.is_comparable(name):
             found += verify.differences(name, exactly=exactly)
         else:
             found.append(f"{name}: not executed in this clone from these sources")

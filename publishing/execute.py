@@ -170,6 +170,30 @@ def compute(
     return Executed(write(notebook) + "\n", timing)
 
 
+def reworded(name: str, root: Path = output.ROOT) -> str:
+    """Write an executed notebook anew, with its present text and the outputs that it has.
+
+    The code in the text has to be that which gave the outputs.
+    """
+    import jupytext
+    import nbformat
+
+    notebook = jupytext.read(project.source(name, root))
+    read: Any = nbformat.read  # it has no types
+    executed = read(project.executed(name, root), as_version=4)
+    cells, ran = (
+        [cell for cell in version.cells if cell.cell_type == "code"]
+        for version in (notebook, executed)
+    )
+    for cell, before in zip(cells, ran, strict=True):
+        cell.outputs = before.outputs
+        cell.execution_count = before.execution_count
+    notebook.metadata["language_info"] = executed.metadata["language_info"]
+    _clean(notebook)
+    write: Any = nbformat.writes
+    return str(write(notebook)) + "\n"
+
+
 def execute(
     name: str,
     target: Path,

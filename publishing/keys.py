@@ -1,83 +1,268 @@
-"""The keys of the executed notebooks, in one committed file: `book/nb/keys.txt`.
+"""One key per notebook: what its outputs come from, and whether that changed since it ran.
 
-Each line, ``NAME KEY CONTENT``, says that the executed notebook of this name came from the sources
-with this key (`publishing.staleness.key`) and had this content (its sha256): nothing vouches for a
-notebook that was edited by hand. A line is removed before its notebook is replaced and written
-after, so that nothing vouches for what a run leaves that stops in between, either.
+A notebook's outputs come from its code cells, from what `check` reads of its claims, from the
+modules of ours that it can import, from the packages' data and from the locked environment. A
+docstring, a comment, the layout of a module and a reworded claim change no key. Neither does a
+sentence between two cells: the executed notebook then takes the new text and keeps its outputs.
+
+The keys are committed in `book/nb/keys.txt`. Each line, ``NAME OUTPUTS TEXT CONTENT``, says from
+which `Key` the executed notebook of this name came and what content it had (its sha256). So nothing
+vouches for a notebook that was edited by hand, nor for one written by a run that stopped before it
+noted the key.
 """
 
-import fcntl
+import ast
 import hashlib
-import os
+import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
-from ntpnb_book import output
+from ntpnb_book import claims, output
+from ntpnb_book.comparisons import comparison
 from publishing import project
 
+PACKAGES = ("ntpnb", "ntpnb_book")
+"""The theory, and what chapters import besides: a notebook can import modules of both."""
 
-def _file(root: Path) -> Path:
-    return Path(root) / "book" / "nb" / "keys.txt"
+REWORDED = "its text changed, but no code in it"
+"""Why an executed notebook is stale that needs new words and no run."""
 
+FILE = Path("book/nb/keys.txt")
+"""Where the keys lie, below the checkout."""
 
-def _content(name: str, root: Path) -> str:
-    """Hash an executed notebook; zeros for one that is not there."""
-    path = project.executed(name, root)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else 64 * "0"
-
-
-def _lines(root: Path) -> dict[str, tuple[str, str]]:
-    """Read key and content by the name of the notebook, whatever lies there now."""
-    path = _file(root)
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    rows = re.findall(r"^([\w/]+) ([0-9a-f]{64}) ([0-9a-f]{64})$", text, re.MULTILINE)
-    lines = {name: (key, content) for name, key, content in rows}
-    ambiguous = {name for name, *line in rows if lines[name] != tuple(line)}
-    return {name: line for name, line in lines.items() if name not in ambiguous}
+_LINE = re.compile(r"^([\w/]+) ([0-9a-f]{64}) ([0-9a-f]{64}) ([0-9a-f]{64})$", re.MULTILINE)
 
 
-def recorded(root: Path = output.ROOT) -> dict[str, str]:
+@dataclass(frozen=True)
+class Key:
+    """Hashes of a notebook's sources, 64 hexadecimal digits each.
+
+    ``outputs`` is that of all its outputs come from, ``text`` that of its whole hand-written text.
+    """
+
+    outputs: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """A piece of Python."""
+
+    tree: ast.Module
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of what it does."""
+        return _digest(normal_form(self.tree).encode())
+
+    @cached_property
+    def imports(self) -> frozenset[str]:
+        """The dotted names that it imports, wherever: in a function too, later or never."""
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                # What is imported from a package may be a module in it.
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        return frozenset(found)
+
+
+def normal_form(node: object) -> str:
+    """Write a syntax tree as text that is equal for equal code, whatever its docstrings say.
+
+    `ast.dump` writes other text from Python 3.13 on, but keys taken on one version hold on the
+    others. So fields that are empty, as those are that a version does not know yet, are left out.
+    """
+    if isinstance(node, list):
+        return f"[{', '.join(normal_form(item) for item in node if not _is_docstring(item))}]"
+    if not isinstance(node, ast.AST):
+        # The type keeps 1, 1.0 and True apart; `!a` escapes the same letters everywhere.
+        return f"{type(node).__name__}:{node!a}"
+    fields = [
+        f"{name}={normal_form(value)}"
+        for name, value in ast.iter_fields(node)
+        if value is not None and value != []
+    ]
+    return f"{type(node).__name__}({', '.join(fields)})"
+
+
+def _is_docstring(item: object) -> bool:
+    """Say whether an item is a statement of a bare string, which does nothing in a module."""
+    return (
+        isinstance(item, ast.Expr)
+        and isinstance(item.value, ast.Constant)
+        and isinstance(item.value.value, str)
+    )
+
+
+@cache
+def read_code(source: str, name: str = "cell") -> Code:
+    """Read Python, each text once in a process; SyntaxError, which says the name, for another."""
+    return Code(ast.parse(source, name))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources of the book as they lie there now, each read at most once.
+
+    Parameters
+    ----------
+    root : Path
+        The checkout.
+    """
+
+    root: Path
+
+    @cached_property
+    def modules(self) -> dict[str, Code]:
+        """The modules of our packages by their dotted names; a package's code is its `__init__`."""
+        found = {}
+        for path in sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/**/*.py")):
+            parts = path.relative_to(self.root).with_suffix("").parts
+            # Nothing can import what an editor left, such as `loss-old.py`.
+            if all(part.isidentifier() for part in parts):
+                name = ".".join(parts).removesuffix(".__init__")
+                found[name] = read_code(path.read_text(encoding="utf-8"), name)
+        return found
+
+    @cached_property
+    def shared(self) -> list[str]:
+        """What every notebook depends on: the locked environment and the packages' data."""
+        lock = self.root / "requirements.lock"
+        data = sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/data_files/*"))
+        return [
+            f"{path.relative_to(self.root).as_posix()} {_digest_of_file(path)}"
+            for path in [lock, *data]
+        ]
+
+    def importable(self, cells: Iterable[str]) -> set[str]:
+        """Name the modules of ours that a notebook can import, itself or through others.
+
+        Parameters
+        ----------
+        cells : iterable of str
+            The code of its cells. One that is not plain Python may import everything.
+        """
+        try:
+            waiting = {name for cell in cells for name in read_code(cell).imports}
+        except SyntaxError:
+            return set(self.modules)
+        found: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            package = name.rpartition(".")[0]
+            if package and package not in found:
+                waiting.add(package)  # its `__init__` runs first
+            if name in self.modules and name not in found:
+                found.add(name)
+                waiting |= self.modules[name].imports
+        return found
+
+    def key(self, name: str) -> Key:
+        """Hash the sources of a notebook.
+
+        Raises
+        ------
+        ValueError
+            Where the claims are malformed.
+        SyntaxError
+            Where a module is.
+        """
+        cells = project.code_cells(name, self.root)
+        parts = [
+            json.dumps(cells),
+            json.dumps(self._claims(name), sort_keys=True),
+            *self.shared,
+            *(
+                f"{module} {self.modules[module].digest}"
+                for module in sorted(self.importable(cells))
+            ),
+        ]
+        text = project.source(name, self.root)
+        return Key(_digest("\n".join(parts).encode()), _digest_of_file(text))
+
+    def _claims(self, name: str) -> list[dict[str, object]]:
+        """Return what `check` reads of a notebook's claims, and no word that only pages show."""
+        path = project.claims(name, self.root)
+        listed = claims.read(path) if path.exists() else []
+        return [
+            {
+                "id": claim["id"],
+                "expect": comparison(claim["expect"]),
+                "show": claim.get("show"),
+            }
+            for claim in sorted(listed, key=lambda claim: str(claim["id"]))
+        ]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    """Hash a file; zeros for one that is not there."""
+    return _digest(path.read_bytes()) if path.exists() else 64 * "0"
+
+
+def key(name: str, root: Path = output.ROOT) -> Key:
+    """Hash the sources of a notebook as they lie there now; see `Sources.key`."""
+    return Sources(Path(root)).key(name)
+
+
+def recorded(root: Path = output.ROOT) -> dict[str, Key]:
     """Read the keys by the name of the notebook, of those that lie there as they were written.
 
-    Lines of another form, as a conflict of two branches leaves them, count for nothing: their
-    notebooks run again.
+    Lines of another form, as a conflict of two branches leaves them, count for nothing, nor do two
+    of one notebook: such notebooks run again.
     """
+    path = Path(root) / FILE
+    written = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    lines = set(_LINE.findall(written))
+    names = [name for name, *_ in lines]
     return {
-        name: key
-        for name, (key, content) in _lines(root).items()
-        if content == _content(name, root)
+        name: Key(outputs, text)
+        for name, outputs, text, content in lines
+        if names.count(name) == 1 and content == _digest_of_file(project.executed(name, root))
     }
 
 
-def record(name: str, key: str, root: Path = output.ROOT) -> None:
-    """Note the key of the notebook that was just written."""
-    with _alone(root):
-        _write(_lines(root) | {name: (key, _content(name, root))}, root)
+def record(name: str, key: Key, root: Path = output.ROOT) -> None:
+    """Note the key of the notebook that was just written.
+
+    Where two processes write at once a line may be lost; its notebook runs again.
+    """
+    keys = recorded(root) | {name: key}
+    lines = [
+        f"{each} {keys[each].outputs} {keys[each].text} "
+        f"{_digest_of_file(project.executed(each, root))}\n"
+        for each in sorted(keys)
+    ]
+    output.write(Path(root) / FILE, "".join(lines))
 
 
-def forget(name: str, root: Path = output.ROOT) -> None:
-    """Remove the key of a notebook that is about to be replaced."""
-    with _alone(root):
-        lines = _lines(root)
-        if lines.pop(name, None) is not None:
-            _write(lines, root)
+def outdated(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
+    """Say of which notebooks the executed file is not what the sources give, and why.
 
-
-def _write(keys: dict[str, tuple[str, str]], root: Path) -> None:
-    lines = [f"{name} {key} {content}\n" for name, (key, content) in sorted(keys.items())]
-    output.write(_file(root), "".join(lines))
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Keep other processes from changing the file between our reading and our writing it."""
-    folder = _file(root).parent
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY)  # the folder itself, so that nothing is left behind
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released when it is closed, also by a kill
-        yield
-    finally:
-        os.close(lock)
+    Returns
+    -------
+    dict
+        A reason by the name of the notebook; those that are up to date are left out.
+    """
+    sources = Sources(Path(root))
+    known = recorded(root)
+    reasons = {}
+    for name in names:
+        now = sources.key(name)
+        if not project.read_executed(name, root)["cells"]:
+            reasons[name] = "never executed"
+        elif name not in known:
+            reasons[name] = "not known to be executed from these sources"
+        elif known[name].outputs != now.outputs:
+            reasons[name] = "its code, its claims, what it imports or the environment changed"
+        elif known[name].text != now.text:
+            reasons[name] = REWORDED
+    return reasons

@@ -57,7 +57,7 @@ def write(drawn: Collection[str], root: Path = output.ROOT) -> None:
                 "notebook": notebook,
                 "seed": record["seed"],
                 "data": data_hash(figure, root),
-                "key": current[notebook],
+                "key": current[notebook].outputs,
             }
         elif figure in before:
             rows[figure] = before[figure]
@@ -73,7 +73,7 @@ def undrawn(name: str, key: str, root: Path = output.ROOT) -> str:
     name : str
         The notebook.
     key : str
-        Key of its sources.
+        What its outputs come from, see `publishing.keys.Key`.
     """
     drawn = read(root)
     for record in output.records(project.read_executed(name, root), "figure"):
@@ -91,3 +91,33 @@ def undrawn(name: str, key: str, root: Path = output.ROOT) -> str:
         if drawn[figure]["data"] != data_hash(figure, root):
             return f"figure {figure} was drawn over"  # by a reader who tried other parameters
     return ""
+
+
+def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
+    """Remove the files of the figures that a reader named, so that their notebooks run again.
+
+    Parameters
+    ----------
+    typed : str
+        A figure's name or its beginning, with dashes or underscores: ``t24-fig4``.
+
+    Returns
+    -------
+    list of str
+        The notebooks that draw them.
+
+    Raises
+    ------
+    ValueError
+        Where no figure has that name.
+    """
+    beginning = typed.replace("-", "_") + "_"
+    known = figures(root)
+    rows = [row for row in known if f"{row['figure']}_".startswith(beginning)]
+    if not rows:
+        names = ", ".join(sorted(row["figure"] for row in known)) or "none"
+        raise ValueError(f"no figure {typed!r}; there are: {names}")
+    for row in rows:
+        for suffix in SUFFIXES:
+            (Path(root) / "figures" / f"{row['figure']}.{suffix}").unlink(missing_ok=True)
+    return sorted({row["notebook"] for row in rows})

@@ -7,6 +7,7 @@ chapter, ``evidence/gd_theorem`` a page of evidence that a chapter leads to.
 import csv
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,33 @@ EVIDENCE = "evidence"
 def names(root: Path = ROOT) -> list[str]:
     """Names of the notebooks, in the book's order: the chapters, then the pages of evidence."""
     return chapters(root) + evidence_pages(root)
+
+
+def select(typed: Iterable[str], root: Path = ROOT) -> list[str]:
+    """Turn what a reader typed (``01_toy``, ``01``, ``gd_theorem`` or a path) into names.
+
+    Where nothing was typed, all are meant.
+
+    Raises
+    ------
+    ValueError
+        Where no notebook has that name.
+    """
+    known = names(root)
+    chosen: set[str] = set()
+    for text in typed:
+        stem = Path(text).stem
+        found = [name for name in known if stem in (Path(name).name, _number(name))]
+        if not found:
+            raise ValueError(f"no notebook {text!r}; there are: {', '.join(known) or 'none'}")
+        chosen.update(found)
+    return [name for name in known if name in chosen] or known
+
+
+def _number(name: str) -> str:
+    """Return the digits before a chapter's name; a page of evidence has none."""
+    digits = name.partition("_")[0]
+    return digits if digits.isdigit() else name
 
 
 def chapters(root: Path = ROOT) -> list[str]:

@@ -6,13 +6,13 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 
 from ntpnb_book import output
-from publishing import execute, keys, manifest, project, repeated, selection, staleness
+from publishing import execute, keys, manifest, project, verify
 from publishing.execute import NotebookError, Timing
 
 
@@ -33,35 +33,49 @@ def _end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def _execute_for_the_book(name: str, root: Path) -> Timing:
-    """Execute a notebook, replace its executed file, and record that this is what sources give."""
-    before = staleness.key(name, root)
+@dataclass(frozen=True)
+class Done:
+    """How long a notebook took, and the key to record for its executed file, if that is new."""
+
+    timing: Timing
+    key: keys.Key | None = None
+
+
+def _execute_for_the_book(name: str, root: Path) -> Done:
+    """Execute a notebook and replace its executed file."""
+    before = keys.key(name, root)
     executed = execute.compute(name, root / "figures", root=root)
-    if staleness.key(name, root) != before:
+    if keys.key(name, root) != before:
         raise NotebookError(f"{name}: its sources changed while it ran; run it again")
-    keys.forget(name, root)  # until the new file is there, nothing vouches for either
     output.write(project.executed(name, root), executed.text)
-    keys.record(name, before, root)
-    return executed.timing
+    return Done(executed.timing, before)
 
 
-def _execute_for_figures(name: str, root: Path) -> Timing:
+def _reword(name: str, root: Path) -> None:
+    """Give an executed notebook the words of its present text; it keeps its outputs."""
+    key = keys.key(name, root)
+    output.write(project.executed(name, root), execute.reworded(name, root))
+    keys.record(name, key, root)
+    _note(f"{name}: {keys.REWORDED}; outputs kept")
+
+
+def _execute_for_figures(name: str, root: Path) -> Done:
     """Execute a notebook for its figures alone.
 
     Its executed file, which the tests compare with this machine, is kept; the new one goes to
     `_build/nb`.
     """
-    key = staleness.key(name, root)
-    repeated.forget(name, root)  # until the new one is there
-    timing = execute.execute(name, repeated.executed_here(name, root), root=root)
-    if staleness.key(name, root) == key:
-        repeated.note(name, key, root)
-    same = "same bytes as" if repeated.has_same_bytes(name, root) else "other bytes than"
+    key = keys.key(name, root)
+    verify.forget(name, root)  # until the new one is there
+    timing = execute.execute(name, verify.executed_here(name, root), root=root)
+    if keys.key(name, root) == key:
+        verify.note(name, key.outputs, root)
+    same = "same bytes as" if verify.has_same_bytes(name, root) else "other bytes than"
     _note(f"{name}: {same} the executed notebook, kept")
-    return timing
+    return Done(timing)
 
 
-def _work(name: str, reason: str, replace: bool, root: Path) -> Timing:
+def _work(name: str, reason: str, replace: bool, root: Path) -> Done:
     """Execute one notebook in a process of its own, saying so as it starts."""
     _note(f"{name}: {reason}; running")
     return _execute_for_the_book(name, root) if replace else _execute_for_figures(name, root)
@@ -80,6 +94,25 @@ def _longest_first(reasons: Mapping[str, str], root: Path) -> list[tuple[str, st
     return sorted(reasons.items(), key=lambda pair: -float(seconds.get(pair[0], "inf")))
 
 
+def to_run(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
+    """Say which notebooks must run, for their executed file or for their figures, and why.
+
+    Returns
+    -------
+    dict
+        A reason by the name of the notebook; those that need not run are left out.
+    """
+    names = list(names)
+    reasons = keys.outdated(names, root)
+    current = keys.recorded(root)
+    for name in names:
+        if name not in reasons:
+            missing = manifest.undrawn(name, current[name].outputs, root)
+            if missing:
+                reasons[name] = missing
+    return {name: reasons[name] for name in names if name in reasons}
+
+
 def run(
     names: Iterable[str] = (),
     *,
@@ -95,7 +128,7 @@ def run(
     Parameters
     ----------
     names : iterable of str
-        As a reader types them, see `publishing.selection.select`.
+        As a reader types them, see `publishing.project.select`.
     force : bool
         Execute those that are not stale as well.
     repeat : bool
@@ -109,17 +142,20 @@ def run(
     """
     root = Path(root)
     project.sweep(root)
-    chosen = selection.select(names, root)
+    chosen = project.select(names, root)
     if force:
         reasons = dict.fromkeys(chosen, "forced")
         replaced = set(chosen)
     elif repeat:
-        missing = [name for name in chosen if not repeated.is_comparable(name, root)]
+        missing = [name for name in chosen if not verify.is_comparable(name, root)]
         reasons = dict.fromkeys(missing, "not executed in this clone")
         replaced = set()
     else:
-        reasons = staleness.to_run(chosen, root)
-        replaced = set(staleness.outdated(reasons, root))
+        for name, reason in keys.outdated(chosen, root).items():
+            if reason == keys.REWORDED:
+                _reword(name, root)
+        reasons = to_run(chosen, root)
+        replaced = set(keys.outdated(reasons, root))
     failed = []
     workers = max(1, min(jobs, len(reasons)))
     started = time.monotonic()
@@ -132,10 +168,12 @@ def run(
             for done, future in enumerate(as_completed(futures), 1):
                 name = futures[future]
                 try:
-                    timing = future.result()
-                    _keep(name, timing, root)
+                    result = future.result()
+                    if result.key is not None:
+                        keys.record(name, result.key, root)
+                    _keep(name, result.timing, root)
                     manifest.write({name}, root)
-                    _note(f"{name}: {timing.seconds} s, {len(futures) - done} left")
+                    _note(f"{name}: {result.timing.seconds} s, {len(futures) - done} left")
                 except Exception as error:
                     failed.append(name)
                     line = " ".join(str(error).split())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ntpnb_book import output
+from publishing import keys, project
 from publishing.address import find_repository
 
 if TYPE_CHECKING:  # the command line does without Sphinx, which is slow to load
@@ -44,8 +45,14 @@ def _digest(content: bytes) -> str:
 
 
 def _is_page(path: Path) -> bool:
-    """Say whether a file, named from the root, is the text of a page that no notebook makes."""
-    return path.parts[0] == "book" and path.suffix == ".md"
+    """Say whether a file, named from the root, is a page: a text or an executed notebook."""
+    return path.parts[0] == "book" and path.suffix in (".md", ".ipynb")
+
+
+def _outputs(path: Path) -> str:
+    """Hash a notebook's outputs, whose numbers and figures other pages show, without its words."""
+    cells = project.read_json(path, {})["cells"]
+    return _digest(json.dumps([cell.get("outputs") for cell in cells]).encode())
 
 
 def stamp(root: Path = output.ROOT, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
@@ -74,6 +81,10 @@ def stamp(root: Path = output.ROOT, environ: Mapping[str, str] = os.environ) -> 
         name = path.relative_to(root)
         if any(part.startswith((".", "__pycache__")) for part in name.parts):
             continue  # programs leave it behind
+        if name == keys.FILE:
+            continue  # no page shows it
+        if path.suffix == ".ipynb":
+            machinery.append(f"{name} {_outputs(path)}\n")
         lines = pages if _is_page(name) else machinery
         lines.append(f"{name} {_digest(path.read_bytes())}\n")
     return _digest("".join(machinery).encode()), _digest("".join(pages).encode())

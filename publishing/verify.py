@@ -2,8 +2,8 @@
 
 nbval compares printed text. What a reader believes besides stands in no text: the exact values
 behind the scoreboard, seeds, the names of glued numbers and of figures, the pictures. A fresh clone
-executes every notebook for its figures (`publishing.repeated`), so that all of it can be compared
-with no further run.
+executes every notebook for its figures, so that all of it can be compared with no further run, and
+nbval, which would execute it once more and compare less, has nothing left to do.
 
 The machine type that wrote the committed notebooks gives them again byte for byte. Where it does so
 for most of them, nothing may differ in the others but how a picture's letters are placed. Another
@@ -26,7 +26,7 @@ import yaml
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from ntpnb_book import output
-from publishing import project, repeated
+from publishing import keys, project
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-9
 """What two numbers may differ by on another processor, relative to the larger or absolutely.
@@ -48,6 +48,57 @@ Exceptions: TypeAlias = Mapping[str, Mapping[str, float]]
 _NEAR = 5  # pixels, the side of what lies near: letters and lines may move by two
 _PICTURE = "image/png"
 _NUMBER = re.compile(r"[-−]?\d+(?P<fraction>\.\d*)?(?:e(?P<exponent>[-+]?\d+))?")
+
+
+def executed_here(name: str, root: Path = output.ROOT) -> Path:
+    """Where this clone's own execution of a notebook lies, while the committed one is kept."""
+    return Path(root) / "_build" / "nb" / f"{name}.ipynb"
+
+
+def _key_file(name: str, root: Path) -> Path:
+    return executed_here(name, root).with_suffix(".key")
+
+
+def note(name: str, key: str, root: Path = output.ROOT) -> None:
+    """Record that the sources with this key gave what lies at `executed_here`."""
+    output.write(_key_file(name, root), f"{key}\n")
+
+
+def forget(name: str, root: Path = output.ROOT) -> None:
+    """Remove the key of an execution that is about to be replaced."""
+    _key_file(name, root).unlink(missing_ok=True)
+
+
+def has_same_bytes(name: str, root: Path = output.ROOT) -> bool:
+    """Whether this clone's execution of a notebook gave the committed one byte for byte."""
+    here, committed = executed_here(name, root), project.executed(name, root)
+    return here.exists() and here.read_bytes() == committed.read_bytes()
+
+
+def is_comparable(name: str, root: Path = output.ROOT) -> bool:
+    """Whether this clone has executed a notebook from the sources that the committed one came from.
+
+    What it gave lies at `executed_here`.
+    """
+    key_file = _key_file(name, root)
+    recorded = keys.recorded(root).get(name)
+    if recorded is None or not key_file.exists():
+        return False
+    return key_file.read_text(encoding="utf-8").strip() == recorded.outputs
+
+
+def remaining(root: Path = output.ROOT) -> list[Path]:
+    """Return the executed notebooks that nbval has to compare with a new execution.
+
+    Left out is a notebook that this clone has executed from the sources that the committed one came
+    from, which `differences` compares.
+    """
+    root = Path(root)
+    return [
+        project.executed(name, root)
+        for name in project.names(root)
+        if not is_comparable(name, root)
+    ]
 
 
 def exceptions(root: Path = output.ROOT) -> Exceptions:
@@ -72,8 +123,8 @@ def is_same_machine(root: Path = output.ROOT) -> bool:
 
     Then it is of the machine type that wrote them.
     """
-    names = [name for name in project.names(root) if repeated.is_comparable(name, root)]
-    same = [name for name in names if repeated.has_same_bytes(name, root)]
+    names = [name for name in project.names(root) if is_comparable(name, root)]
+    same = [name for name in names if has_same_bytes(name, root)]
     return 2 * len(same) > len(names)
 
 
@@ -83,16 +134,16 @@ def differences(name: str, root: Path = output.ROOT, *, exactly: bool) -> Iterat
     Parameters
     ----------
     name : str
-        A notebook that this clone has executed, see `publishing.repeated.is_comparable`.
+        A notebook that this clone has executed, see `is_comparable`.
     root : Path
         The checkout.
     exactly : bool
         Whether values and data have to be the same to the last digit, see `is_same_machine`.
     """
-    if repeated.has_same_bytes(name, root):
+    if has_same_bytes(name, root):
         return
     committed = project.read_executed(name, root)
-    here = project.read_json(repeated.executed_here(name, root), {"cells": []})
+    here = project.read_json(executed_here(name, root), {"cells": []})
     yield from between(name, committed, here, None if exactly else exceptions(root))
 
 

@@ -12,7 +12,7 @@ import tiny_project
 
 import ntpnb
 from publishing import folding, lint, project
-from publishing.dependencies import PACKAGES
+from publishing.keys import PACKAGES
 
 NAMES = project.names()
 

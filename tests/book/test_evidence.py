@@ -17,8 +17,6 @@ from publishing import (
     pages,
     project,
     runner,
-    selection,
-    staleness,
 )
 
 PAGE = "evidence/sums"
@@ -35,10 +33,8 @@ def executed(tmp_path_factory):
 def test_a_page_of_evidence_is_executed_beside_the_chapters(executed):
     assert project.names(executed) == ["01_tiny", PAGE]
     assert project.executed_names(executed) == ["01_tiny", PAGE]
-    assert keys.recorded(executed) == {
-        name: staleness.key(name, executed) for name in ("01_tiny", PAGE)
-    }
-    assert staleness.to_run(project.names(executed), executed) == {}
+    assert keys.recorded(executed) == {name: keys.key(name, executed) for name in ("01_tiny", PAGE)}
+    assert runner.to_run(project.names(executed), executed) == {}
     rows = manifest.figures(executed)
     assert [(row["figure"], row["notebook"]) for row in rows] == [
         ("tiny", "01_tiny"),
@@ -62,19 +58,19 @@ def test_its_claims_close_the_ledger_and_are_counted_under_its_name(executed):
 
 @pytest.mark.parametrize("typed", ["sums", "evidence/sums", "notebooks/evidence/sums.md"])
 def test_it_is_found_by_its_name(executed, typed):
-    assert selection.select([typed], executed) == [PAGE]
-    assert selection.select(["01", typed], executed) == ["01_tiny", PAGE]
+    assert project.select([typed], executed) == [PAGE]
+    assert project.select(["01", typed], executed) == ["01_tiny", PAGE]
     with pytest.raises(ValueError, match="no notebook 'evidence'"):
-        selection.select(["evidence"], executed)
+        project.select(["evidence"], executed)
 
 
 def test_a_change_to_it_makes_it_stale_and_no_other(tmp_path):
     root = tiny_project.make_with_evidence(tmp_path)
     for name in project.names(root):
         tiny_project.pretend(root, name, [])
-    assert staleness.outdated(project.names(root), root) == {}
+    assert keys.outdated(project.names(root), root) == {}
     edit(root / "book/claims/evidence/sums.yml", "within: 1e-9", "within: 1e-8")
-    assert list(staleness.outdated(project.names(root), root)) == [PAGE]
+    assert list(keys.outdated(project.names(root), root)) == [PAGE]
     edit(project.executed(PAGE, root), "code", "code ")
     assert keys.recorded(root).keys() == {"01_tiny"}
 

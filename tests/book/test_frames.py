@@ -9,7 +9,7 @@ import tiny_project
 from bs4 import BeautifulSoup
 
 from ntpnb_book import figures, frames
-from publishing import manifest, staleness
+from publishing import manifest, runner
 from publishing.sphinx_ext import slider
 
 TEXTS = [f"at {k}" for k in range(4)]
@@ -122,6 +122,6 @@ def test_a_missing_strip_makes_its_notebook_stale(tmp_path):
         tiny_project.write(root / f"figures/tiny{ending}", "")
     manifest.write({"01_tiny"}, root)
     assert manifest.read(root)["tiny"].keys() == {"notebook", "seed", "data", "key"}
-    assert staleness.to_run(["01_tiny"], root) == {}
+    assert runner.to_run(["01_tiny"], root) == {}
     (root / "figures/tiny_frames.svg").unlink()
-    assert staleness.to_run(["01_tiny"], root) == {"01_tiny": "figure tiny is missing"}
+    assert runner.to_run(["01_tiny"], root) == {"01_tiny": "figure tiny is missing"}

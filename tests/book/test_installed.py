@@ -7,7 +7,7 @@ import sys
 import pytest
 import tiny_project
 
-from publishing.dependencies import PACKAGES
+from publishing.keys import PACKAGES
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ import pytest
 import tiny_project
 
 from ntpnb_book import claims, ledger, output
-from publishing import collect, kernel, keys, lint, manifest, project, repeated, staleness, verify
-from publishing.dependencies import PACKAGES
+from publishing import collect, kernel, keys, lint, manifest, project, runner, verify
+from publishing.keys import PACKAGES
 
 NAMES = project.names()
 
@@ -43,7 +43,7 @@ def test_there_are_notebooks():
 
 
 def test_none_is_stale_and_no_figure_was_drawn_with_other_parameters():
-    assert staleness.to_run(NAMES) == {}
+    assert runner.to_run(NAMES) == {}
 
 
 def test_its_cells_are_those_of_the_text(notebook):
@@ -125,7 +125,7 @@ def same_machine():
 
 def test_it_says_what_this_clone_measured_itself(notebook, same_machine):
     """In a fresh clone that is every notebook; `.ci/run` insists on it."""
-    if repeated.is_comparable(notebook.name):
+    if verify.is_comparable(notebook.name):
         assert list(verify.differences(notebook.name, exactly=same_machine)) == []
 
 
@@ -179,7 +179,7 @@ def flip_gradient(path):
 
 def restamp(root, name):
     """Recompute the staleness key, as if the notebook had been executed after the edit."""
-    keys.record(name, staleness.key(name, root), root)
+    keys.record(name, keys.key(name, root), root)
 
 
 def nbval(root, name):

@@ -25,7 +25,7 @@ import tiny_project
 import yaml
 
 from ntpnb_book import claims, figures, output, saving
-from publishing import accepted, collect, keys, lint, project, staleness
+from publishing import accepted, collect, keys, lint, project
 
 pytestmark = pytest.mark.slow
 
@@ -421,10 +421,10 @@ def test_a_figure_drawn_from_other_data_than_its_csv_is_noticed(
 
 def test_a_seed_changed_after_the_run_is_noticed(book, edited):
     name = "13_one_problem"  # the toy has no seed
-    keys.record(name, staleness.key(name, book), book)
-    assert staleness.outdated([name], book) == {}
+    keys.record(name, keys.key(name, book), book)
+    assert keys.outdated([name], book) == {}
     edited(f"notebooks/{name}.md", instead(r"\bseed = \d+", "seed = 424242"))
-    assert list(staleness.outdated([name], book)) == [name]
+    assert list(keys.outdated([name], book)) == [name]
 
 
 def test_a_flipped_sign_in_the_gradient_is_noticed(tmp_path):

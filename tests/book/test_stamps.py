@@ -14,7 +14,7 @@ from ntpnb_book.output import ROOT
 from publishing import stamps
 
 OLD = (1_000_000_000, 1_000_000_000)
-FILES = ("_config.yml", "book/nb/01_a.ipynb", "book/images/a.png", "figures/a.svg", "ntpnb/a.py")
+FILES = ("_config.yml", "book/images/a.png", "figures/a.svg", "ntpnb/a.py")
 
 
 @pytest.fixture
@@ -45,6 +45,20 @@ def test_the_text_of_a_page_has_a_stamp_of_its_own(project):
     write(project / "book/index.md", "two")
     assert stamps.stamp(project)[0] == before
     assert stamps.stamp(project)[1] != pages
+
+
+def test_words_of_a_notebook_are_a_pages_and_its_outputs_are_for_every_page(project):
+    notebook = project / "book/nb/01_a.ipynb"
+    write(notebook, '{"cells": [{"source": "one"}, {"outputs": ["one"]}]}')
+    before, pages = stamps.stamp(project)
+    write(project / "book/nb/keys.txt", "another key")
+    assert stamps.stamp(project) == (before, pages)
+    write(notebook, '{"cells": [{"source": "two"}, {"outputs": ["one"]}]}')
+    machinery, reworded = stamps.stamp(project)
+    assert machinery == before
+    assert reworded != pages
+    write(notebook, '{"cells": [{"source": "two"}, {"outputs": ["two"]}]}')
+    assert stamps.stamp(project)[0] != before
 
 
 def test_the_stamp_knows_the_address_of_the_book(project):

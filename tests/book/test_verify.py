@@ -15,7 +15,7 @@ import yaml
 from PIL import Image, ImageDraw
 
 from ntpnb_book import claims, output
-from publishing import keys, manifest, project, repeated, runner, staleness, verify
+from publishing import keys, manifest, project, runner, verify
 
 NAME = "01_tiny"
 
@@ -41,10 +41,10 @@ def book(tmp_path_factory):
         text, 'figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)\n', SECOND
     )
     assert runner.run(root=root) == []
-    assert not repeated.is_comparable(NAME, root)
+    assert not verify.is_comparable(NAME, root)
     shutil.rmtree(root / "figures")
     assert runner.run(root=root) == []
-    assert repeated.is_comparable(NAME, root)
+    assert verify.is_comparable(NAME, root)
     return root
 
 
@@ -58,13 +58,13 @@ def forge(book):
         notebook = json.loads(path.read_text(encoding="utf-8"))
         change([output for cell in notebook["cells"] for output in cell.get("outputs", [])])
         path.write_text(json.dumps(notebook), encoding="utf-8")
-        keys.record(NAME, staleness.key(NAME, book), book)
-        assert staleness.outdated([NAME], book) == {}
+        keys.record(NAME, keys.key(NAME, book), book)
+        assert keys.outdated([NAME], book) == {}
         return list(verify.differences(NAME, book, exactly=exactly))
 
     yield found
     path.write_bytes(before)
-    keys.record(NAME, staleness.key(NAME, book), book)
+    keys.record(NAME, keys.key(NAME, book), book)
 
 
 def record(outputs, field, value):
@@ -268,8 +268,8 @@ def test_the_command_names_what_differs_and_what_cannot_be_compared(book, forge)
     line = f"{NAME}, cell [2]: t24.fig1.sum: value is 5.0, executed here 12.0\n"
     other = "1 notebooks, 1 differences (coarsely: another processor wrote them)\n"
     assert call() == (1, line, other)
-    note = repeated._key_file(NAME, book)
+    note = verify._key_file(NAME, book)
     key = note.read_text()
-    repeated.forget(NAME, book)
+    verify.forget(NAME, book)
     assert call()[:2] == (1, f"{NAME}: not executed in this clone from these sources\n")
     note.write_text(key)

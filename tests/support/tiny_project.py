@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ntpnb_book import claims, output
-from publishing import keys, project, staleness
+from publishing import keys, project
 
 NOTEBOOK = """---
 jupytext:
@@ -206,4 +206,4 @@ def pretend(root: Path, name: str, records: list[dict[str, Any]]) -> None:
     notebook = {"metadata": {}, "cells": [{"cell_type": "code", "outputs": outputs}]}
     write(project.executed(name, root), json.dumps(notebook))
     if project.source(name, root).exists():
-        keys.record(name, staleness.key(name, root), root)
+        keys.record(name, keys.key(name, root), root)
