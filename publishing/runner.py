@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 from ntpnb_book import output
-from publishing import execute, keys, manifest, project, repeated, selection, staleness
+from publishing import execute, keys, project, repeated, selection, staleness
 from publishing.execute import NotebookError, Timing
 
 
@@ -36,7 +36,7 @@ def _end_with_parent() -> None:
 def _execute_for_the_book(name: str, root: Path) -> Timing:
     """Execute a notebook, replace its executed file, and record that this is what sources give."""
     before = staleness.key(name, root)
-    executed = execute.compute(name, root / "figures", root=root)
+    executed = execute.compute(name, root / "figures", root=root, formats="")
     if staleness.key(name, root) != before:
         raise NotebookError(f"{name}: its sources changed while it ran; run it again")
     keys.forget(name, root)  # until the new file is there, nothing vouches for either
@@ -46,7 +46,7 @@ def _execute_for_the_book(name: str, root: Path) -> Timing:
 
 
 def _execute_for_figures(name: str, root: Path) -> Timing:
-    """Execute a notebook for its figures alone.
+    """Execute a notebook for its figures alone, and save them as all kinds of files.
 
     Its executed file, which the tests compare with this machine, is kept; the new one goes to
     `_build/nb`.
@@ -61,10 +61,10 @@ def _execute_for_figures(name: str, root: Path) -> Timing:
     return timing
 
 
-def _work(name: str, reason: str, replace: bool, root: Path) -> Timing:
+def _work(name: str, reason: str, draw: bool, root: Path) -> Timing:
     """Execute one notebook in a process of its own, saying so as it starts."""
     _note(f"{name}: {reason}; running")
-    return _execute_for_the_book(name, root) if replace else _execute_for_figures(name, root)
+    return _execute_for_figures(name, root) if draw else _execute_for_the_book(name, root)
 
 
 def _keep(name: str, timing: Timing, root: Path) -> None:
@@ -84,7 +84,7 @@ def run(
     names: Iterable[str] = (),
     *,
     force: bool = False,
-    repeat: bool = False,
+    draw: bool = False,
     jobs: int = 2,
     root: Path = output.ROOT,
 ) -> list[str]:
@@ -98,9 +98,9 @@ def run(
         As a reader types them, see `publishing.selection.select`.
     force : bool
         Execute those that are not stale as well.
-    repeat : bool
-        Execute instead those that this clone has not executed from their present sources, and keep
-        their executed files: for `publishing.verify`.
+    draw : bool
+        Execute all of them for their figures, and keep their executed files, with which
+        `publishing.verify` compares what this gives.
 
     Returns
     -------
@@ -110,22 +110,18 @@ def run(
     root = Path(root)
     project.sweep(root)
     chosen = selection.select(names, root)
-    if force:
+    if draw:
+        reasons = dict.fromkeys(chosen, "drawn anew")
+    elif force:
         reasons = dict.fromkeys(chosen, "forced")
-        replaced = set(chosen)
-    elif repeat:
-        missing = [name for name in chosen if not repeated.is_comparable(name, root)]
-        reasons = dict.fromkeys(missing, "not executed in this clone")
-        replaced = set()
     else:
-        reasons = staleness.to_run(chosen, root)
-        replaced = set(staleness.outdated(reasons, root))
+        reasons = staleness.outdated(chosen, root)
     failed = []
     workers = max(1, min(jobs, len(reasons)))
     started = time.monotonic()
     with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
         futures = {
-            pool.submit(_work, name, reason, name in replaced, root): name
+            pool.submit(_work, name, reason, draw, root): name
             for name, reason in _longest_first(reasons, root)
         }
         try:
@@ -134,7 +130,6 @@ def run(
                 try:
                     timing = future.result()
                     _keep(name, timing, root)
-                    manifest.write({name}, root)
                     _note(f"{name}: {timing.seconds} s, {len(futures) - done} left")
                 except Exception as error:
                     failed.append(name)

@@ -34,8 +34,8 @@ def _number(name: str) -> str:
     return digits if digits.isdigit() else name
 
 
-def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
-    """Remove the files of the figures that a reader named, so that their notebooks run again.
+def drawing(typed: str, root: Path = output.ROOT) -> list[str]:
+    """List the notebooks that draw the figures that a reader named.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
     Returns
     -------
     list of str
-        The notebooks that draw them.
+        The notebooks.
 
     Raises
     ------
@@ -58,7 +58,4 @@ def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
     if not rows:
         names = ", ".join(sorted(row["figure"] for row in known)) or "none"
         raise ValueError(f"no figure {typed!r}; there are: {names}")
-    for row in rows:
-        for suffix in manifest.SUFFIXES:
-            (Path(root) / "figures" / f"{row['figure']}.{suffix}").unlink(missing_ok=True)
     return sorted({row["notebook"] for row in rows})

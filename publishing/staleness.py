@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ntpnb_book import claims, output
 from ntpnb_book.comparisons import comparison
-from publishing import keys, manifest, project
+from publishing import keys, project
 from publishing.dependencies import PACKAGES, Packages
 from publishing.syntax import shows_docstrings
 
@@ -118,22 +118,3 @@ def outdated(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
         elif known[name] != sources.key(name):
             reasons[name] = "its text, its claims, what it imports or the environment changed"
     return reasons
-
-
-def to_run(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
-    """Say which notebooks must run, for their executed file or for their figures, and why.
-
-    Returns
-    -------
-    dict
-        A reason by the name of the notebook; those that need not run are left out.
-    """
-    names = list(names)
-    reasons = outdated(names, root)
-    current = keys.recorded(root)
-    for name in names:
-        if name not in reasons:
-            missing = manifest.undrawn(name, current[name], root)
-            if missing:
-                reasons[name] = missing
-    return {name: reasons[name] for name in names if name in reasons}
