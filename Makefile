@@ -5,6 +5,8 @@ PY := $(VENV)/bin/python
 # The committed notebook outputs were made on Python 3.11, so that one is taken where it exists.
 PYTHON ?= python3.11 python3.12 python3.13 python3
 PORT ?= 8000
+# By uv where it works, INSTALLER=pip by pip.
+INSTALL := requirements/install
 # Notebooks or tests at a time: as many as there are processors, from two to four. Each takes half a GiB.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ "$$n" -ge 2 ] || n=2; [ "$$n" -le 4 ] || n=4; echo "$$n")
 TOOLS := _build/tools
@@ -50,7 +52,8 @@ help: ## list the targets (what a bare `make` does)
 	@echo "Names for FIG:"
 	@sed -n 's/.*"figure": "\([a-z0-9_]*\)".*/\1/p' $(EXECUTED) | tr _ - | sort -u | fmt -w 96 | sed 's/^/  /'
 	@echo
-	@echo "The first run creates $(VENV) from requirements.lock; PYTHON=... chooses the Python for it."
+	@echo "The first run creates $(VENV) from requirements.lock; PYTHON=... chooses the Python for it,"
+	@echo "INSTALLER=pip does without uv."
 	@echo "$(JOBS) notebooks or tests run at a time; JOBS=... sets another number."
 
 # A lock is complete, so without dependencies: pip would look those up that have extras, and stop at
@@ -66,17 +69,17 @@ $(VENV)/.locked: requirements.lock
 	fi; \
 	echo "creating $(VENV) with $$($$found --version)"; \
 	"$$found" -m venv --clear $(VENV)
-	$(PY) -m pip install --no-deps --require-hashes -r requirements.lock
+	$(INSTALL) $(PY) --no-deps --require-hashes -r requirements.lock
 	@touch $@
 
 $(VENV)/.ready: pyproject.toml ntpnb_book/pyproject.toml $(VENV)/.locked
-	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable . --editable ./ntpnb_book
+	$(INSTALL) $(PY) --quiet --no-deps --no-build-isolation --editable . --editable ./ntpnb_book
 	@touch $@
 
 check: lint types ## the short loop: lint, types, docstring examples, tests of the mathematics
 	HYPOTHESIS_PROFILE=quick $(PY) -m pytest $(MATHEMATICS)
 
-book: $(VENV)/.ready ## run stale notebooks, regenerate every missing figure, build the HTML
+book: $(VENV)/.ready ## run stale notebooks (in a fresh clone none), build the HTML
 	$(PY) -m publishing run --jobs $(JOBS)
 	$(PY) -m publishing collect
 	@stamp=$$($(PY) -m publishing stamp) || exit 1; \
@@ -112,12 +115,12 @@ lint: $(VENV)/.ready ## ruff and the order of imports: the code as it is, changi
 types: $(VENV)/.ready ## mypy --strict: the package, and a program that uses it
 	$(VENV)/bin/mypy $(TYPED)
 
-figures: $(VENV)/.ready ## draw every figure anew (FIG=t24-fig4: only that one), executing the notebooks
+figures: $(VENV)/.ready ## draw every figure anew, as PNG and PDF too, by executing the notebooks (FIG=t24-fig4: one)
 ifdef FIG
 	$(PY) -m publishing run --jobs $(JOBS) --figure $(FIG)
 else
 	rm -rf figures
-	$(PY) -m publishing run --jobs $(JOBS)
+	$(PY) -m publishing run --jobs $(JOBS) --draw
 endif
 
 serve: book ## show the book at http://localhost:8000 (PORT=... for another)
@@ -131,7 +134,7 @@ pdf: _chromium book ## the book as one PDF, _build/ntpnb.pdf
 	cp _build/ntpnb.pdf _build/html/downloads/
 
 bench: $(VENV)/.ready ## timings against what one would otherwise write (PARTS="text growth": only those)
-	$(PY) -m pip install --quiet --no-deps --require-hashes -r requirements/bench.lock
+	$(INSTALL) $(PY) --quiet --no-deps --require-hashes -r requirements/bench.lock
 	$(PY) -m benchmarks $(PARTS)
 
 stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs, every output
@@ -143,13 +146,13 @@ coverage: $(VENV)/.ready ## which lines of the mathematics its tests never reach
 	$(PY) -m pytest $(MATHEMATICS) --cov --cov-report=term-missing:skip-covered
 
 mutants: $(VENV)/.ready ## change the code a little, thousands of times: do the tests notice? (SAMPLE=300: so often)
-	$(PY) -m pip install --quiet --no-deps --require-hashes -r requirements/mutation.lock
+	$(INSTALL) $(PY) --quiet --no-deps --require-hashes -r requirements/mutation.lock
 	HYPOTHESIS_PROFILE=mutants $(PY) tests/repository/mutants.py $(SAMPLE)
 
 # Programs that stand beside the project, with hashes like everything that is installed.
 $(TOOLS)/.ready: requirements/tools.lock $(VENV)/.locked
 	$(PY) -m venv --clear $(TOOLS)
-	$(TOOLS)/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/tools.lock
+	$(INSTALL) $(TOOLS)/bin/python --quiet --no-deps --require-hashes -r requirements/tools.lock
 	@touch $@
 
 # Without annotations the lock, and with it the key of every notebook, changes only if a pin does.

@@ -21,9 +21,8 @@ _PYTEST = ".venv/bin/python -m pytest -p no:nbval -q -n 2 --dist worksteal"
 
 STAGES = {
     "the environment, from the lock": "make .venv/.ready",
-    "notebooks that draw figures": ".venv/bin/python -m publishing run",
+    "all notebooks, with their figures": ".venv/bin/python -m publishing run --draw",
     "the pages": "make book JOBS=2",
-    "the other notebooks, for comparison": ".venv/bin/python -m publishing run --repeat",
     "lint and types": "make lint types",
     "examples in docstrings": f"{_PYTEST} ntpnb --doctest-modules",
     "tests of the mathematics": f"{_PYTEST} tests/math",

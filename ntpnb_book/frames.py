@@ -5,7 +5,6 @@ below the other; `publishing.sphinx_ext` adds a slider, which `book/_static/fram
 the part of the strip that is seen. Without a script the figure stays, and a link to the strip.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,27 +12,10 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure, SubFigure
 
 from ntpnb_book.layout import DPI, settle_layout
-from ntpnb_book.output import write
-from ntpnb_book.saving import folder, render, save
+from ntpnb_book.saving import render, save
 
 LIMIT = 400_000
 """Bytes of a strip: it should load on a telephone."""
-
-_UNSEEN = (
-    (r"<!--.*?-->", ""),
-    (r'<g id="[^"]*"', "<g"),  # groups are named, but nothing refers to them
-    (r"([1-9]\d*\.\d\d)\d+", r"\1"),  # beyond a hundredth of a point
-    (r"\s+", " "),
-    (r"> <", "><"),
-)
-
-
-def _small(svg: bytes) -> bytes:
-    """Shorten an SVG, by half or so, by what nobody sees."""
-    text = svg.decode()
-    for unseen, instead in _UNSEEN:
-        text = re.sub(unseen, instead, text)
-    return text.encode()
 
 
 def _require_frames(texts: list[str], control: str, start: int) -> None:
@@ -114,12 +96,12 @@ def save_frames(
     draw(fig, start)
     settle_layout(fig)  # it serves all frames: in less time, and none jumps
     strip = _strip(draw, len(texts), start, fig)
-    content = _small(render(strip, "svg"))
+    content = render(strip, "svg")
     plt.close(strip)
     if len(content) > LIMIT:
         raise ValueError(
             f"{name}: {len(texts)} frames take {len(content)} bytes, at most {LIMIT} should be; "
             "draw fewer, or less in each"
         )
-    save(fig, name, data, seed, frames={"control": control, "start": start, "texts": texts})
-    write(folder() / f"{name}_frames.svg", content)
+    frames = {"control": control, "start": start, "texts": texts}
+    save(fig, name, data, seed, frames=frames, strip=content.decode())

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.transforms import Bbox
 
 DPI = 140
-"""Dots per inch of the PNG files."""
+"""Dots per inch of the PNG files, and of pictures inside drawings."""
 PLACES = 6
 """Decimal places of a panel's position, in parts of the figure: a thousandth of a pixel."""
 NO_ENGINE: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}

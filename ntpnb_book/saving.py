@@ -5,7 +5,6 @@ import hashlib
 import io
 import os
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ _OUTPUT: dict[Any, Any] = NO_ENGINE | {
     "savefig.bbox": None,
     "svg.fonttype": "path",
     "svg.hashsalt": "ntpnb",
-    "pdf.fonttype": 42,
+    "pdf.fonttype": 3,  # the letters that occur; for type 42 this takes three times as long
     "image.composite_image": True,
 }
 _METADATA: dict[str, dict[str, None]] = {
@@ -35,6 +34,22 @@ _METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+
+# What nobody sees in an SVG is half of it.
+_UNSEEN = (
+    (r"<!--.*?-->", ""),
+    (r'<g id="[^"]*"', "<g"),  # groups are named, but nothing refers to them
+    (r"([1-9]\d*\.\d\d)\d+", r"\1"),  # beyond a hundredth of a point
+    (r"\s+", " "),
+    (r"> <", "><"),
+)
+
+DRAWING = "image/svg+xml"
+"""MIME type under which a notebook holds a figure."""
+
+HEAVY = 300_000
+"""Bytes of a drawing from which on its curves and points become one picture in it: a page should
+load on a telephone."""
 
 
 def _columns(data: Any, prefix: str = "") -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -203,7 +218,24 @@ def render(fig: Figure, suffix: str) -> bytes:
     options: dict[str, Any] = {"pil_kwargs": {"optimize": True}} if suffix == "png" else {}
     with mpl.rc_context(_OUTPUT):
         fig.savefig(buffer, format=suffix, dpi=DPI, metadata=_METADATA[suffix], **options)
-    return buffer.getvalue()
+    content = buffer.getvalue()
+    if suffix == "svg":
+        text = content.decode()
+        for unseen, instead in _UNSEEN:
+            text = re.sub(unseen, instead, text)
+        content = text.encode()
+    return content
+
+
+def draw(fig: Figure) -> str:
+    """Return a figure as an SVG, its curves and points as one picture where they are too many."""
+    svg = render(fig, "svg")
+    if len(svg) > HEAVY:
+        for ax in fig.axes:
+            for artist in (*ax.lines, *ax.collections, *ax.patches):
+                artist.set_rasterized(True)
+        svg = render(fig, "svg")
+    return svg.decode()
 
 
 def folder() -> Path:
@@ -216,6 +248,38 @@ def folder() -> Path:
     return output.ROOT / "figures" if output.is_checkout(output.ROOT) else Path("figures")
 
 
+def _formats() -> list[str]:
+    """Which kinds of files the environment asks for."""
+    asked = os.environ.get("NTPNB_FORMATS", "").split()
+    for suffix in asked:
+        if suffix not in _METADATA:
+            known = ", ".join(sorted(_METADATA))
+            raise ValueError(f"NTPNB_FORMATS: some of {known} are needed, found {suffix!r}")
+    return asked
+
+
+def drawing_files(name: str, shown: str, drawings: Mapping[str, str]) -> dict[str, str]:
+    """Name the files of a figure's drawings.
+
+    Parameters
+    ----------
+    name : str
+        The figure's.
+    shown : str
+        The drawing that the notebook shows.
+    drawings : mapping of str to str
+        The others of its page, ``narrow`` or ``frames``, as the output's metadata hold them.
+
+    Examples
+    --------
+    >>> from ntpnb_book.saving import drawing_files
+    >>> drawing_files("toy", "<svg/>", {"narrow": "<svg></svg>"})
+    {'toy.svg': '<svg/>', 'toy_narrow.svg': '<svg></svg>'}
+    """
+    others = {f"{name}_{kind}.svg": svg for kind, svg in drawings.items()}
+    return {f"{name}.svg": shown} | others
+
+
 def save(
     fig: Figure,
     name: str,
@@ -223,16 +287,18 @@ def save(
     seed: int | list[int] | None,
     *,
     frames: Mapping[str, Any] | None = None,
+    strip: str = "",
     columns: int = 1,
 ) -> None:
     """Save a figure with the data behind it, show it in the notebook and close it.
 
-    Writes ``figures/NAME.png``, ``.svg``, ``.pdf`` and ``.csv``, with the same bytes on every run.
-    In a checkout of the book ``figures`` is the one beside the package, elsewhere it is in the
-    working directory; the environment variable ``NTPNB_FIGURES`` names another folder. The notebook
-    shows the very PNG that was saved; the output's metadata records seed, hash and `sketch` of the
-    data, how many `curves` there are and how many of them the data do not hold, and which axes have
-    no name (`unnamed`).
+    Writes ``figures/NAME.svg`` and ``.csv``, with the same bytes on every run, and the kinds of
+    files besides that the environment variable ``NTPNB_FORMATS`` lists (``"png pdf"``). In a
+    checkout of the book ``figures`` is the one beside the package, elsewhere it is in the working
+    directory; ``NTPNB_FIGURES`` names another folder. The notebook shows the very SVG that was
+    saved; the output's metadata holds the other drawings of the page and records seed, hash and
+    `sketch` of the data, how many `curves` there are and how many of them the data do not hold,
+    and which axes have no name (`unnamed`).
 
     For telephones ``figures/NAME_narrow.svg`` has the panels one below the other. Where this cannot
     be done (`ntpnb_book.stacking.stack` says when), no such file is left, and the page lets the
@@ -253,13 +319,15 @@ def save(
         Seed of the generator; None where nothing is random.
     frames : dict, optional
         What `save_frames` records besides.
+    strip : str
+        The drawing of all frames, which `save_frames` makes: ``figures/NAME_frames.svg``.
     columns : int
         How many panels stand side by side on a telephone; 0 for none: there it scrolls.
 
     Raises
     ------
     ValueError
-        For a name or data outside these bounds.
+        For a name, data or kinds of files outside these bounds.
 
     Examples
     --------
@@ -275,19 +343,22 @@ def save(
             f"data: a mapping from names to the plotted arrays is needed, found {data!r:.60}"
         )
     files = {"csv": _csv(data)}
+    formats = _formats()
     drawn = curves(fig, data)
     settle_layout(fig)
-    for suffix in _METADATA:
+    for suffix in formats:
         files[suffix] = render(fig, suffix)
+    shown = draw(fig)
     nameless = _unnamed(fig)
-    stacked = bool(columns and not frames) and stack(fig, columns)
-    narrow = render(fig, "svg") if stacked else b""
+    drawings = {"frames": strip} if frames else {}
+    if columns and not frames and stack(fig, columns):
+        drawings["narrow"] = draw(fig)
     plt.close(fig)
     for suffix, content in files.items():
         output.write(folder() / f"{name}.{suffix}", content)
-    if stacked:
-        output.write(folder() / f"{name}_narrow.svg", narrow)
-    else:
+    for path, svg in drawing_files(name, shown, drawings).items():
+        output.write(folder() / path, svg)
+    if "narrow" not in drawings:
         (folder() / f"{name}_narrow.svg").unlink(missing_ok=True)
     record: dict[str, Any] = {
         "figure": name,
@@ -296,9 +367,9 @@ def save(
         "sketch": sketch(data),
         "curves": list(drawn),
         "unnamed": nameless,
-        "narrow": stacked,
+        "drawings": drawings,
     }
     output.show(
-        {"text/plain": f"Figure {name}", "image/png": b64encode(files["png"]).decode()},
+        {"text/plain": f"Figure {name}", DRAWING: shown},
         record | ({"frames": dict(frames)} if frames else {}),
     )

@@ -37,9 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--force", action="store_true", help="execute them even if they are not stale")
     run.add_argument(
-        "--repeat", action="store_true", help="execute what this clone has not, and replace nothing"
+        "--draw", action="store_true", help="execute all for their figures, and replace nothing"
     )
-    run.add_argument("--figure", metavar="NAME", help="draw one figure anew, such as t24-fig4")
+    run.add_argument("--figure", metavar="NAME", help="draw one figure, such as t24-fig4")
     run.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
     run.add_argument(
         "-p",
@@ -101,8 +101,9 @@ def _run(options: argparse.Namespace) -> int:
     """Execute notebooks; the status says whether one failed."""
     if options.parameters:
         return _experiment(options.names, options.parameters)
-    names = manifest.redraw(options.figure) if options.figure else options.names
-    failed = runner.run(names, force=options.force, repeat=options.repeat, jobs=options.jobs)
+    names = manifest.drawing(options.figure) if options.figure else options.names
+    draw = bool(options.draw or options.figure)
+    failed = runner.run(names, force=options.force, draw=draw, jobs=options.jobs)
     return 1 if failed else 0
 
 

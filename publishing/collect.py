@@ -168,7 +168,7 @@ def problems(root: Path = output.ROOT) -> Iterator[str]:
 
 
 def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
-    """Close the ledger: write `_build/claims.json` and the generated pages.
+    """Close the ledger: write `_build/claims.json`, the figures' drawings and the generated pages.
 
     Returns
     -------
@@ -185,6 +185,7 @@ def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
     found = list(problems(root))
     if found:
         raise CollectError("\n".join(found))
+    manifest.unpack(root)
     claims = load(root)
     values = {id: value for _, id, value in measured(root)}
     explained = _explained(claims)

@@ -113,6 +113,8 @@ def compute(
     figures: Path,
     parameters: Mapping[str, Any] | None = None,
     root: Path = output.ROOT,
+    *,
+    formats: str,
 ) -> Executed:
     """Execute one notebook, without writing it.
 
@@ -124,6 +126,8 @@ def compute(
         Where it saves its figures.
     parameters : mapping, optional
         Values for names assigned in the cell tagged ``parameters``.
+    formats : str
+        Kinds of files, beside drawing and data, as which figures are saved.
 
     Raises
     ------
@@ -149,6 +153,7 @@ def compute(
             # The package whose sources are in the key, not another installed copy.
             "PYTHONPATH": str(root),
             "NTPNB_FIGURES": str(figures),
+            "NTPNB_FORMATS": formats,
         }
         try:
             notebook = papermill.execute_notebook(
@@ -202,6 +207,8 @@ def execute(
 ) -> Timing:
     """Execute one notebook into `target`, written only when every cell succeeded.
 
+    Its figures are saved as all kinds of files.
+
     Parameters and errors are those of `compute`.
 
     Parameters
@@ -212,6 +219,6 @@ def execute(
     """
     root = Path(root).resolve()
     figures = Path(target).resolve().parent / "figures" if parameters else root / "figures"
-    executed = compute(name, figures, parameters, root)
+    executed = compute(name, figures, parameters, root, formats="png pdf")
     output.write(target, executed.text)
     return executed.timing

@@ -1,6 +1,6 @@
 """The figures of a page as the reader needs them: light or dark, wide or narrow, and sharp.
 
-A notebook holds one picture, for light screens. On a page it gives way to the drawings beside it in
+A notebook shows one picture, for light screens. On a page it gives way to the drawings in
 `figures/`: `NAME.svg`, on telephones `NAME_narrow.svg` where there is one, and their dark versions,
 which this module makes. `book/_static/book.css` shows one of them; `book/_static/figures.js` adds
 the button that enlarges it.
@@ -123,7 +123,7 @@ def with_views(body: str, drawings: Drawings) -> str:
         if len(images) != 1:
             return figure
         shown = re.findall(r'src="[^"]*?(\w+)\.(?:png|svg)"', images[0])
-        linked = re.findall(r'href="[^"]*?(\w+)\.csv"', figure)
+        linked = re.findall(r'href="[^"]*?(\w+)\.(?:csv|svg)"', figure)
         alt = re.search(r'alt="([^"]*)"', images[0])
         for name in (*linked, *shown):
             views = drawings.views(name, alt[1] if alt else "")

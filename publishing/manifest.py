@@ -1,21 +1,13 @@
-"""The figures of the book: which notebook saved which, and whether their files are there.
-
-`figures/manifest.json`, generated like all of `figures/`, notes for each figure its notebook, its
-seed, the sha256 of its data as this machine computed them, and the key of its notebook.
-"""
+"""The figures of the book: which notebook saved which, and their drawings, which notebooks hold."""
 
 import hashlib
-import json
-from collections.abc import Collection
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ntpnb_book import output
-from publishing import keys, project
-
-SUFFIXES = ("png", "svg", "pdf", "csv")
-"""Each figure is saved as one file of each kind. Besides, one that moves has a strip of frames, one
-whose panels can be stacked a narrow drawing."""
+from ntpnb_book.saving import DRAWING, drawing_files
+from publishing import project
 
 
 def figures(root: Path = output.ROOT) -> list[dict[str, Any]]:
@@ -27,74 +19,8 @@ def figures(root: Path = output.ROOT) -> list[dict[str, Any]]:
     ]
 
 
-def data_hash(figure: str, root: Path = output.ROOT) -> str:
-    """Hash the data of a figure as they lie in `figures/`."""
-    return hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
-
-
-def read(root: Path = output.ROOT) -> dict[str, dict[str, Any]]:
-    """Read `figures/manifest.json`; empty where no figure was drawn yet."""
-    rows: dict[str, dict[str, Any]] = project.read_json(Path(root) / "figures/manifest.json", {})
-    return rows
-
-
-def write(drawn: Collection[str], root: Path = output.ROOT) -> None:
-    """Note in `figures/manifest.json` what the notebooks that just ran have drawn.
-
-    Parameters
-    ----------
-    drawn : collection of str
-        Names of these notebooks. What is noted of the others is kept.
-    """
-    before = read(root)
-    current = keys.recorded(root)
-    rows = {}
-    for record in figures(root):
-        figure = record["figure"]
-        notebook = record["notebook"]
-        if notebook in drawn:
-            rows[figure] = {
-                "notebook": notebook,
-                "seed": record["seed"],
-                "data": data_hash(figure, root),
-                "key": current[notebook].outputs,
-            }
-        elif figure in before:
-            rows[figure] = before[figure]
-    text = json.dumps(rows, indent=1, sort_keys=True)
-    output.write(Path(root) / "figures/manifest.json", text + "\n")
-
-
-def undrawn(name: str, key: str, root: Path = output.ROOT) -> str:
-    """Say which figure of a notebook is not there as its sources draw it; empty where all are.
-
-    Parameters
-    ----------
-    name : str
-        The notebook.
-    key : str
-        What its outputs come from, see `publishing.keys.Key`.
-    """
-    drawn = read(root)
-    for record in output.records(project.read_executed(name, root), "figure"):
-        figure = record["figure"]
-        endings = [f".{suffix}" for suffix in SUFFIXES]
-        if "frames" in record:
-            endings.append("_frames.svg")
-        if record.get("narrow"):
-            endings.append("_narrow.svg")
-        files = [Path(root) / "figures" / f"{figure}{ending}" for ending in endings]
-        if not all(path.exists() for path in files):
-            return f"figure {figure} is missing"
-        if drawn.get(figure, {}).get("key") != key:
-            return f"figure {figure} was drawn by another version"
-        if drawn[figure]["data"] != data_hash(figure, root):
-            return f"figure {figure} was drawn over"  # by a reader who tried other parameters
-    return ""
-
-
-def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
-    """Remove the files of the figures that a reader named, so that their notebooks run again.
+def drawing(typed: str, root: Path = output.ROOT) -> list[str]:
+    """List the notebooks that draw the figures that a reader named.
 
     Parameters
     ----------
@@ -104,7 +30,7 @@ def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
     Returns
     -------
     list of str
-        The notebooks that draw them.
+        The notebooks.
 
     Raises
     ------
@@ -117,7 +43,38 @@ def redraw(typed: str, root: Path = output.ROOT) -> list[str]:
     if not rows:
         names = ", ".join(sorted(row["figure"] for row in known)) or "none"
         raise ValueError(f"no figure {typed!r}; there are: {names}")
-    for row in rows:
-        for suffix in SUFFIXES:
-            (Path(root) / "figures" / f"{row['figure']}.{suffix}").unlink(missing_ok=True)
     return sorted({row["notebook"] for row in rows})
+
+
+def data_hash(figure: str, root: Path = output.ROOT) -> str:
+    """Hash the data of a figure as they lie in `figures/`."""
+    return hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
+
+
+def _drawings(root: Path) -> Iterator[dict[str, str]]:
+    """Yield the drawings of each figure by the names of their files."""
+    for name in project.names(root):
+        for cell in project.read_executed(name, root)["cells"]:
+            for shown in cell.get("outputs", []):
+                record = shown.get("metadata", {}).get("ntpnb", {})
+                if "figure" in record and DRAWING in shown.get("data", {}):
+                    svg = "".join(shown["data"][DRAWING])
+                    yield drawing_files(record["figure"], svg, record["drawings"])
+
+
+def unpack(root: Path = output.ROOT) -> None:
+    """Write the drawings that the executed notebooks hold to `figures/`, and remove all others.
+
+    Those that are there already stay untouched.
+    """
+    folder = Path(root) / "figures"
+    wanted: dict[str, str] = {}
+    for drawings in _drawings(root):
+        wanted |= drawings
+    for name, svg in wanted.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != svg:
+            output.write(path, svg)
+    for path in folder.glob("*.svg"):
+        if path.name not in wanted:
+            path.unlink()

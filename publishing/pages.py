@@ -461,9 +461,9 @@ def _whose(figures: Sequence[Figure], root: Path) -> str:
     """Say on which machine numbers and pictures were made, and whether that makes a difference."""
     same = sum(_offered(row, root) == row["data"] for row in figures)
     text = (
-        "Numbers on these pages are those of the committed notebooks. Drawings and their files "
-        "were made where these pages were built, and the hashes are those of the files offered "
-        "here: "
+        "Numbers and drawings on these pages are those of the committed notebooks. PNG, PDF and "
+        "CSV come from where these pages were built, and the hashes are those of the files "
+        "offered here: "
     )
     if same == len(figures):
         return f"{text}of all {same} figures the data are, to the last bit, the notebooks'.\n"
@@ -477,21 +477,21 @@ def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Pa
     """How the figures are made, from what, and the hash of the data behind each."""
     text = """# Reproducibility
 
-`make book` runs every notebook whose text, claims, imported sources or locked environment changed,
-or one of whose figures is missing or has other data; `make figures` runs all of them, and
-`make figures FIG=t24-fig4` only the one that draws that figure. Each run starts a fresh kernel with
-one BLAS thread and explicit seeds, and on x86 without the instructions that only some processors
-have, so the same machine type gives the same bytes. Another processor may change last digits, and
-more in long runs of Adam, of sign and of spectral descent: `book/elsewhere.yml` says what, how much
-and why, and `publishing verify` compares the rest to a thousandth.
+`make book` runs every notebook whose text, claims, imported sources or locked environment changed;
+`make figures` runs all of them, and `make figures FIG=t24-fig4` only the one that draws that
+figure. Each run starts a fresh kernel with one BLAS thread and explicit seeds, and on x86 without
+the instructions that only some processors have, so the same machine type gives the same bytes.
+Another processor may change last digits, and more in long runs of Adam, of sign and of spectral
+descent: `book/elsewhere.yml` says what, how much and why, and `publishing verify` compares the rest
+to a thousandth.
 
 ## The papers' figures
 
-Every figure is written to `figures/` under the name given here, as PNG, SVG and PDF, and the
-plotted arrays as CSV: columns `array`, `i`, `j` and `value`, where `i` and `j` index an array's
+`make figures` writes every figure to `figures/` under the name given here, as PNG, SVG and PDF, and
+the plotted arrays as CSV: columns `array`, `i`, `j` and `value`, where `i` and `j` index an array's
 entries. A figure with a slider has all its frames, one below the other, in `NAME_frames.svg`
 besides. Seconds are those of the whole notebook ({ref}`on this machine <artifact-hardware>`), which
-is what one figure costs; the characters after "CSV" begin the sha256 of its data.
+is what one figure costs; the characters under "Data" begin the sha256 of the CSV.
 
 """
     text += f"{_whose(figures, root)}\n"
@@ -500,12 +500,14 @@ is what one figure costs; the characters after "CSV" begin the sha256 of its dat
     def cells(row: Figure) -> tuple[str, ...]:
         offered = _offered(row, root)
         mark = "" if offered == row["data"] else f" {_REDRAWN}"
+        data = f"figures/{row['figure']}.csv"
+        link = f"{{download}}`CSV <../{data}>` " if (Path(root) / data).exists() else ""
         return (
             f"`{row['figure']}`",
             _notebook(row["notebook"]),
             _seed(row["seed"]),
             taken.get(row["notebook"], "—"),
-            f"{{download}}`CSV <../figures/{row['figure']}.csv>` `{offered[:16]}`{mark}",
+            f"{link}`{offered[:16]}`{mark}",
         )
 
     header = ("File", "Notebook", "Seed", "Seconds", "Data")

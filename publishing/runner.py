@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 from ntpnb_book import output
-from publishing import execute, keys, manifest, project, verify
+from publishing import execute, keys, project, verify
 from publishing.execute import NotebookError, Timing
 
 
@@ -44,7 +44,7 @@ class Done:
 def _execute_for_the_book(name: str, root: Path) -> Done:
     """Execute a notebook and replace its executed file."""
     before = keys.key(name, root)
-    executed = execute.compute(name, root / "figures", root=root)
+    executed = execute.compute(name, root / "figures", root=root, formats="")
     if keys.key(name, root) != before:
         raise NotebookError(f"{name}: its sources changed while it ran; run it again")
     output.write(project.executed(name, root), executed.text)
@@ -60,7 +60,7 @@ def _reword(name: str, root: Path) -> None:
 
 
 def _execute_for_figures(name: str, root: Path) -> Done:
-    """Execute a notebook for its figures alone.
+    """Execute a notebook for its figures alone, and save them as all kinds of files.
 
     Its executed file, which the tests compare with this machine, is kept; the new one goes to
     `_build/nb`.
@@ -75,10 +75,10 @@ def _execute_for_figures(name: str, root: Path) -> Done:
     return Done(timing)
 
 
-def _work(name: str, reason: str, replace: bool, root: Path) -> Done:
+def _work(name: str, reason: str, draw: bool, root: Path) -> Done:
     """Execute one notebook in a process of its own, saying so as it starts."""
     _note(f"{name}: {reason}; running")
-    return _execute_for_the_book(name, root) if replace else _execute_for_figures(name, root)
+    return _execute_for_figures(name, root) if draw else _execute_for_the_book(name, root)
 
 
 def _keep(name: str, timing: Timing, root: Path) -> None:
@@ -94,30 +94,11 @@ def _longest_first(reasons: Mapping[str, str], root: Path) -> list[tuple[str, st
     return sorted(reasons.items(), key=lambda pair: -float(seconds.get(pair[0], "inf")))
 
 
-def to_run(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
-    """Say which notebooks must run, for their executed file or for their figures, and why.
-
-    Returns
-    -------
-    dict
-        A reason by the name of the notebook; those that need not run are left out.
-    """
-    names = list(names)
-    reasons = keys.outdated(names, root)
-    current = keys.recorded(root)
-    for name in names:
-        if name not in reasons:
-            missing = manifest.undrawn(name, current[name].outputs, root)
-            if missing:
-                reasons[name] = missing
-    return {name: reasons[name] for name in names if name in reasons}
-
-
 def run(
     names: Iterable[str] = (),
     *,
     force: bool = False,
-    repeat: bool = False,
+    draw: bool = False,
     jobs: int = 2,
     root: Path = output.ROOT,
 ) -> list[str]:
@@ -131,9 +112,9 @@ def run(
         As a reader types them, see `publishing.project.select`.
     force : bool
         Execute those that are not stale as well.
-    repeat : bool
-        Execute instead those that this clone has not executed from their present sources, and keep
-        their executed files: for `publishing.verify`.
+    draw : bool
+        Execute all of them for their figures, and keep their executed files, with which
+        `publishing.verify` compares what this gives.
 
     Returns
     -------
@@ -143,25 +124,21 @@ def run(
     root = Path(root)
     project.sweep(root)
     chosen = project.select(names, root)
-    if force:
+    if draw:
+        reasons = dict.fromkeys(chosen, "drawn anew")
+    elif force:
         reasons = dict.fromkeys(chosen, "forced")
-        replaced = set(chosen)
-    elif repeat:
-        missing = [name for name in chosen if not verify.is_comparable(name, root)]
-        reasons = dict.fromkeys(missing, "not executed in this clone")
-        replaced = set()
     else:
-        for name, reason in keys.outdated(chosen, root).items():
-            if reason == keys.REWORDED:
-                _reword(name, root)
-        reasons = to_run(chosen, root)
-        replaced = set(keys.outdated(reasons, root))
+        reasons = keys.outdated(chosen, root)
+        for name in [name for name in reasons if reasons[name] == keys.REWORDED]:
+            _reword(name, root)
+            del reasons[name]
     failed = []
     workers = max(1, min(jobs, len(reasons)))
     started = time.monotonic()
     with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
         futures = {
-            pool.submit(_work, name, reason, name in replaced, root): name
+            pool.submit(_work, name, reason, draw, root): name
             for name, reason in _longest_first(reasons, root)
         }
         try:
@@ -172,7 +149,6 @@ def run(
                     if result.key is not None:
                         keys.record(name, result.key, root)
                     _keep(name, result.timing, root)
-                    manifest.write({name}, root)
                     _note(f"{name}: {result.timing.seconds} s, {len(futures) - done} left")
                 except Exception as error:
                     failed.append(name)

@@ -105,7 +105,10 @@ def to_code(caption: nodes.Element, name: str) -> list[nodes.Node]:
 
 
 class FigureLinks(SphinxTransform):
-    """Add to a caption that offers a figure's data its other files, its code and its slider."""
+    """Add to a caption that offers a figure's data its other files, its code and its slider.
+
+    Offered is what is there: data and PDF come by ``make figures``.
+    """
 
     default_priority = 250  # before Sphinx collects what a page lets one download
 
@@ -114,7 +117,8 @@ class FigureLinks(SphinxTransform):
         notebook = project.of_page(self.env.docname)
         if not notebook:
             return
-        executed = project.read_executed(notebook, Path(self.env.srcdir).parent)
+        root = Path(self.env.srcdir).parent
+        executed = project.read_executed(notebook, root)
         frames = {
             record["figure"]: record["frames"]
             for record in output.records(executed, "figure")
@@ -125,25 +129,29 @@ class FigureLinks(SphinxTransform):
             figure, csv, _ = data["reftarget"].rpartition(".csv")
             if not csv or not isinstance(caption, nodes.caption):
                 continue
-            files = [
-                ("SVG", f"{figure}.svg"),
-                ("PDF", f"{figure}.pdf"),
-            ]
+            files = [("SVG", ".svg"), ("PDF", ".pdf"), ("all frames", "_frames.svg")]
             name = Path(figure).name
             if name in frames:
-                files.append(("all frames", f"{figure}_frames.svg"))
                 control = nodes.raw("", slider(name, frames[name]), format="html")
                 place = caption.parent.index(caption)
                 caption.parent.insert(place, control)
             added: list[nodes.Node] = []
-            for label, target in files:
+            for label, ending in files:
+                if not (root / f"figures/{name}{ending}").exists():
+                    continue
                 link = data.deepcopy()
-                link["reftarget"] = target
+                link["reftarget"] = f"{figure}{ending}"
                 link.children = []
                 link += nodes.literal("", label, classes=["xref", "download"])
                 added += [nodes.Text(" · "), link]
             added += to_code(caption, f"code-{name}")
-            caption.insert(caption.index(data) + 1, added)
+            place = caption.index(data)
+            if (root / f"figures/{name}.csv").exists():
+                place += 1
+            else:
+                caption.remove(data)
+                added = added[1:]
+            caption.insert(place, added)
 
 
 @functools.cache  # a build is a process, and the file does not change while it runs

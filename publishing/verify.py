@@ -15,17 +15,20 @@ names them.
 import io
 import math
 import re
-from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import resvg_py
 import yaml
+from PIL import Image
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from ntpnb_book import output
+from ntpnb_book.layout import DPI
+from ntpnb_book.saving import DRAWING
 from publishing import keys, project
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-9
@@ -46,7 +49,6 @@ Shades: TypeAlias = npt.NDArray[np.float64]
 Exceptions: TypeAlias = Mapping[str, Mapping[str, float]]
 
 _NEAR = 5  # pixels, the side of what lies near: letters and lines may move by two
-_PICTURE = "image/png"
 _NUMBER = re.compile(r"[-−]?\d+(?P<fraction>\.\d*)?(?:e(?P<exponent>[-+]?\d+))?")
 
 
@@ -194,9 +196,9 @@ def _of_output(
         yield from _of_field(field, one.get(field), other.get(field), within)
     old, new = one.get("data", {}), other.get("data", {})
     for kind in sorted(old.keys() | new.keys()):
-        if kind == _PICTURE and kind in old and kind in new:
+        if kind == DRAWING and kind in old and kind in new:
             pixels = (excepted or {}).get("pixels", {}).get(name, PIXELS)
-            yield from _of_picture(old[kind], new[kind], pixels)
+            yield from _of_picture("".join(old[kind]), "".join(new[kind]), pixels)
         else:
             yield from _of_field(kind, old.get(kind), new.get(kind), within)
     old, new = known, other.get("metadata", {})
@@ -276,6 +278,12 @@ def _of_record(
     name = one.get("id", one.get("figure", "record"))
     for field in sorted(one.keys() | other.keys()):
         old, new = one.get(field), other.get(field)
+        if field == "drawings" and field in one and field in other and old.keys() == new.keys():
+            pixels = (excepted or {}).get("pixels", {}).get(name, PIXELS)
+            for kind in old:
+                for line in _of_picture(old[kind], new[kind], pixels):
+                    yield f"{name}: {kind}: {line}"
+            continue
         if excepted is not None and field in one and field in other:
             within = excepted["within"].get(name, ABSOLUTE)
             if field == "data" or (field == "value" and close(old, new, within)):
@@ -331,8 +339,10 @@ def close(one: object, other: object, within: float = ABSOLUTE) -> bool:
     return type(one) is type(other) and one == other
 
 
-def _of_picture(one: str | list[str], other: str | list[str], pixels: float) -> Iterator[str]:
-    """Yield how two pictures differ."""
+def _of_picture(one: str, other: str, pixels: float) -> Iterator[str]:
+    """Yield how two drawings differ as pictures."""
+    if one == other:
+        return
     old, new = _pixels(one), _pixels(other)
     if old.shape != new.shape:
         yield f"a picture of {old.shape} pixels, executed here {new.shape}"
@@ -357,9 +367,8 @@ def strange(one: Shades, other: Shades) -> int:
     return int(lost.sum())
 
 
-def _pixels(picture: str | list[str]) -> Shades:
-    """Decode a picture into shades of grey."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(b64decode("".join(picture)))) as image:
+def _pixels(svg: str) -> Shades:
+    """Turn a drawing, whose letters are outlines, into shades of grey."""
+    png = resvg_py.svg_to_bytes(svg, background="white", skip_system_fonts=True, dpi=DPI)
+    with Image.open(io.BytesIO(png)) as image:
         return np.asarray(image.convert("L"), dtype=np.float64)

@@ -58,8 +58,35 @@ def test_a_figure_is_drawn_once_for_each_of_its_drawings(folder, monkeypatch):
     monkeypatch.setattr(fig, "draw", lambda renderer: drawn.append(type(fig).draw(fig, renderer)))
     figures.save(fig, "one", {"x": [1, 2, 3]}, None)
     files = {path.name for path in folder.iterdir()}
-    assert files == {"one.csv", "one.pdf", "one.png", "one.svg", "one_narrow.svg"}
-    assert len(drawn) == 4
+    assert files == {"one.csv", "one.svg", "one_narrow.svg"}
+    assert len(drawn) == 2
+
+
+def test_other_kinds_of_files_are_made_where_they_are_asked_for(folder, monkeypatch):
+    monkeypatch.setenv("NTPNB_FORMATS", "png pdf")
+    figures.save(figures.plt.figure(), "one", {"x": [1]}, None)
+    assert (folder / "one.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "one.pdf").read_bytes().startswith(b"%PDF")
+    monkeypatch.setenv("NTPNB_FORMATS", "gif")
+    with pytest.raises(ValueError, match=r"NTPNB_FORMATS: .*pdf, png, svg.*, found 'gif'"):
+        figures.save(figures.plt.figure(), "two", {"x": [1]}, None)
+    figures.plt.close("all")
+
+
+def test_a_drawing_of_very_many_points_holds_them_as_one_picture(folder, monkeypatch):
+    def drawn():
+        fig, ax = figures.plt.subplots()
+        ax.scatter(*np.random.default_rng(0).random((2, 500)))
+        svg = saving.draw(fig)
+        figures.plt.close(fig)
+        return svg
+
+    light = drawn()
+    monkeypatch.setattr(saving, "HEAVY", len(light) - 1)
+    heavy = drawn()
+    assert "data:image/png;base64" not in light
+    assert heavy.count("data:image/png;base64") == 1
+    assert heavy.count("<use") < 100 < 500 < light.count("<use")
 
 
 def test_two_processes_write_the_same_bytes(tmp_path):
@@ -71,6 +98,7 @@ def test_two_processes_write_the_same_bytes(tmp_path):
         environment = os.environ | {
             "PYTHONHASHSEED": seed,
             "NTPNB_FIGURES": str(place / "out"),
+            "NTPNB_FORMATS": "png pdf",
             "MPLCONFIGDIR": str(place),
             "TZ": f"UTC+{seed}",
             "MPLBACKEND": "agg",
@@ -125,7 +153,7 @@ def test_save_closes_the_figure_and_records_seed_and_data(folder, monkeypatch):
     assert not figures.plt.fignum_exists(fig.number)
     [(data, record)] = shown
     digest = hashlib.sha256((folder / "one.csv").read_bytes()).hexdigest()
-    plain = {"curves": [0, 0], "unnamed": [], "narrow": False}
+    plain = {"curves": [0, 0], "unnamed": [], "drawings": {}}
     of_data = {"data": digest, "sketch": {"x": [1, 1.0, 1.0, 1.0, 0.0]}}
     assert record == {"figure": "one", "seed": 3, **of_data, **plain}
     assert data["text/plain"] == "Figure one"

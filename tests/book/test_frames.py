@@ -5,11 +5,9 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-import tiny_project
 from bs4 import BeautifulSoup
 
 from ntpnb_book import figures, frames
-from publishing import manifest, runner
 from publishing.sphinx_ext import slider
 
 TEXTS = [f"at {k}" for k in range(4)]
@@ -42,11 +40,12 @@ def test_the_notebook_shows_one_frame_as_if_it_were_the_only_one(folder, monkeyp
     draw(fig, 1)
     figures.save(fig, "alone", {"x": [1.0]}, None)
     assert not figures.plt.get_fignums()
-    assert (folder / "moves.png").read_bytes() == (folder / "alone.png").read_bytes()
+    assert (folder / "moves.svg").read_bytes() == (folder / "alone.svg").read_bytes()
     (moving, record), (alone, plain) = shown
-    assert moving["image/png"] == alone["image/png"]
+    assert moving["image/svg+xml"] == alone["image/svg+xml"]
     assert record.pop("frames") == {"control": "Move it", "start": 1, "texts": TEXTS}
-    assert record == plain | {"figure": "moves", "narrow": False}
+    strip = (folder / "moves_frames.svg").read_text(encoding="utf-8")
+    assert record == plain | {"figure": "moves", "drawings": {"frames": strip}}
 
 
 def test_the_strip_holds_every_frame_at_its_height(folder):
@@ -112,16 +111,3 @@ def test_the_slider_has_a_name_limits_and_words():
     assert control.output["for"] == [control.input["id"]]
     assert [control.input[key] for key in ("type", "min", "max", "value")] == ["range", *"021"]
     assert control.input["aria-valuetext"] == control.output.text == "it's"
-
-
-def test_a_missing_strip_makes_its_notebook_stale(tmp_path):
-    root = tiny_project.make(tmp_path)
-    record = {"figure": "tiny", "seed": 0, "data": "0", "frames": {"texts": TEXTS}}
-    tiny_project.pretend(root, "01_tiny", [record])
-    for ending in (".png", ".svg", ".pdf", ".csv", "_frames.svg"):
-        tiny_project.write(root / f"figures/tiny{ending}", "")
-    manifest.write({"01_tiny"}, root)
-    assert manifest.read(root)["tiny"].keys() == {"notebook", "seed", "data", "key"}
-    assert runner.to_run(["01_tiny"], root) == {}
-    (root / "figures/tiny_frames.svg").unlink()
-    assert runner.to_run(["01_tiny"], root) == {"01_tiny": "figure tiny is missing"}

@@ -58,10 +58,7 @@ def test_outputs_keep_what_was_measured_and_drawn(template):
     assert texts == [["first\n", "second 1\n"]]
 
 
-def test_the_manifest_names_each_figure_and_seconds_lie_elsewhere(template):
-    manifest = json.loads((template / "figures/manifest.json").read_text())
-    assert manifest["tiny"].keys() == {"notebook", "seed", "data", "key"}
-    assert manifest["tiny"]["notebook"] == "01_tiny"
+def test_seconds_lie_elsewhere(template):
     timings = json.loads((template / "_build/timings.json").read_text())
     assert timings["01_tiny"].keys() == {"seconds", "figures"}
     assert timings["01_tiny"]["figures"].keys() == {"tiny"}
@@ -92,8 +89,7 @@ def test_nbval_leaves_out_what_this_clone_has_executed_and_verify_compares(book,
     committed = project.executed("01_tiny", book)
     assert verify.remaining(book) == [committed]  # executed once is not executed again
 
-    shutil.rmtree(book / "figures")
-    assert runner.run(root=book) == []
+    assert runner.run(draw=True, root=book) == []
     assert "same bytes as the executed notebook" in capfd.readouterr().err
     assert verify.remaining(book) == []
 
@@ -109,80 +105,61 @@ def test_nbval_leaves_out_what_this_clone_has_executed_and_verify_compares(book,
 
 
 def test_nbval_executes_what_was_given_again_by_other_sources(book):
-    shutil.rmtree(book / "figures")
-    assert runner.run(root=book) == []
+    assert runner.run(draw=True, root=book) == []
     edit(book / "notebooks/01_tiny.md", "scale * np.arange(4)).sum", "np.arange(4) * scale).sum")
     assert runner.run(root=book) == []
     assert verify.remaining(book) == [project.executed("01_tiny", book)]
 
 
-def reason(book):
-    """Say why the one notebook must run; None where it need not."""
-    return runner.to_run(["01_tiny"], book).get("01_tiny")
+def drawings(book):
+    """The drawings that lie in ``figures/``."""
+    return {path.name: path.read_text(encoding="utf-8") for path in book.glob("figures/*.svg")}
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "csv"])
-def test_a_missing_figure_makes_its_notebook_stale(book, suffix):
-    (book / f"figures/tiny.{suffix}").unlink()
-    assert reason(book) == "figure tiny is missing"
-
-
-def test_a_figure_drawn_over_makes_its_notebook_stale(book):
-    # As in Jupyter, where a notebook with a changed parameter saves to the same folder.
-    path = book / "figures/tiny.csv"
-    drawn = path.read_bytes()
-    edit(path, "6.0", "7.0")
-    assert reason(book) == "figure tiny was drawn over"
+def test_a_fresh_clone_unpacks_its_drawings_and_runs_nothing(book, capsys):
+    drawn = drawings(book)
+    assert drawn.keys() == {"tiny.svg", "tiny_narrow.svg"}
+    shutil.rmtree(book / "figures")
     assert runner.run(root=book) == []
-    assert path.read_bytes() == drawn
+    assert "0 executed" in capsys.readouterr().err
+    collect.collect(book)
+    assert drawings(book) == drawn
 
 
-def test_a_figure_of_another_version_makes_its_notebook_stale(book):
-    key = manifest.read(book)["tiny"]["key"]
-    edit(book / "figures/manifest.json", key, "0" * 64)
-    assert reason(book) == "figure tiny was drawn by another version"
+def test_a_drawing_that_no_notebook_holds_gives_way_and_the_others_stay_untouched(book):
+    drawn = drawings(book)
+    times = {name: (book / "figures" / name).stat().st_mtime_ns for name in drawn}
+    tiny_project.write(book / "figures/tiny_frames.svg", "no longer drawn")
+    manifest.unpack(book)
+    assert {name: (book / "figures" / name).stat().st_mtime_ns for name in drawings(book)} == times
+    # As in Jupyter, where a notebook with a changed parameter saves to the same folder.
+    edit(book / "figures/tiny.svg", "<svg", "<svg data-mine=''")
+    manifest.unpack(book)
+    assert drawings(book) == drawn
 
 
-def test_running_for_figures_alone_keeps_the_executed_notebook(book, capfd):
+def test_drawing_anew_keeps_the_executed_notebook_and_makes_every_kind_of_file(book, capfd):
     notebook = project.executed("01_tiny", book)
     edit(notebook, "12.0", "12.5")  # as if another machine had executed it
     keys.record("01_tiny", keys.key("01_tiny", book), book)
-    before = notebook.read_bytes()
-    (book / "figures/tiny.png").unlink()
-    assert runner.run(root=book) == []
-    assert "other bytes than the executed notebook, kept" in capfd.readouterr().err
-    assert notebook.read_bytes() == before
-    assert (book / "_build/nb/01_tiny.ipynb").read_bytes() != before
-    assert reason(book) is None
-
-
-def test_what_this_clone_has_not_executed_is_repeated_and_replaces_nothing(book, capfd):
-    committed = project.executed("01_tiny", book)
-    edit(committed, "12.0", "12.5")
-    keys.record("01_tiny", keys.key("01_tiny", book), book)
-    before = contents(book, "book", "figures")
+    before = contents(book, "book")
+    shutil.rmtree(book / "figures")
     assert not verify.is_comparable("01_tiny", book)
-    assert runner.run(repeat=True, root=book) == []
-    assert "01_tiny: not executed in this clone; running" in capfd.readouterr().err
-    assert contents(book, "book", "figures") == before
+    assert runner.run(draw=True, root=book) == []
+    said = capfd.readouterr().err
+    assert "01_tiny: drawn anew; running" in said
+    assert "other bytes than the executed notebook, kept" in said
+    assert contents(book, "book") == before
     assert "12.5" not in verify.executed_here("01_tiny", book).read_text()
     assert verify.is_comparable("01_tiny", book)
-    assert runner.run(repeat=True, root=book) == []
-    assert "0 executed" in capfd.readouterr().err
+    assert {path.suffix for path in book.glob("figures/tiny.*")} == {".csv", ".pdf", ".png", ".svg"}
 
 
-def test_one_figure_is_drawn_anew_by_name_or_beginning(book):
-    tiny_project.write(book / "figures/tinyother.png", "not that one")
-    for typed in ("tiny", "tin-y", "tiny-x"):
-        if typed == "tiny":
-            assert manifest.redraw(typed, book) == ["01_tiny"]
-            assert [path.name for path in book.glob("figures/tiny.*")] == []
-        else:
-            with pytest.raises(ValueError, match=f"no figure '{typed}'; there are: tiny"):
-                manifest.redraw(typed, book)
-    assert (book / "figures/tinyother.png").exists()
-    assert runner.run(["01_tiny"], root=book) == []
-    assert len(list(book.glob("figures/tiny.*"))) == 4
+def test_a_figure_is_named_by_its_name_or_beginning(book):
+    assert manifest.drawing("tiny", book) == ["01_tiny"]
+    for typed in ("tin-y", "tiny-x"):
+        with pytest.raises(ValueError, match=f"no figure '{typed}'; there are: tiny"):
+            manifest.drawing(typed, book)
 
 
 def test_the_kernel_is_this_interpreter_whatever_is_installed(book, monkeypatch):
@@ -226,7 +203,7 @@ def test_an_interrupted_run_resumes(book):
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 130
-    assert reason(book) is None
+    assert keys.outdated(["01_tiny"], book) == {}
     left = [path.name for path in (book / "book/nb").iterdir()]
     assert sorted(left) == ["01_tiny.ipynb", "keys.txt", "started"]
     (book / "book/nb/go").touch()

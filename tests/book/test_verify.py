@@ -4,20 +4,17 @@ Whoever edits an executed notebook by hand may write its line in `book/nb/keys.t
 an execution tells: its values, names, seeds and pictures.
 """
 
-import base64
-import io
 import json
-import shutil
+import re
 
 import pytest
 import tiny_project
 import yaml
-from PIL import Image, ImageDraw
 
-from ntpnb_book import claims, output
+from ntpnb_book import claims, figures, output
 from publishing import keys, manifest, project, runner, verify
 
-NAME = "01_tiny"
+NAME, SVG = "01_tiny", "image/svg+xml"
 
 MORE = """glue("total", f"{total:.1f}")
 glue("half", f"{total / 2:.1f}")
@@ -42,8 +39,7 @@ def book(tmp_path_factory):
     )
     assert runner.run(root=root) == []
     assert not verify.is_comparable(NAME, root)
-    shutil.rmtree(root / "figures")
-    assert runner.run(root=root) == []
+    assert runner.run(draw=True, root=root) == []
     assert verify.is_comparable(NAME, root)
     return root
 
@@ -75,7 +71,7 @@ def record(outputs, field, value):
 
 def pictures(outputs):
     """Find what is shown as a picture."""
-    return [output["data"] for output in outputs if "image/png" in output.get("data", {})]
+    return [output["data"] for output in outputs if SVG in output.get("data", {})]
 
 
 def of_check(**changes):
@@ -90,14 +86,10 @@ def of_sketch(x):
     return of_figure(sketch={"x": x, "name": [2]})
 
 
-def paint_a_curve_out(image):
-    """Cover the lower of the two curves where it runs alone, with what lies beside it."""
-    width, height = image.size
-    ImageDraw.Draw(image).rectangle(
-        (0.6 * width, 0.5 * height, 0.95 * width, 0.85 * height),
-        fill=image.getpixel((width // 2, height // 10)),
-    )
-    return image
+def covered(x, y, width, height):
+    """Cover a part of a drawing, in percent of its size, with what lies beside the curves."""
+    place = f'x="{x}%" y="{y}%" width="{width}%" height="{height}%"'
+    return f'<rect {place} fill="{figures.BACKGROUND}"/></svg>'
 
 
 def swap_glue(outputs):
@@ -108,15 +100,23 @@ def swap_glue(outputs):
 
 def swap_pictures(outputs):
     one, other = pictures(outputs)
-    one["image/png"], other["image/png"] = other["image/png"], one["image/png"]
+    one[SVG], other[SVG] = other[SVG], one[SVG]
 
 
-def redraw(data, change):
-    """Change a picture."""
-    changed = io.BytesIO()
-    with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as image:
-        change(image).save(changed, format="png")
-    data["image/png"] = base64.b64encode(changed.getvalue()).decode()
+def of_picture(pattern, instead):
+    """Change the drawing of the first figure."""
+
+    def change(outputs):
+        data = pictures(outputs)[0]
+        data[SVG], changes = re.subn(pattern, instead, "".join(data[SVG]), count=1)
+        assert changes == 1
+
+    return change
+
+
+def of_narrow(outputs):
+    drawings = record(outputs, "figure", "tiny")["drawings"]
+    drawings["narrow"] = drawings["narrow"].replace("</svg>", covered(0, 0, 100, 60))
 
 
 def another_word(outputs):
@@ -164,17 +164,19 @@ FORGERIES = {
     "names of glued numbers": (swap_glue, "scrapbook is {", True),
     "two pictures": (swap_pictures, "another picture than the one drawn here", True),
     "a blank picture": (
-        lambda outputs: redraw(pictures(outputs)[0], lambda image: image.point(lambda _: 255)),
+        of_picture("</svg>", covered(0, 0, 100, 100)),
         "another picture than the one drawn here",
         True,
     ),
     "a curve painted out": (
-        lambda outputs: redraw(pictures(outputs)[0], paint_a_curve_out),
+        of_picture("</svg>", covered(60, 50, 35, 35)),
         "another picture than the one drawn here",
         True,
     ),
+    "the drawing for telephones": (of_narrow, "tiny: narrow: another picture", True),
+    "a drawing that is missing": (of_figure(drawings={}), "tiny: drawings is {}", True),
     "a picture's size": (
-        lambda outputs: redraw(pictures(outputs)[0], lambda image: image.resize((40, 30))),
+        of_picture(r'width="[^"]*" height="[^"]*"', 'width="40px" height="30px"'),
         "a picture of (30, 40) pixels",
         True,
     ),
@@ -244,11 +246,7 @@ def test_a_cell_without_its_outputs_is_noticed(forge, book):
 
 
 def test_what_a_layout_moves_by_a_pixel_is_no_difference(forge):
-    def move(outputs):
-        for data in pictures(outputs):
-            redraw(data, lambda image: image.rotate(0, translate=(1, 1), fillcolor="white"))
-
-    assert forge(move) == []
+    assert forge(of_picture("<g>", '<g transform="translate(0.5 0.5)">')) == []
 
 
 def test_most_notebooks_byte_for_byte_make_it_the_same_machine(book, forge):

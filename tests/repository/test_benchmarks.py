@@ -271,5 +271,5 @@ def test_a_notebook_is_measured_with_its_kernel(tmp_path):
     record = json.loads(printed)
     assert 0.1 < record["seconds"] < 600
     assert record["kernel_mb"] > 20  # numpy alone needs more
-    assert (tmp_path / "figures/tiny.png").exists()
+    assert (tmp_path / "figures/tiny.svg").exists()
     assert not (tmp_path / "book/nb/01_tiny.ipynb").exists()

@@ -168,7 +168,7 @@ def test_a_clean_environment_opens_and_executes_every_notebook(clean, tmp_path):
         for name in NAMES:
             assert_opens(lab, name)
         results = {name: assert_runs(lab, name) for name in NAMES}
-    saved = {path.stem for path in (root / "figures").glob("*.png")}
+    saved = {path.stem for path in (root / "figures").glob("*.csv")}
     assert saved == {row["figure"] for row in manifest.figures()}
     for name, result in results.items():
         print(f"{name}: {result['seconds']:.1f} s, {result['mib']:.0f} MiB")

@@ -401,9 +401,8 @@ def test_ci_script_asks_for_stale_notebooks_before_anything_runs():
     commands = requirement_lines(ROOT / ".ci/run")
     asked = commands.index(".venv/bin/python -m publishing stale --check")
     drawn = commands.index("make figures")
-    repeated = commands.index(".venv/bin/python -m publishing run --repeat")
     verified = commands.index(".venv/bin/python -m publishing verify")
-    assert asked < drawn < repeated < verified < commands.index("make test")
+    assert asked < drawn < verified < commands.index("make test")
 
 
 def test_an_unpacked_archive_knows_its_files_without_git(tmp_path):
