@@ -461,8 +461,8 @@ def _whose(figures: Sequence[Figure], root: Path) -> str:
     """Say on which machine numbers and pictures were made, and whether that makes a difference."""
     same = sum(_offered(row, root) == row["data"] for row in figures)
     text = (
-        "Numbers and drawings on these pages are those of the committed notebooks. PNG, PDF and CSV "
-        "come from where these pages were built, and the hashes are those of the files offered "
+        "Numbers and drawings on these pages are those of the committed notebooks. PNG, PDF and "
+        "CSV come from where these pages were built, and the hashes are those of the files offered "
         "here: "
     )
     if same == len(figures):
