@@ -17,7 +17,7 @@ from ntpnb.problem.order import TokenPriority
 from ntpnb.reporting.reading import Embedding
 from ntpnb.reporting.steps import DescentRecord
 from ntpnb.saving import Result, register, state_without_caches
-from ntpnb.sparsity import CompatibleDimension, compatible_dimension
+from ntpnb.thresholds.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
 from ntpnb.tolerances import NEGLIGIBLE

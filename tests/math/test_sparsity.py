@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ntpnb.sparsity import compatible_dimension
+from ntpnb.thresholds import compatible_dimension
 
 PRIME = 2**31 - 1
 

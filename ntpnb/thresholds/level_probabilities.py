@@ -26,6 +26,7 @@ from scipy.special import erfcx, gamma, log_ndtr, ndtr, wofz, xlog1py, xlogy
 
 from ntpnb.array_types import FloatArray, IntArray
 
+MOST_OUTSIDE = 10**6  # tokens outside a support: the accuracy was measured up to here
 LOG_NEGLIGIBLE = -45.0  # logarithm of a probability that is left out: of less than 1e-19
 # Widths are those of a normal density with the same curvature at the peak.
 NODES_PER_WIDTH = 4
@@ -68,6 +69,8 @@ def level_law(outside: int, support_size: int) -> LevelLaw:
     -------
     LevelLaw
     """
+    if outside > MOST_OUTSIDE:
+        raise ValueError(f"{outside} tokens are out of support; there may be 0 to {MOST_OUTSIDE}")
     if outside == 0:
         return LevelLaw(0, np.ones(1))
     first, last = _window(outside, support_size)
