@@ -14,8 +14,9 @@ from typing import NoReturn, TextIO
 
 from ntpnb.errors import ConvergenceError
 from ntpnb.extras import needs_extra
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.text import EMBEDDINGS
 from ntpnb.reporting.analysis import Report, report
-from ntpnb.reporting.reading import DEFAULT_CONTEXT_LENGTH, EMBEDDINGS, decode
 
 ANSWERED = 0
 NO_ANSWER = 1
@@ -89,15 +90,14 @@ def _report(options: argparse.Namespace, told: "_TerminalLine | None") -> int:
         )
     if options.plot is not None:
         _require_drawing(options.plot)
-    found = report(
-        _source(options.file),
+    data = NextTokenData.from_text(
+        _read(options.file),
         context_length=options.context_length,
         dim=options.dim,
         seed=options.seed,
         embedding=options.embedding,
-        seconds=options.seconds,
-        progress=told,
     )
+    found = report(data, seconds=options.seconds, progress=told)
     if told is not None:
         told.clear()
     _write(found, options.json)
@@ -106,12 +106,25 @@ def _report(options: argparse.Namespace, told: "_TerminalLine | None") -> int:
     return NO_ANSWER if found.separable is None else ANSWERED
 
 
-def _source(file: str) -> str | Path:
-    """The text that was piped in, or the path of a file."""
-    if file != STANDARD_INPUT:
-        return Path(file)
-    # A line break tells the report that this is a text, and no file's name.
-    return decode(sys.stdin.buffer.read(), "standard input") + "\n"
+def _read(file: str) -> str:
+    """The text in a file, or the one that was piped in."""
+    if file == STANDARD_INPUT:
+        return _decode(sys.stdin.buffer.read(), "standard input")
+    return _decode(Path(file).read_bytes(), f"the file {file!r}")
+
+
+def _decode(content: bytes, name: str) -> str:
+    """Decode UTF-8, without the byte order mark with which some files begin, or explain."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name} is not in UTF-8: byte {error.start} is {content[error.start]:#04x}; "
+            "save it as UTF-8"
+        ) from None
+    if "\0" in text:
+        raise ValueError(f"{name} holds a zero byte at {text.index(chr(0))}; a text has none")
+    return text + "\n"  # a text with a line break is no file's name
 
 
 def _write(found: Report, as_json: bool) -> None:
@@ -185,7 +198,7 @@ def _parser() -> _Parser:
     said.add_argument(
         "--context-length",
         type=_positive_integer,
-        default=DEFAULT_CONTEXT_LENGTH,
+        default=2,
         metavar="N",
         help="words in a context (default: %(default)s)",
     )

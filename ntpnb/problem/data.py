@@ -17,6 +17,7 @@ from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
 from ntpnb.problem.hidden import as_labels, count_states
 from ntpnb.problem.table import Table, as_table, collected, row_slices
+from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, tokenized
 from ntpnb.saving import Storable, make_read_only, state_without_caches
 from ntpnb.validation import (
     COUNTABLE,
@@ -98,6 +99,10 @@ class NextTokenData(Storable):
         rows, the first one's. Reports and errors use them.
     merged_rows : tuple of tuple of int, or None
         Which of the given rows each row stands for, where a ``merge_tolerance`` was given.
+    words : tuple of str, or None
+        The tokens' words, where :meth:`from_text` made the data.
+    embedding : {"random", "mean", "concatenated"} or None
+        How :meth:`from_text` embedded the contexts.
 
     Raises
     ------
@@ -123,6 +128,8 @@ class NextTokenData(Storable):
     contexts: tuple[Context, ...] | None = None
     labels: tuple[str, ...] | None = None
     merged_rows: tuple[tuple[int, ...], ...] | None = None
+    words: tuple[str, ...] | None = None
+    embedding: Embedding | None = None
 
     def __init__(
         self,
@@ -242,6 +249,83 @@ class NextTokenData(Storable):
         data.contexts = tuple(next_tokens)
         if data.merged_rows is not None:
             data.contexts = tuple(data.contexts[rows[0]] for rows in data.merged_rows)
+        return data
+
+    @classmethod
+    def from_text(
+        cls,
+        text: str,
+        *,
+        context_length: int = 2,
+        dim: int | None = None,
+        seed: int = 0,
+        tokenizer: Tokenizer | None = None,
+        embedding: Embedding = "random",
+    ) -> Self:
+        """Count the contexts of a text and the words that follow them.
+
+        Every ``context_length`` words in a row that are followed by another one are a context. The
+        distinct words, in alphabetical order, are the tokens.
+
+        Parameters
+        ----------
+        text : str
+        context_length : int
+            Words in a context.
+        dim : int, optional
+            Dimension of the embeddings. Default: the number of vectors that are drawn, times
+            ``context_length`` where they are concatenated, or 256 for each where that would be more
+            than 2000. With as many dimensions as distinct contexts the embeddings are linearly
+            independent with probability one, so that the scores after each context can be chosen
+            freely and the data are compatible and separable (T24 (002) Lemma 1, which is stated for
+            one dimension more).
+        seed : int
+            Of the random vectors.
+        tokenizer : callable, optional
+            From a text to the list of its words. Default: :func:`ntpnb.problem.split_words`.
+        embedding : {"random", "mean", "concatenated"}
+            A vector from the standard normal law for each context, or one for each word, of which a
+            context's are averaged or written one after the other.
+
+        Returns
+        -------
+        NextTokenData
+            With the words in ``.words``, the contexts in ``.contexts``, and ``.embedding``.
+
+        Raises
+        ------
+        ValueError
+            Fewer than ``context_length + 1`` words, what looks like the name of a file, or an
+            option outside its range.
+        TypeError
+            The text is no string, an option has another type, or the tokenizer returns something
+            else than a list of strings.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> data = ntpnb.NextTokenData.from_text("we see what we see", context_length=1)
+        >>> data.words, data.contexts
+        (('see', 'we', 'what'), ((1,), (0,), (2,)))
+        """
+        context_length = as_integer("context_length", context_length, 1)
+        said = tokenized(text, tokenizer)
+        if len(said) <= context_length:
+            raise ValueError(
+                f"text has {len(said)} words; at least context_length + 1 = {context_length + 1} "
+                "are needed"
+            )
+        words = sorted(set(said))
+        token_of = {word: token for token, word in enumerate(words)}
+        tokens = [token_of[word] for word in said]
+        starts = range(len(tokens) - context_length)
+        contexts = list({tuple(tokens[start : start + context_length]) for start in starts})
+        embed = embedding_of(contexts, len(words), embedding, dim, seed)
+        data = cls.from_sequences(
+            [tokens], embed, context_length=context_length, vocab_size=len(words)
+        )
+        data.words = tuple(words)
+        data.embedding = embedding
         return data
 
     @classmethod
@@ -464,7 +548,7 @@ class NextTokenData(Storable):
         -------
         NextTokenData
             It keeps ``.contexts``, ``.labels`` and ``.merged_rows`` where the number of rows stays
-            the same.
+            the same, ``.words`` where that of tokens does, and ``.embedding`` with the embeddings.
 
         Raises
         ------
@@ -494,6 +578,10 @@ class NextTokenData(Storable):
             replaced.labels = self.labels
             if replaced.merged_rows is None:
                 replaced.merged_rows = self.merged_rows
+        if replaced.vocab_size == self.vocab_size:
+            replaced.words = self.words
+        if "context_embeddings" not in changes:
+            replaced.embedding = self.embedding
         return replaced
 
     def __getstate__(self) -> dict[str, Any]:
@@ -518,6 +606,12 @@ class NextTokenData(Storable):
                 raise ValueError(f"NextTokenData.{name} has no entry for each of its rows")
             if not all(type(entry) is kind for entry in entries):
                 raise ValueError(f"NextTokenData.{name} has entries that are no {kind.__name__}")
+        if self.words is not None:
+            is_right = type(self.words) is tuple and len(self.words) == self.vocab_size
+            if not is_right or not all(type(word) is str for word in self.words):
+                raise ValueError("NextTokenData.words has no word for each of its tokens")
+        if self.embedding not in (None, *EMBEDDINGS):
+            raise ValueError("NextTokenData.embedding is the name of no embedding")
         return self
 
     def __repr__(self) -> str:
@@ -1142,6 +1236,6 @@ def _kinds_of(data: NextTokenData) -> dict[str, object]:
     kinds = {
         name: (type(part), getattr(part, "dtype", None), getattr(part, "shape", None))
         for name, part in held.items()
-        if name not in ENTRIES
+        if name not in {*ENTRIES, "words", "embedding"}
     }
     return kinds | {"names": (data._laws.name, data._counts and data._counts.name)}

@@ -1,12 +1,29 @@
-"""The words of a text: the package's own way of turning prose into tokens."""
+"""Texts: their words, which become tokens, and random vectors for their contexts."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.validation import as_indices, require_range
+from ntpnb.array_types import FloatArray
+from ntpnb.validation import as_indices, as_integer, as_seed, require_dense, require_range
+
+Tokenizer = Callable[[str], Sequence[str]]
+Embedding = Literal["random", "mean", "concatenated"]
+EMBEDDINGS: tuple[Embedding, ...] = get_args(Embedding)
+Embed = Callable[[Sequence[int]], FloatArray]
+
+INDEPENDENT_UP_TO = 2000
+"""So many vectors are drawn linearly independent where no dimension is given."""
+
+LARGE_TEXT_DIM = 256
+"""Their dimension where they are more: about what a model of such a text would have."""
+
+# One run of signs that ends like a file's name: a point, and a letter with at most four more.
+FILE_NAME = re.compile(r"\S+\.[A-Za-z]\w{0,4}")
 
 # Scripts whose words are not separated by spaces: each character is a token, with its marks.
 UNSPACED = (
@@ -74,3 +91,128 @@ def spelled(tokens: ArrayLike, words: Sequence[str]) -> str:
     indices = as_indices("tokens", tokens)
     require_range("tokens", indices, len(words))
     return " ".join(words[v] for v in indices)
+
+
+def tokenized(text: str, tokenizer: Tokenizer | None) -> Sequence[str]:
+    """Split a text by a tokenizer, :func:`split_words` if None, and require strings of it.
+
+    Raises
+    ------
+    TypeError
+        The text is no string, or the tokenizer no function that gives a list of them.
+    ValueError
+        The text is one word that looks like the name of a file.
+
+    Examples
+    --------
+    >>> from ntpnb.problem.text import tokenized
+    >>> tokenized("We see.", None), tokenized("We see.", str.split)
+    (['we', 'see'], ['We', 'see.'])
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"text is of type {type(text).__name__}; a str is needed")
+    if FILE_NAME.fullmatch(text):
+        raise ValueError(
+            f"text is {text!r}, which looks like the name of a file; "
+            f"pathlib.Path({text!r}).read_text('utf-8') is the text in it"
+        )
+    if tokenizer is None:
+        return split_words(text)
+    if not callable(tokenizer):
+        raise TypeError(
+            f"tokenizer is of type {type(tokenizer).__name__}; a function from a text to a list of "
+            "strings is needed"
+        )
+    said = tokenizer(text)
+    if not isinstance(said, list | tuple):
+        raise TypeError(f"tokenizer returned a {type(said).__name__}; a list of strings is needed")
+    for place, word in enumerate(said):
+        if not isinstance(word, str):
+            raise TypeError(
+                f"tokenizer returned {word!r} at place {place}, of type {type(word).__name__}; "
+                "a list of strings is needed"
+            )
+    return said
+
+
+def embedding_of(
+    contexts: Sequence[tuple[int, ...]], vocab_size: int, name: str, dim: int | None, seed: int
+) -> Embed:
+    """Draw what an embedding needs, and return the function that embeds a context.
+
+    Parameters
+    ----------
+    contexts : sequence of tuple of int
+        The distinct contexts, all of one length.
+    vocab_size : int
+    name : {"random", "mean", "concatenated"}
+    dim : int, optional
+        Dimension of an embedding. Default: that of as many independent vectors as are drawn.
+    seed : int
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    ValueError
+        No such embedding, a dimension or seed outside its range, or too large a table.
+
+    Examples
+    --------
+    >>> from ntpnb.problem.text import embedding_of
+    >>> embed = embedding_of([(0, 1), (1, 1)], 2, "mean", dim=3, seed=0)
+    >>> embed((0, 1)).shape
+    (3,)
+    """
+    if name not in EMBEDDINGS:
+        raise ValueError(f"embedding is {name!r}; it must be one of {', '.join(EMBEDDINGS)}")
+    context_length = len(contexts[0])
+    if dim is None:
+        num_vectors = len(contexts) if name == "random" else vocab_size
+        dim = num_vectors if num_vectors <= INDEPENDENT_UP_TO else LARGE_TEXT_DIM
+        dim *= context_length if name == "concatenated" else 1
+    else:
+        dim = as_integer("dim", dim, 1)
+    require_dense("embedding the contexts", (len(contexts), dim), "a smaller dim is needed")
+    rng = np.random.default_rng(as_seed("seed", seed))
+
+    if name == "random":
+        return lambda context: rng.standard_normal(dim)
+    if name == "mean":
+        means_of = rng.standard_normal((vocab_size, dim))
+        return lambda context: means_of[list(context)].mean(axis=0)
+    if dim % context_length:
+        raise ValueError(
+            f"dim is {dim}; with embedding='concatenated' it must be a multiple of "
+            f"context_length = {context_length}"
+        )
+    vectors = rng.standard_normal((vocab_size, dim // context_length))
+    return lambda context: vectors[list(context)].ravel()
+
+
+def as_names(name: str, words: object, vocab_size: int) -> tuple[str, ...]:
+    """Names of all tokens, as they are given for an argument, or an error that says its name.
+
+    Raises
+    ------
+    TypeError
+        No list or tuple of strings.
+    ValueError
+        Not one for each token.
+
+    Examples
+    --------
+    >>> from ntpnb.problem.text import as_names
+    >>> as_names("words", ["yes", "no"], 2)
+    ('yes', 'no')
+    """
+    if not isinstance(words, list | tuple):
+        raise TypeError(f"{name} is of type {type(words).__name__}; a list of names is needed")
+    if len(words) != vocab_size:
+        raise ValueError(f"{name} has {len(words)} entries; the vocabulary has {vocab_size}")
+    for token, word in enumerate(words):
+        if not isinstance(word, str):
+            raise TypeError(f"{name}[{token}] is of type {type(word).__name__}; a str is needed")
+    return tuple(words)

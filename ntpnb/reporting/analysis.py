@@ -16,9 +16,9 @@ from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import dominated
+from ntpnb.problem.text import as_names
 from ntpnb.reporting.drawing import draw
 from ntpnb.reporting.findings import DIRECTION, FINITE_PART, ROOM, TWIN, WAY, Findings, Pair
-from ntpnb.reporting.reading import Embedding, TextOptions, Tokenizer, load_text, text_data
 from ntpnb.reporting.steps import DescentRecord, record_descent
 from ntpnb.reporting.summary import plain_values
 from ntpnb.reporting.wording import describe, spell_pair, summarize
@@ -28,7 +28,6 @@ from ntpnb.tied.large import is_large
 from ntpnb.training.comparison import compare_what_is_known
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
-from ntpnb.validation import require_number
 from ntpnb.watch import Progress
 
 if TYPE_CHECKING:
@@ -95,10 +94,6 @@ class Report(Findings):
         ``"twin"``.
     words : tuple of str or None
         Names of the tokens.
-    random_embeddings, drawn : bool
-        Whether the embeddings were drawn at random, as they are for a text.
-    embedding : {"random", "mean", "concatenated"} or None
-        How the contexts of a text were embedded, see :func:`report`.
 
     References
     ----------
@@ -126,8 +121,6 @@ class Report(Findings):
 
     def summary(self) -> dict[str, Any]:
         """Return what the report says as plain values, which JSON can write.
-
-        Shorter than ``to_dict``, which holds everything that was computed.
 
         Returns
         -------
@@ -193,15 +186,9 @@ class Report(Findings):
 
 @one_thread
 def report(
-    data: NextTokenData | ImplicitBias | str | os.PathLike[str],
+    data: NextTokenData | ImplicitBias | str,
     *,
     words: Sequence[str] | None = None,
-    context_length: int | None = None,
-    dim: int | None = None,
-    seed: int | None = None,
-    tokenizer: Tokenizer | None = None,
-    embedding: Embedding | None = None,
-    support_threshold: float | None = None,
     W: ArrayLike | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -210,30 +197,10 @@ def report(
 
     Parameters
     ----------
-    data : NextTokenData, ImplicitBias, str or path
-        A text, or the ``pathlib.Path`` of a file that holds one in UTF-8. It is split into words,
-        and every ``context_length`` of them in a row are a context. A string that is the name of a
-        file is refused.
+    data : NextTokenData, ImplicitBias or str
+        A text stands for ``NextTokenData.from_text(text)``, which has options for others.
     words : list or tuple of str, optional
-        Names of the tokens. The words of a text are its own.
-    context_length, dim, seed : int, optional
-        For a text only. ``context_length`` is 2 by default and ``seed``, of the random vectors, 0.
-        ``dim`` is the dimension of the embeddings: by default the number of vectors that are drawn
-        (times ``context_length`` where they are concatenated), or 256 each where that would be more
-        than 2000. With as many dimensions as distinct contexts the embeddings are linearly
-        independent with probability one, so that the scores after each context can be chosen freely
-        and the data are compatible and separable (T24 (002) Lemma 1, which is stated for one
-        dimension more).
-    tokenizer : callable, optional
-        For a text only: a function from a text to the list of its words. Default:
-        :func:`ntpnb.problem.split_words`.
-    embedding : {"random", "mean", "concatenated"}, optional
-        For a text only: a vector from the standard normal law for each context (the default), or
-        one for each word, of which a context's are averaged or written one after the other.
-    support_threshold : float, optional
-        For ``NextTokenData`` only: smaller target probabilities count as zero, and the others of
-        their context are scaled to the sum one. For laws that have something tiny in place of zero,
-        which leaves no token to be ordered.
+        Names of the tokens. Default: the data's own, if they have any.
     W : array_like, shape (p, q) or (r, p, q), optional
         Trained weights, or r checkpoints of a training: the report says where they stand.
     seconds, progress : optional
@@ -246,13 +213,9 @@ def report(
     Raises
     ------
     ValueError
-        A text with fewer than ``context_length + 1`` words, the name of a file, a file that is not
-        UTF-8, the wrong number of ``words``, an option outside its range, or one that these data
-        leave no use for.
+        A text that :meth:`NextTokenData.from_text` refuses, or not one of ``words`` for each token.
     TypeError
-        Anything else than data, a bias, a text or a path, or an option of the wrong type.
-    OSError
-        The file cannot be read.
+        Anything else than data, a bias or a text, or an option of the wrong type.
 
     Notes
     -----
@@ -269,63 +232,30 @@ def report(
     >>> found = ntpnb.report("the cat sat on the mat and the dog sat on the rug")
     >>> found.separable, len(found.data.contexts), found.words[:3]
     (True, 9, ('and', 'cat', 'dog'))
-    >>> letters = ntpnb.report("abracadabra", context_length=1, tokenizer=list)
-    >>> letters.words
+
+    A text by letters, in other dimensions:
+
+    >>> letters = {"context_length": 1, "tokenizer": list, "dim": 2}
+    >>> ntpnb.report(ntpnb.NextTokenData.from_text("abracadabra", **letters)).words
     ('a', 'b', 'c', 'd', 'r')
     """
-    options = TextOptions(context_length, dim, seed, tokenizer, embedding)
-    if support_threshold is not None:
-        data = _without_tiny(data, support_threshold)
-    if isinstance(data, str | os.PathLike):
-        if words is not None:
-            raise ValueError("words cannot be given with a text, whose tokens are its own words")
-        text = text_data(load_text(data), options)
-        bias = implicit_bias(text.data, seconds=seconds, progress=progress)
-        return _report_on(bias, text.words, text.embedding, W)
+    if isinstance(data, str):
+        data = NextTokenData.from_text(data)
+    if isinstance(data, os.PathLike):
+        raise TypeError("data is a path; its text is needed: path.read_text('utf-8')")
     if not isinstance(data, NextTokenData | ImplicitBias):
         raise TypeError(
-            f"data is of type {type(data).__name__}; NextTokenData, a str or a path is needed"
+            f"data is of type {type(data).__name__}; NextTokenData, an ImplicitBias or a str is "
+            "needed"
         )
-    _refuse_text_options(options, data)
     bias = implicit_bias(data, seconds=seconds, progress=progress)
-    return _report_on(bias, _as_names(words, bias.data.vocab_size), None, W)
-
-
-def _without_tiny(data: object, threshold: float) -> NextTokenData:
-    """Set target probabilities below a threshold to zero, and scale the others up."""
-    require_number("support_threshold", threshold, lambda x: 0 < x < 1, "lie between 0 and 1")
-    if not isinstance(data, NextTokenData):
-        raise ValueError(
-            "support_threshold is for NextTokenData, whose target probabilities may be tiny; data "
-            f"is of type {type(data).__name__}"
-        )
-    laws = data.sparse_target_probs.copy()
-    laws.data[laws.data < threshold] = 0.0
-    laws.eliminate_zeros()
-    sums = np.asarray(laws.sum(axis=1))
-    if not sums.all():
-        raise ValueError(
-            f"support_threshold is {threshold:g}, which leaves no next token of context "
-            f"{int(np.argmin(sums))}; it must be smaller"
-        )
-    laws.data /= np.repeat(sums, np.diff(laws.indptr))
-    return data.replace(target_probs=laws)
-
-
-def _refuse_text_options(options: TextOptions, data: object) -> None:
-    """Raise where an option was given that nothing would use."""
-    given = [name for name, value in vars(options).items() if value is not None]
-    if given:
-        raise ValueError(
-            f"{given[0]} says how a text becomes data; data is of type {type(data).__name__}, "
-            "which is made already"
-        )
+    names = bias.data.words if words is None else as_names("words", words, bias.data.vocab_size)
+    return _report_on(bias, names, W)
 
 
 def _report_on(
     bias: ImplicitBias,
     words: tuple[str, ...] | None,
-    embedding: Embedding | None,
     W: ArrayLike | None,
 ) -> Report:
     """Compute every part of a report; what fails in one of them leaves the others."""
@@ -357,8 +287,6 @@ def _report_on(
         angle=way.angle,
         law=way.law,
         words=words,
-        random_embeddings=embedding is not None,
-        embedding=embedding,
         descent=way.descent,
         weights=weights,
         failures=failures,
@@ -399,19 +327,6 @@ def _attempt(
         if isinstance(error, MemoryError):
             failures[part] = MemoryError(f"there is not enough memory: {error}")
     return None
-
-
-def _as_names(words: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] | None:
-    if words is None:
-        return None
-    if not isinstance(words, list | tuple):
-        raise TypeError(f"words is of type {type(words).__name__}; a list of names is needed")
-    if len(words) != vocab_size:
-        raise ValueError(f"words has {len(words)} entries; the vocabulary has {vocab_size}")
-    for token, word in enumerate(words):
-        if not isinstance(word, str):
-            raise TypeError(f"words[{token}] is of type {type(word).__name__}; a str is needed")
-    return tuple(words)
 
 
 def _complete_twin(bias: ImplicitBias) -> Twin:

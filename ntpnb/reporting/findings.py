@@ -14,7 +14,6 @@ from ntpnb.margin.collapse import SharedMultipliers
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
-from ntpnb.reporting.reading import Embedding
 from ntpnb.reporting.steps import DescentRecord
 from ntpnb.saving import Result, register, state_without_caches
 from ntpnb.thresholds.sparsity import CompatibleDimension, compatible_dimension
@@ -108,8 +107,6 @@ class Findings(Result):
     angle: FloatArray | None = None
     law: LateLaw | None = None
     words: tuple[str, ...] | None = None
-    random_embeddings: bool = False
-    embedding: Embedding | None = None
     descent: DescentRecord | None = None
     weights: WeightComparison | None = None
     failures: Mapping[str, Exception] = field(default_factory=dict)
@@ -177,11 +174,6 @@ class Findings(Result):
         if self.separable is not False or TWIN in self.failures:
             return None
         return self.bias.twin
-
-    @property
-    def drawn(self) -> bool:
-        """The same as ``random_embeddings``: whether the embeddings were drawn, as for a text."""
-        return self.random_embeddings
 
     @property
     def compatible(self) -> bool | None:

@@ -49,7 +49,7 @@ def plain_values(found: Findings) -> dict[str, Any]:
         "tokens": data.vocab_size,
         "shape": list(data.shape),
         "next_tokens": {"fewest": int(sizes.min()), "most": int(sizes.max())},
-        "embedding": found.embedding,
+        "embedding": found.data.embedding,
         "entropy": data.entropy,
         "compatible": found.compatible,
         "dimensions_needed": None if room is None else room.dim,

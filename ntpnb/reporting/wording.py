@@ -5,6 +5,7 @@ import textwrap
 
 import numpy as np
 
+from ntpnb.problem.text import Embedding
 from ntpnb.reporting.findings import (
     ANGLES,
     DIRECTION,
@@ -16,7 +17,6 @@ from ntpnb.reporting.findings import (
     Pair,
     two_digits,
 )
-from ntpnb.reporting.reading import Embedding
 from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.training.comparison import WeightComparison
 
@@ -134,7 +134,7 @@ def _sizes(found: Findings) -> list[str]:
     data = found.data
     sizes = found.support_sizes
     spread = f"{sizes.min()}" if np.ptp(sizes) == 0 else f"{sizes.min()} to {sizes.max()}"
-    drawn = EMBEDDED[found.embedding]
+    drawn = EMBEDDED[found.data.embedding]
     return [
         f"{len(data.context_probs)} contexts, {data.vocab_size} tokens; different next "
         f"tokens of a context: {spread}",
@@ -152,7 +152,7 @@ def _tiny_probabilities(found: Findings) -> list[str]:
     tiny = f"{NEGLIGIBLE:g}"
     return [
         f"    the smallest target probability is {smallest:.2g}; only tokens of probability zero",
-        f"    must lose; report(…, support_threshold={tiny}) takes what is smaller for zero",
+        f"    must lose; NextTokenData(…, support_threshold={tiny}) takes what is smaller for zero",
     ]
 
 

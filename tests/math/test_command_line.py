@@ -14,6 +14,9 @@ import pytest
 import ntpnb
 from ntpnb import command_line
 
+from_text = ntpnb.NextTokenData.from_text
+
+
 STORY = """The fox runs over the hill. The fox hides in the wood. The owl sits
 in the wood and sees the fox. The fox sees the owl."""
 RIDDLE = "he can if he will will he if he can he will"  # not separable in few dimensions
@@ -52,12 +55,13 @@ def in_a_process(*arguments, **options):
 
 
 def test_the_report_is_written(run, story):
-    expected = str(ntpnb.report(story))
+    expected = str(ntpnb.report(STORY))
     assert run("report", story) == (0, expected + "\n", "")
 
 
 def test_options_are_those_of_the_report(run, story):
-    found = ntpnb.report(story, context_length=1, dim=4, embedding="mean", seed=3)
+    data = from_text(STORY, context_length=1, dim=4, embedding="mean", seed=3)
+    found = ntpnb.report(data)
     options = ("--context-length", 1, "--dim", 4, "--embedding", "mean", "--seed", 3)
     assert run("report", *options, story) == (0, str(found) + "\n", "")
 
@@ -73,7 +77,7 @@ def test_standard_input_is_read(story):
     piped = in_a_process("report", "-", input=STORY.encode())
     assert piped.returncode == 0
     assert piped.stderr == b""
-    assert piped.stdout.decode() == str(ntpnb.report(story)) + "\n"
+    assert piped.stdout.decode() == str(ntpnb.report(STORY)) + "\n"
 
 
 def test_a_name_in_standard_input_is_a_text(tmp_path):
@@ -87,7 +91,7 @@ def test_a_name_in_standard_input_is_a_text(tmp_path):
 def test_json(run, story):
     status, output, errors = run("report", story, "--json", "--context-length", 1)
     said = json.loads(output)
-    found = ntpnb.report(story, context_length=1)
+    found = ntpnb.report(from_text(STORY, context_length=1))
     assert (status, errors) == (0, "")
     assert said == found.summary()
     assert said["entropy"] == found.data.entropy
@@ -150,8 +154,8 @@ def test_a_figure_is_drawn(run, story, tmp_path, ending):
     ("content", "why"),
     [
         (None, "No such file or directory"),
-        (b"two words", "data is a text of 2 words; at least context_length + 1 = 3 are needed"),
-        (b"", "data is a text of 0 words"),
+        (b"two words", "text has 2 words; at least context_length + 1 = 3 are needed"),
+        (b"", "text has 0 words"),
         (b"caf\xe9 au lait", "is not in UTF-8"),
         (b"\x00\x01", "holds a zero byte"),
     ],
@@ -286,7 +290,7 @@ def test_progress_is_shown_on_a_terminal_only(story):
     assert b"residual" in shown
     assert shown.endswith(b"\r\x1b[K")  # the line is left as it was
     assert b"\n" not in shown
-    assert output.decode() == str(ntpnb.report(story)) + "\n"
+    assert output.decode() == str(ntpnb.report(STORY)) + "\n"
 
 
 def test_a_line_of_progress_fits_the_terminal(monkeypatch):

@@ -21,6 +21,8 @@ from ntpnb.training import flow as flow_module
 from ntpnb.training import late_time
 from ntpnb.training.late_time import late_constant
 
+from_text = ntpnb.NextTokenData.from_text
+
 SHORT_TEXT = "we see what we see when we look"
 TEXT = "The cat sat on the mat, and the dog sat on the rug; and the cat saw the dog."
 
@@ -510,7 +512,7 @@ def test_angles_without_a_meaning_are_refused(degrees):
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_a_text_is_counted(length):
-    found = ntpnb.report(TEXT, context_length=length)
+    found = ntpnb.report(from_text(TEXT, context_length=length))
     words = TEXT.lower().replace(",", "").replace(";", "").replace(".", "").split()
     assert list(found.words) == sorted(set(words))
     follow = {}
@@ -530,17 +532,17 @@ def test_a_text_is_counted(length):
 
 
 def test_seed_and_dimension_of_a_text():
-    reports = [ntpnb.report(SHORT_TEXT, seed=seed) for seed in (0, 0, 1)]
-    first, again, other = (found.data.context_embeddings for found in reports)
+    texts = [from_text(SHORT_TEXT, seed=seed) for seed in (0, 0, 1)]
+    first, again, other = (data.context_embeddings for data in texts)
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).min() > 0
-    tight = ntpnb.report(TEXT, context_length=1, dim=3)
+    tight = ntpnb.report(from_text(TEXT, context_length=1, dim=3))
     assert tight.data.shape[1] == 3
     assert not tight.separable
 
 
 def test_words_beyond_ascii_and_apostrophes():
-    assert ntpnb.report("Où l'été n'était plus, où 3 x_y", context_length=1).words == (
+    assert from_text("Où l'été n'était plus, où 3 x_y", context_length=1).words == (
         "3",
         "l'été",
         "n'était",
@@ -563,10 +565,9 @@ def test_many_tied_tokens_are_cut_short():
     ("data", "options", "error", "message"),
     [
         ("two words", {}, ValueError, "2 words; at least context_length \\+ 1 = 3"),
-        ("", {"context_length": 1}, ValueError, "0 words"),
-        (TEXT, {"context_length": 0}, ValueError, "context_length is 0"),
+        ("", {}, ValueError, "0 words"),
         (datasets.toy(), {"words": ["a"]}, ValueError, "1 entries; the vocabulary has 5"),
-        ([[1.0]], {}, TypeError, "list; NextTokenData, a str or a path"),
+        ([[1.0]], {}, TypeError, "list; NextTokenData, an ImplicitBias or a str is needed"),
         (None, {}, TypeError, "NoneType"),
     ],
 )

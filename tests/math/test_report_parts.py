@@ -214,14 +214,15 @@ def test_a_report_says_where_checkpoints_stand():
 
 
 def test_pairs_in_the_wrong_order_are_named():
-    found = ntpnb.report(TEXT, context_length=1)
-    worse = ntpnb.report(TEXT, context_length=1, W=-found.svm.W)
+    data = ntpnb.NextTokenData.from_text(TEXT, context_length=1)
+    found = ntpnb.report(data)
+    worse = ntpnb.report(data, W=-found.svm.W)
     text = str(worse)
     of = f"{len(found.data.contexts)} of {len(found.data.contexts)}"
     assert f"it has pairs in the wrong order in {of} contexts:" in text
     assert text.splitlines()[-1].endswith(", …")
-    assert lines(ntpnb.report(TEXT, context_length=1, W=found.svm.W))[-1].startswith("    smallest")
-    last = ntpnb.report(TEXT, context_length=1, W=[found.svm.W, -found.svm.W])
+    assert lines(ntpnb.report(data, W=found.svm.W))[-1].startswith("    smallest")
+    last = ntpnb.report(data, W=[found.svm.W, -found.svm.W])
     assert "the last one has pairs in the wrong order" in str(last)
     attention = datasets.figure2()
     query = ntpnb.report(attention, W=-ntpnb.max_margin(attention).W)

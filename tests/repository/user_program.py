@@ -224,10 +224,13 @@ def limits_of_training(data: ntpnb.NextTokenData, bias: ntpnb.ImplicitBias) -> N
 
 def predictions(bias: ntpnb.ImplicitBias) -> None:
     """Ask for a report, on a text and on data."""
-    found = ntpnb.report("the cat sat on the mat and the dog sat on the rug", context_length=1)
+    text = "the cat sat on the mat and the dog sat on the rug"
+    found = ntpnb.report(text)
     assert_type(found, ntpnb.Report)
     assert_type(ntpnb.report(bias, words=["ant", "bee", "cat"]), ntpnb.Report)
-    assert_type(ntpnb.report("abracadabra", tokenizer=list, embedding="mean"), ntpnb.Report)
+    data = ntpnb.NextTokenData.from_text(text, tokenizer=list, embedding="mean")
+    assert_type(data, ntpnb.NextTokenData)
+    assert_type(data.words, tuple[str, ...] | None)
     assert_type(found.data, ntpnb.NextTokenData)
     assert_type(found.order, ntpnb.TokenPriority)
     assert_type(found.finite, ntpnb.FinitePart)
@@ -239,7 +242,6 @@ def predictions(bias: ntpnb.ImplicitBias) -> None:
     assert_type(found.failures.get("way"), Exception | None)
     assert_type(found.angle, FloatArray | None)
     assert_type(found.words, tuple[str, ...] | None)
-    assert_type(found.drawn, bool)
     assert_type(found.compatible, bool | None)
     assert_type(found.separable, bool | None)
     assert_type(found.margin, float | None)
@@ -255,15 +257,12 @@ def predictions(bias: ntpnb.ImplicitBias) -> None:
 
 
 def files(found: ntpnb.Result, data: ntpnb.NextTokenData) -> None:
-    """Keep results and data, and read a text."""
+    """Keep results and data."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found.save(folder / "found.npz")
         data.save(folder / "data.json")
         assert_type(ntpnb.load(folder / "data.json"), Any)
-        story = folder / "story.txt"
-        story.write_text("the fox sees the owl and the owl sees the fox", encoding="utf-8")
-        assert_type(ntpnb.report(story, dim=8), ntpnb.Report)
     assert_type(data.to_dict(), dict[str, Any])
 
 
