@@ -64,5 +64,5 @@ def test_enter_copies_code(tab):
 
 def test_enter_follows_a_link_below_a_figure(tab):
     with tab.expect_download() as download:
-        press(tab, "figcaption a[href$='.csv']")
-    assert download.value.suggested_filename == "toy.csv"
+        press(tab, "figcaption a[href$='.svg']")
+    assert download.value.suggested_filename == "toy.svg"
