@@ -34,7 +34,7 @@ def against(contender, work, number, size, repeats):
         if contender == "one thread always":
             ours(problems, threads=1)
         else:
-            with patch("ntpnb.threads._blas", lambda: no_blas):
+            with patch("ntpnb.basics.threads._blas", lambda: no_blas):
                 ours(problems)
 
     def make(k):

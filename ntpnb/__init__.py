@@ -13,16 +13,16 @@ Begin with :class:`NextTokenData`; :func:`implicit_bias` then says where trainin
 from importlib.metadata import version
 
 from ntpnb import attention, datasets, thresholds
+from ntpnb.basics.errors import ConvergenceError, NotSeparableError
+from ntpnb.basics.saving import Result, load
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
-from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.margin.norms.largest_margin import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
-from ntpnb.norms.largest_margin import NormMarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy, excess_loss, gradient, logits, scores
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.reporting.analysis import Report, report
-from ntpnb.saving import Result, load
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 from ntpnb.training.comparison import Comparison, WeightComparison, compare
@@ -82,3 +82,8 @@ __all__ = [
     "thresholds",
     "token_priority",
 ]
+
+
+def __dir__() -> list[str]:
+    """What is public, without the rooms that hold it."""
+    return __all__

@@ -2,7 +2,7 @@
 
 import sys
 
-from ntpnb.command_line import main
+from ntpnb.reporting.command_line import main
 
 if __name__ == "__main__":
     sys.exit(main())

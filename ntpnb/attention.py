@@ -6,17 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.errors import ConvergenceError
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import as_floats, require_number
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
-from ntpnb.saving import Result
-from ntpnb.threads import one_thread
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import record_grid, room_for_records, start_at, visit
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
-from ntpnb.validation import as_floats, require_number
-from ntpnb.watch import Progress, Watch
 
 # From outputs, shape (n, V, m), and labels, shape (n, 1, m), to the losses, shape (n, m), and their
 # derivatives along the outputs, shape (n, V, m).

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.saving import Result
+from ntpnb.basics.validation import Seed, as_integer, as_seed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import token_priority
 from ntpnb.problem.text import spelled, split_words
-from ntpnb.saving import Result
-from ntpnb.validation import Seed, as_integer, as_seed
 
 DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused
 

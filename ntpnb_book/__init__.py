@@ -131,7 +131,7 @@ def __getattr__(name: str) -> object:
     """Load what draws when it is asked for: it needs matplotlib, which the ledger does not."""
     if name not in ("drawing", "figures"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ntpnb.extras import needs_extra
+    from ntpnb.basics.extras import needs_extra
 
     # Not `from … import`, which would ask this function again.
     with needs_extra("notebook", f"ntpnb_book.{name}"):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.validation import as_floats
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import NGD
-from ntpnb.validation import as_floats
 from ntpnb_book.labelled_batch import LabelledBatch
 
 __all__ = ["FactorsTrace", "descend_factors"]

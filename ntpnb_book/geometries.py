@@ -7,10 +7,10 @@ the visible norm is the smallest norm that ``W`` can have with such a vector add
 import numpy as np
 
 from ntpnb import datasets
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import NotSeparableError
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import NotSeparableError
+from ntpnb.margin.norms.matrix_norms import norm_named
 from ntpnb.margin.solve import max_margin
-from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority
 from ntpnb.tied.subspace import equal_subspace

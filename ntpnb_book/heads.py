@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.attention import attention_mass, pseudo_data
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.validation import as_floats
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import candidate_logits
 from ntpnb.problem.order import token_priority
 from ntpnb.tied.finite import restrict
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import GD, NGD, Adam
-from ntpnb.validation import as_floats
 from ntpnb_book.labelled_batch import LabelledBatch
 
 __all__ = [

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.attention import HeadLoss
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.tolerances import NEWTON_STEPS
+from ntpnb.basics.validation import as_indices
 from ntpnb.margin import max_margin
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.order import token_priority
-from ntpnb.tolerances import NEWTON_STEPS
-from ntpnb.validation import as_indices
 from ntpnb_book.vocabulary import pair_matrices
 
 __all__ = ["LocalBalance", "local_balance"]

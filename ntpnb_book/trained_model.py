@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.saving import Result
+from ntpnb.basics.validation import as_integer
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import spelled
-from ntpnb.saving import Result
-from ntpnb.validation import as_integer
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.tolerances import EPS, PROX
 from ntpnb.margin.normal_form import GuessSolver, Iterate, MarginProgram
-from ntpnb.tolerances import EPS, PROX
 
 PATIENCE = 3
 """Rounds in a row that may be no better than those before."""

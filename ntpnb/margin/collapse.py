@@ -16,12 +16,12 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.errors import PairWeights
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.errors import PairWeights
+from ntpnb.basics.saving import register
+from ntpnb.basics.validation import require_dense
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, listed_tokens, token_priority
-from ntpnb.saving import register
-from ntpnb.validation import require_dense
 
 LEAST_SHARE = 0.5
 """Share of tokens that are never a target from which on one of them stands for all.

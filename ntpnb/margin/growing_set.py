@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.basics.tolerances import STOP
 from ntpnb.margin.active_set import PATIENCE, active_set
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
-from ntpnb.tolerances import STOP
 
 ON_ALL = 40
 """Steps on all pairs, at most."""

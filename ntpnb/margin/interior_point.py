@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.tolerances import PROX
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.normal_form import Iterate, KKTSolver, MarginProgram
-from ntpnb.tolerances import PROX
 
 FIRST_ACCURACY = 1e-5
 """Relative error at which an active set is tried; then again after every two digits more."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.threads import product
+from ntpnb.basics.tolerances import PROX
 from ntpnb.margin.normal_form import KKTSolver, NewtonStep
-from ntpnb.threads import product
-from ntpnb.tolerances import PROX
 
 if TYPE_CHECKING:
     from ntpnb.margin.support_program import SupportProgram

@@ -15,10 +15,10 @@ from scipy import sparse
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
-from ntpnb.errors import PairWeights
-from ntpnb.factors import upper_factor, woodbury_factors
+from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.basics.errors import PairWeights
 from ntpnb.margin.collapse import listed_weights
+from ntpnb.margin.factors import upper_factor, woodbury_factors
 from ntpnb.margin.normal_form import (
     AllPairs,
     KKTSolver,

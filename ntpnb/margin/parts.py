@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.array_types import IntArray
-from ntpnb.errors import PairWeights
+from ntpnb.basics.array_types import IntArray
+from ntpnb.basics.errors import PairWeights
+from ntpnb.basics.watch import Watch
 from ntpnb.margin.collapse import strict_weights
 from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import SetStep
@@ -19,7 +20,6 @@ from ntpnb.margin.separation import refutation, separates
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority
-from ntpnb.watch import Watch
 
 SIZES = ((10, 3.0), (40, 5.0))
 """How many frequent tokens, and how many contexts per dimension at least that they are tried with.

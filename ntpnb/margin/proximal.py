@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.tolerances import STOP
 from ntpnb.margin.normal_form import Iterate, NewtonStep, SetStep
 from ntpnb.margin.support_program import SupportPairs, SupportProgram
-from ntpnb.tolerances import STOP
 
 FIRST_WEIGHT = 0.03
 """The first ``τ``. The larger it is, the more pairs are penalised, and the easier systems are."""

@@ -24,12 +24,12 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator, cg
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.factors import inverses_of_products, upper_factor, woodbury_factors
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.threads import product
+from ntpnb.basics.tolerances import VANISHES
+from ntpnb.margin.factors import inverses_of_products, upper_factor, woodbury_factors
 from ntpnb.margin.normal_form import NewtonStep
 from ntpnb.problem.table import BLOCK
-from ntpnb.threads import product
-from ntpnb.tolerances import VANISHES
 
 if TYPE_CHECKING:
     from ntpnb.margin.support_program import SupportProgram

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import PairWeights
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import PairWeights
+from ntpnb.basics.tolerances import TIES_MET, VANISHES
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
-from ntpnb.tolerances import TIES_MET, VANISHES
 
 CLEAR_MARGIN = 1e-6
 """Margin, relative to the norm of ``W``, that no rounding of the ties can pretend.

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.saving import Result, state_without_caches
+from ntpnb.basics.threads import product
+from ntpnb.basics.tolerances import VANISHES, WHOLE
+from ntpnb.basics.validation import as_array
 from ntpnb.margin.collapse import (
     Collapse,
     SharedMultipliers,
@@ -27,10 +31,6 @@ from ntpnb.problem.pairs import (
     require_multipliers,
 )
 from ntpnb.problem.table import entries_of, row_slices
-from ntpnb.saving import Result, state_without_caches
-from ntpnb.threads import product
-from ntpnb.tolerances import VANISHES, WHOLE
-from ntpnb.validation import as_array
 
 METHOD = "growing-set"
 """What :attr:`MarginSolution.solver` says of a solution that :func:`max_margin` found."""

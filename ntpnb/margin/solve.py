@@ -7,24 +7,24 @@ from typing import Literal, overload
 
 import numpy as np
 
-from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.tolerances import ACCEPT, STOP
+from ntpnb.basics.validation import require_number
+from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.normal_form import AllPairs, SetStep
+from ntpnb.margin.norms.largest_margin import NormMarginSolution, max_margin_in_norm
+from ntpnb.margin.norms.narrow import closest_disagreement, linear_program
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps
 from ntpnb.margin.separation import meet_ties, refutation, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored, without_strict_pairs
 from ntpnb.margin.support_program import SupportPairs, all_pairs
-from ntpnb.norms.largest_margin import NormMarginSolution, max_margin_in_norm
-from ntpnb.norms.narrow import closest_disagreement, linear_program
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
-from ntpnb.threads import one_thread
-from ntpnb.tolerances import ACCEPT, STOP
-from ntpnb.validation import require_number
-from ntpnb.watch import OutOfTime, Progress, Watch
 
 __all__ = ["is_separable", "max_margin"]
 
@@ -232,8 +232,8 @@ class MarginSearch:
     One token stands for those that are never a target (:mod:`ntpnb.margin.collapse`), unless an
     order is given; contradictions among few tokens are looked for first
     (:mod:`ntpnb.margin.parts`); then the method runs (:mod:`ntpnb.margin.growing_set`), and a
-    linear program is asked where contexts agree to many digits (:mod:`ntpnb.norms.narrow`). What
-    is returned and raised is about the data themselves.
+    linear program is asked where contexts agree to many digits (:mod:`ntpnb.margin.norms.narrow`).
+    What is returned and raised is about the data themselves.
 
     Parameters
     ----------

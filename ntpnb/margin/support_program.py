@@ -15,8 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
-from ntpnb.errors import PairWeights
+from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.basics.errors import PairWeights
+from ntpnb.basics.threads import product
+from ntpnb.basics.tolerances import PROX, WHOLE
 from ntpnb.margin.collapse import listed_weights, strict_weights
 from ntpnb.margin.iterated_system import IteratedSystem
 from ntpnb.margin.normal_form import (
@@ -33,8 +35,6 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, listed_tokens
 from ntpnb.problem.products import combined_at, scores_at
 from ntpnb.problem.table import row_slices
-from ntpnb.threads import product
-from ntpnb.tolerances import PROX, WHOLE
 
 ROUGH = 1e-4
 """Relative accuracy of the systems of guesses while some are wrong."""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.problem.exponential import exp_minus_linear
 from ntpnb.problem.table import Entries
 

@@ -12,14 +12,9 @@ from scipy.linalg import eigvalsh
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
-from ntpnb.problem.blocks import RowBlock
-from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
-from ntpnb.problem.hidden import as_labels, count_states
-from ntpnb.problem.table import Table, as_table, collected, row_slices
-from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, tokenized
-from ntpnb.saving import Storable, make_read_only, state_without_caches
-from ntpnb.validation import (
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
+from ntpnb.basics.saving import Storable, make_read_only, state_without_caches
+from ntpnb.basics.validation import (
     COUNTABLE,
     DENSE_LIMIT,
     LARGEST_COUNT,
@@ -37,6 +32,11 @@ from ntpnb.validation import (
     require_range,
     require_type,
 )
+from ntpnb.problem.blocks import RowBlock
+from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
+from ntpnb.problem.hidden import as_labels, count_states
+from ntpnb.problem.table import Table, as_table, collected, row_slices
+from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, tokenized
 
 Context = tuple[int, ...]  # the tokens that have been read
 

@@ -10,10 +10,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.tolerances import HALF_THE_DIGITS
+from ntpnb.basics.validation import require_number
 from ntpnb.problem.table import Table
-from ntpnb.tolerances import HALF_THE_DIGITS
-from ntpnb.validation import require_number
 
 LARGEST_TOLERANCE = 0.1
 SKETCH_DIM = 10  # dimensions in which neighbours are sought before they are compared in all

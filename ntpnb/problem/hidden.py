@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.problem.table import collected
-from ntpnb.validation import (
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.validation import (
     COUNTABLE,
     LONGEST,
     SHORTEST,
@@ -17,6 +16,7 @@ from ntpnb.validation import (
     as_integer,
     as_integers,
 )
+from ntpnb.problem.table import collected
 
 IGNORED = -100  # the next token of a position that is left out, by the convention of many libraries
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.threads import one_thread, product
+from ntpnb.basics.validation import as_floats, require_dense
 from ntpnb.problem import table
 from ntpnb.problem.blocks import RowBlock, excess_of_each, gradient_of, mean_log_probs
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.exponential import exp_minus_linear, log_sum_exp
-from ntpnb.threads import one_thread, product
-from ntpnb.validation import as_floats, require_dense
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
 

@@ -9,12 +9,12 @@ import numpy as np
 from scipy.sparse import coo_matrix, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ntpnb.array_types import BoolArray, IntArray
+from ntpnb.basics.array_types import BoolArray, IntArray
+from ntpnb.basics.saving import Result, state_without_caches
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import require_dense, require_type
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.table import row_slices
-from ntpnb.saving import Result, state_without_caches
-from ntpnb.threads import one_thread
-from ntpnb.validation import require_dense, require_type
 
 
 class TokenPairs(NamedTuple):

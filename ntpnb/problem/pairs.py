@@ -9,13 +9,13 @@ import math
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.tolerances import TIES_MET
+from ntpnb.basics.validation import as_array
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.products import scores_at
 from ntpnb.problem.table import BLOCK
-from ntpnb.tolerances import TIES_MET
-from ntpnb.validation import as_array
 
 
 def combined_pairs(

@@ -9,9 +9,9 @@ import math
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import AnyPrecision, IntArray
+from ntpnb.basics.array_types import AnyPrecision, IntArray
+from ntpnb.basics.threads import product
 from ntpnb.problem.table import BLOCK, row_slices
-from ntpnb.threads import product
 
 IN_CACHE = 2**17
 """Numbers that are gathered at one time: 1 MiB, which caches hold."""

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
-from ntpnb.saving import register, state_without_caches
-from ntpnb.validation import (
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
+from ntpnb.basics.saving import register, state_without_caches
+from ntpnb.basics.validation import (
     as_array,
     precision_of,
     require_dense,

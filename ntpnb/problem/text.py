@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import FloatArray
-from ntpnb.validation import as_indices, as_integer, as_seed, require_dense, require_range
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import as_indices, as_integer, as_seed, require_dense, require_range
 
 Tokenizer = Callable[[str], Sequence[str]]
 Embedding = Literal["random", "mean", "concatenated"]

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
-from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
@@ -22,13 +24,11 @@ from ntpnb.reporting.findings import DIRECTION, FINITE_PART, ROOM, TWIN, WAY, Fi
 from ntpnb.reporting.steps import DescentRecord, record_descent
 from ntpnb.reporting.summary import plain_values
 from ntpnb.reporting.wording import describe, spell_pair, summarize
-from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
 from ntpnb.training.comparison import compare_what_is_known
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
-from ntpnb.watch import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

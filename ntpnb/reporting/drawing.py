@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
-from ntpnb.extras import needs_extra
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.extras import needs_extra
 from ntpnb.reporting.findings import ANGLES, Findings, two_digits
 from ntpnb.reporting.wording import name_direction
 

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.basics.saving import Result, register, state_without_caches
+from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.bias import ImplicitBias, Twin
-from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.margin.collapse import SharedMultipliers
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.reporting.steps import DescentRecord
-from ntpnb.saving import Result, register, state_without_caches
 from ntpnb.thresholds.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
-from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.training.comparison import WeightComparison
 from ntpnb.training.flow import FlowTrace
 from ntpnb.training.late_time import LateLaw

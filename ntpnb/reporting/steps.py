@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.errors import ConvergenceError
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy
-from ntpnb.saving import Result
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import iterate, log_grid
 from ntpnb.training.late_time import LateLaw

@@ -5,6 +5,7 @@ import textwrap
 
 import numpy as np
 
+from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.problem.text import Embedding
 from ntpnb.reporting.findings import (
     ANGLES,
@@ -17,7 +18,6 @@ from ntpnb.reporting.findings import (
     Pair,
     two_digits,
 )
-from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.training.comparison import WeightComparison
 
 LISTED = 3  # pairs of the printed report, and contexts

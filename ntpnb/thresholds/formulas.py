@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import SUM_TOLERANCE, as_array, as_integer
 from ntpnb.thresholds.level_probabilities import level_law
-from ntpnb.validation import SUM_TOLERANCE, as_array, as_integer
 
 SupportSize = int | Mapping[int, float]  # one size, or the share of each
 

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import IntArray
-from ntpnb.errors import ConvergenceError
+from ntpnb.basics.array_types import IntArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import as_integer
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.margin.solve import is_separable
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.threads import one_thread
 from ntpnb.thresholds.formulas import SupportSize, codimension, validated_shares
 from ntpnb.tied.subspace import equal_subspace
-from ntpnb.validation import as_integer
-from ntpnb.watch import Progress, Watch
 
 Condition = Callable[[NextTokenData], bool]
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg as sla
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.tolerances import UNCLEAR, decomposition_error
 from ntpnb.tied.entries import (
     GatheredRows,
     TieEntries,
@@ -24,7 +25,6 @@ from ntpnb.tied.entries import (
 )
 from ntpnb.tied.newton import RestrictedLoss
 from ntpnb.tied.subspace import KEEPS_DIGITS, NO_DEPENDENCE, NearDependence, by_error, thin_svd
-from ntpnb.tolerances import UNCLEAR, decomposition_error
 
 
 def core_of(entries: TieEntries) -> BoolArray:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csc_array, csr_array
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.tolerances import HELD
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import BLOCK
-from ntpnb.tolerances import HELD
 
 
 @dataclass(frozen=True, eq=False)

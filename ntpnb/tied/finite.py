@@ -6,7 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.saving import Result
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.tolerances import HALF_THE_DIGITS
+from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import (
     as_weights,
@@ -18,13 +22,9 @@ from ntpnb.problem.loss import (
     pull_back,
 )
 from ntpnb.problem.order import TokenPriority, order_of, row_components
-from ntpnb.saving import Result
-from ntpnb.threads import one_thread
 from ntpnb.tied.large import LargeSolution, LargeSubspace, evidence, is_large, large_finite_part
 from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
-from ntpnb.tolerances import HALF_THE_DIGITS
-from ntpnb.watch import Watch
 
 
 @dataclass(frozen=True, eq=False, repr=False)

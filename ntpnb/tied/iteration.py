@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
-from ntpnb.watch import Watch
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.watch import Watch
 
 LEAST_STEPS = 20
 """Steps that are taken before an iteration is asked what it gains, and what the time is.
@@ -123,7 +123,7 @@ def conjugate_gradients(
     --------
     >>> import numpy as np
     >>> from ntpnb.tied.iteration import conjugate_gradients
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> product = np.array([[2.0, 1.0], [1.0, 2.0]]).__matmul__
     >>> conjugate_gradients(product, np.array([3.0, 0.0]), 1e-12, Watch()).round(6).tolist()
     [2.0, -1.0]

@@ -6,7 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.tolerances import HELD
+from ntpnb.basics.validation import require_dense
+from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import LARGE
 from ntpnb.tied.core import CoreLoss, core_of
@@ -19,9 +22,6 @@ from ntpnb.tied.entries import (
 from ntpnb.tied.newton import SLOPE, minimise, not_settled
 from ntpnb.tied.smallest import SmallestFit
 from ntpnb.tied.subspace import EqualSubspace, Whitening, equal_subspace
-from ntpnb.tolerances import HELD
-from ntpnb.validation import require_dense
-from ntpnb.watch import Watch
 
 
 class LargeSolution(NamedTuple):
@@ -85,7 +85,7 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
     --------
     >>> import ntpnb
     >>> from ntpnb.tied.large import large_finite_part
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> found = large_finite_part(ntpnb.NextTokenData([[1.0]], [[0.8, 0.2, 0.0]]), Watch())
     >>> found.W.round(6).tolist()  # ± ½ log 4
     [[0.693147], [-0.693147], [0.0]]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.tolerances import EPS, STOP, decomposition_error
+from ntpnb.basics.watch import Watch
 from ntpnb.tied.iteration import Gains, conjugate_gradients, norm
-from ntpnb.tolerances import EPS, STOP, decomposition_error
-from ntpnb.watch import Watch
 
 SLOPE = 1e-9  # largest norm of the gradient, in coordinates where it is an error in probabilities
 SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
@@ -74,7 +74,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     >>> from ntpnb.tied.core import CoreLoss, core_of
     >>> from ntpnb.tied.entries import tie_entries
     >>> from ntpnb.tied.newton import minimise
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.8, 0.2]])
     >>> entries = tie_entries(data, data.sparse_target_probs)
     >>> problem = CoreLoss(entries, core_of(entries))
@@ -110,7 +110,7 @@ def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") ->
     --------
     >>> import numpy as np
     >>> from ntpnb.tied.newton import not_settled
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> str(not_settled(1e-3, np.zeros((2, 1)), Watch(seconds=0)))[:29]
     'stopped after 0 seconds: the '
     """

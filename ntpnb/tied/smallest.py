@@ -19,7 +19,9 @@ import numpy as np
 import scipy.linalg as sla
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.tolerances import ACCEPT, HELD, STOP
+from ntpnb.basics.watch import Watch
 from ntpnb.problem.table import BLOCK
 from ntpnb.tied.entries import (
     GatheredRows,
@@ -31,8 +33,6 @@ from ntpnb.tied.entries import (
 )
 from ntpnb.tied.iteration import conjugate_gradients
 from ntpnb.tied.subspace import KEEPS_DIGITS
-from ntpnb.tolerances import ACCEPT, HELD, STOP
-from ntpnb.watch import Watch
 
 NEVER_SINGULAR = 1e-4  # added to the G_v, of unit rows, before they are inverted
 
@@ -62,7 +62,7 @@ class SmallestFit:
     >>> from ntpnb.tied.core import core_of
     >>> from ntpnb.tied.entries import tie_entries
     >>> from ntpnb.tied.smallest import SmallestFit
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> data = ntpnb.NextTokenData([[2.0]], [[0.5, 0.5]])
     >>> entries = tie_entries(data, data.sparse_target_probs)
     >>> fit = SmallestFit(entries, core_of(entries))

@@ -9,15 +9,15 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.saving import Result, register
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.tolerances import HALF_THE_DIGITS, HELD, UNCLEAR, decomposition_error
+from ntpnb.basics.validation import DENSE_LIMIT, require_dense
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority, listed_tokens, order_of
-from ntpnb.saving import Result, register
-from ntpnb.threads import one_thread
-from ntpnb.tolerances import HALF_THE_DIGITS, HELD, UNCLEAR, decomposition_error
-from ntpnb.validation import DENSE_LIMIT, require_dense
-from ntpnb.watch import Progress, Watch
 
 KEEPS_DIGITS = 1e-3  # eigenvalues above this, relative to the largest, keep their digits
 

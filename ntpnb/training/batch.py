@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.threads import product
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
-from ntpnb.threads import product
 
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
 FEW_TOKENS = 16  # vocabularies up to this size are summed by a product with a square matrix

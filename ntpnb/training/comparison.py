@@ -7,20 +7,20 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
+from ntpnb.basics.threads import one_thread, product
+from ntpnb.basics.validation import require_type
+from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
-from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights, excess_loss
 from ntpnb.problem.order import dominated
 from ntpnb.problem.table import row_slices
-from ntpnb.saving import Result
-from ntpnb.threads import one_thread, product
 from ntpnb.tied.finite import FinitePart
-from ntpnb.validation import require_type
-from ntpnb.watch import Progress
 
 Part = TypeVar("Part", FinitePart, MarginSolution)
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import require_dense
+from ntpnb.basics.watch import Watch
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import excess_of_logits
 from ntpnb.problem.order import dominated
-from ntpnb.validation import require_dense
-from ntpnb.watch import Watch
 
 # A dataset whose smoothness lies between this and its inverse is solved in its own units.
 LARGEST_ORDINARY = 1e4
@@ -66,7 +66,7 @@ def watched_bias(data: NextTokenData | ImplicitBias, watch: Watch) -> ImplicitBi
     --------
     >>> import ntpnb
     >>> from ntpnb.training.coordinates import watched_bias
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
     >>> watched_bias(bias, Watch(seconds=1)) is bias
     True

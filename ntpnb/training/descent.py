@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.errors import ConvergenceError
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import as_indices, as_integer, require_dense
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
-from ntpnb.threads import one_thread
 from ntpnb.training.large_batch import AnyBatch, batch_of
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer, SteepestDescent
 from ntpnb.training.trace import Trace
-from ntpnb.validation import as_indices, as_integer, require_dense
-from ntpnb.watch import Progress, Watch
 
 RECORDS_PER_RUN = 200
 LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
@@ -312,7 +312,7 @@ def visit(
     >>> import numpy as np
     >>> from ntpnb.training.batch import ProblemBatch
     >>> from ntpnb.training.descent import visit
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> problem = ProblemBatch([ntpnb.datasets.toy()])
     >>> W = np.zeros((1, 5, 2))
     >>> list(visit(problem, ntpnb.GD(step=0.5), np.array([2, 7]), W, Watch()))
@@ -358,7 +358,7 @@ def paced(
     --------
     >>> import numpy as np
     >>> from ntpnb.training.descent import paced
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> list(paced(print, np.array([2, 7]), Watch(), "GD"))
     0 2
     2 7
@@ -443,7 +443,7 @@ def stopped_run(
     Examples
     --------
     >>> from ntpnb.training.descent import stopped_run
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> stopped_run(Watch(seconds=1), 10, 20, 0.5, None).residual
     0.5
     """

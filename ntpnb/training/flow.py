@@ -11,17 +11,17 @@ import numpy.typing as npt
 import scipy.linalg as sla
 from scipy.integrate import BDF
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import as_floats
+from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
-from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.table import BLOCK
-from ntpnb.threads import one_thread
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
-from ntpnb.validation import as_floats
-from ntpnb.watch import OutOfTime, Progress, Watch
 
 # The tied coordinates lag behind their limit by the dominated mass that still moves them, which
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
@@ -348,7 +348,7 @@ def integrate(
     --------
     >>> import numpy as np
     >>> from ntpnb.training.flow import integrate
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> times = np.array([1.0, 2.0])
     >>> integrate(lambda s, x: -x, 0.0, np.ones(1), times, Watch(), name="decay").round(6)
     array([[0.367879],

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.tolerances import WHOLE
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import gradient
-from ntpnb.tolerances import WHOLE
 from ntpnb.training.batch import ProblemBatch, require_equal_shapes
 
 

@@ -13,20 +13,20 @@ import numpy as np
 import scipy.linalg as sla
 from scipy.special import logsumexp
 
-from ntpnb.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import register
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX
+from ntpnb.basics.validation import require_type
+from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
-from ntpnb.errors import ConvergenceError
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority, dominated, row_components
-from ntpnb.saving import register
-from ntpnb.threads import one_thread
-from ntpnb.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
-from ntpnb.validation import require_type
-from ntpnb.watch import OutOfTime, Progress, Watch
 
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 EXACT = 1e-12  # error of equations, relative to what they ask for, that are solved

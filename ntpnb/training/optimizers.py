@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
-from ntpnb.norms.matrix_norms import norm_named
-from ntpnb.threads import product
-from ntpnb.tolerances import WHOLE
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.threads import product
+from ntpnb.basics.tolerances import WHOLE
+from ntpnb.basics.validation import as_integer, require_number
+from ntpnb.margin.norms.matrix_norms import norm_named
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.large_batch import AnyBatch
-from ntpnb.validation import as_integer, require_number
 
 RESYNC = 100  # steps between two computations of the scores from W itself
 # A sum of squares above it has lost less than rounding to underflow.

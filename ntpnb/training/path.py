@@ -6,16 +6,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
+from ntpnb.basics.validation import as_floats
+from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
-from ntpnb.errors import ConvergenceError
 from ntpnb.problem.data import NextTokenData
-from ntpnb.threads import one_thread
-from ntpnb.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
 from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
 from ntpnb.training.trace import ExactTrace
-from ntpnb.validation import as_floats
-from ntpnb.watch import OutOfTime, Progress, Watch
 
 TIES_SETTLED = 60.0  # from R = −log λ = 60 on, u differs from its limit by less than e^{-60}·60
 

@@ -6,10 +6,10 @@ from typing import overload
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.saving import Result
 from ntpnb.bias import ImplicitBias
 from ntpnb.margin.solution import MarginSolution
-from ntpnb.saving import Result
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import Comparison, compare_trace
 

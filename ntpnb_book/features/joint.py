@@ -6,13 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.loss import excess_of_logits
-from ntpnb.saving import Result
-from ntpnb.threads import one_thread
-from ntpnb.training.descent import paced, record_grid, require_small_step, stopped_run
-from ntpnb.validation import (
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.saving import Result
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import (
     Seed,
     as_array,
     as_integer,
@@ -21,7 +18,10 @@ from ntpnb.validation import (
     require_number,
     require_type,
 )
-from ntpnb.watch import Progress, Watch
+from ntpnb.basics.watch import Progress, Watch
+from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.loss import excess_of_logits
+from ntpnb.training.descent import paced, record_grid, require_small_step, stopped_run
 
 # Of a factor: where entries are larger, logits are rounded by more than one, and the step that led
 # there was too large.

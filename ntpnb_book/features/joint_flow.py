@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import as_floats, require_number
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.exponential import log_sum_exp
-from ntpnb.saving import Result
-from ntpnb.threads import one_thread
 from ntpnb.training.flow import integrate
-from ntpnb.validation import as_floats, require_number
-from ntpnb.watch import Progress, Watch
 from ntpnb_book.features.joint import JointStart, free_laws, start_of_runs
 
 

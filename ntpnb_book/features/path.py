@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import as_floats
+from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.problem.data import NextTokenData
-from ntpnb.saving import Result
-from ntpnb.threads import one_thread
-from ntpnb.validation import as_floats
-from ntpnb.watch import OutOfTime, Progress, Watch
 from ntpnb_book.features.joint import free_laws
 from ntpnb_book.features.spectral_ball import (
     Derivatives,

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError
-from ntpnb.tolerances import NEWTON_STEPS
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.tolerances import NEWTON_STEPS
 
 MOST_ENTRIES = 1500  # of a table of contexts and tokens: Newton's matrix has about as many rows
 LAST_WEIGHT = 1e-8  # of the barriers; near it, float64 loses one minus a singular value

@@ -198,7 +198,7 @@ def test_a_reason_that_is_the_run_is_told_apart(expect, found):
         ("from ntpnb.training import Coordinates", []),
         ("from ntpnb.training import FEW", ["FEW"]),
         ("from ntpnb.attention import attention_mass, _softmax", ["_softmax"]),
-        ("from ntpnb.validation import as_floats", ["ntpnb.validation"]),
+        ("from ntpnb.basics.validation import as_floats", ["ntpnb.basics.validation"]),
         ("import ntpnb.tied.finite", ["ntpnb.tied.finite"]),
         ("import ntpnb\nntpnb.tied.restrict(data)", ["ntpnb.tied"]),
         ("from ntpnb import scores, datasets\nntpnb.datasets.toy()", []),

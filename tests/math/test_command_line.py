@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ntpnb
-from ntpnb import command_line
+from ntpnb.reporting import command_line
 
 from_text = ntpnb.NextTokenData.from_text
 

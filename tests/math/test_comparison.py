@@ -267,7 +267,7 @@ def test_what_needs_no_direction_is_there_where_there_is_none(name):
     finite = ntpnb.finite_part(data)
     inside = finite.subspace.project(stack) - finite.W
     np.testing.assert_allclose(found.finite_error, np.linalg.norm(inside, axis=(1, 2)), rtol=1e-9)
-    again = ntpnb.saving.from_dict(found.to_dict())
+    again = ntpnb.basics.saving.from_dict(found.to_dict())
     assert again.missing == found.missing
 
 

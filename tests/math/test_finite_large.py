@@ -11,10 +11,10 @@ from problems import changed, rearranged, regimes, renamed, rotated, t24
 
 import ntpnb
 from ntpnb import bias as bias_module
+from ntpnb.basics.watch import Watch
 from ntpnb.tied import core, finite, iteration, large, smallest
 from ntpnb.tied.finite import finite_part, restrict
 from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
-from ntpnb.watch import Watch
 
 
 def solve(data, **options):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import ntpnb
 from ntpnb import NextTokenData, attention, datasets
-from ntpnb.errors import ConvergenceError, NotSeparableError
+from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 
 SECONDS = 60  # for one case; the slowest takes a few
 PACKAGE = Path(ntpnb.__file__).parent

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 
 import ntpnb
 from ntpnb import token_priority as priority
+from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import active_set as active_set_module
 from ntpnb.margin import growing_set as module
 from ntpnb.margin.active_set import active_set
@@ -31,7 +32,6 @@ from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.separation import refutation
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import all_pairs
-from ntpnb.tolerances import PROX
 
 
 def pairs_of(data, by_pair=False):

@@ -11,7 +11,8 @@ from mpmath import mp, mpf
 from problems import any_problem, changed, regimes, t24
 
 import ntpnb
-from ntpnb import NextTokenData, validation
+from ntpnb import NextTokenData
+from ntpnb.basics import validation
 from ntpnb.problem import table
 from ntpnb.thresholds import compatible_dimension
 from ntpnb.training import large_batch

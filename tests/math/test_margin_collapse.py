@@ -25,13 +25,13 @@ from ntpnb import (
     watch,
 )
 from ntpnb import token_priority as priority
+from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import support_program
 from ntpnb.margin.collapse import collapsed, strict_weights
 from ntpnb.margin.growing_set import Projection
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import SupportPairs
-from ntpnb.tolerances import PROX
 
 
 def with_others(data, num_others, seed=0, sparse=False):

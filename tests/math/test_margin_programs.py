@@ -8,6 +8,7 @@ import pytest
 import reference
 
 from ntpnb import token_priority as priority
+from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import row_system, support_program
 from ntpnb.margin.collapse import collapsed
 from ntpnb.margin.growing_set import growing_set
@@ -17,7 +18,6 @@ from ntpnb.margin.row_system import ByEntries, InDimensions
 from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.problem import products, table
 from ntpnb.problem.products import combined_at, scores_at
-from ntpnb.tolerances import PROX
 
 BY_SUPPORTS = ["supports", "candidates", "copies"]
 KINDS = ["supports", "candidates", "pairs", "tokens", "attention"]

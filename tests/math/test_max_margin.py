@@ -29,8 +29,8 @@ from ntpnb import token_priority as priority
 from ntpnb.margin import solve
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.growing_set import growing_set
+from ntpnb.margin.norms import narrow
 from ntpnb.margin.support_program import all_pairs
-from ntpnb.norms import narrow
 
 REGIMES = problems.regimes()
 BLOCKS = range(10 if settings().max_examples >= 30 else 1)  # one for each of thousands of mutants

@@ -8,9 +8,9 @@ from mpmath import mp, mpf
 from problems import any_problem, t24
 
 import ntpnb
-from ntpnb.norms import largest_margin, narrow
-from ntpnb.norms.narrow import closest_disagreement, linear_program
-from ntpnb.watch import Watch
+from ntpnb.basics.watch import Watch
+from ntpnb.margin.norms import largest_margin, narrow
+from ntpnb.margin.norms.narrow import closest_disagreement, linear_program
 
 ANGLES = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
 

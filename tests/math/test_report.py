@@ -14,9 +14,9 @@ from quick import slow_but
 
 import ntpnb
 from ntpnb import datasets
+from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.reporting import analysis, steps
 from ntpnb.reporting.findings import Findings
-from ntpnb.tolerances import NEGLIGIBLE
 from ntpnb.training import flow as flow_module
 from ntpnb.training import late_time
 from ntpnb.training.late_time import late_constant

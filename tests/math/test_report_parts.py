@@ -5,7 +5,8 @@ import pytest
 from problems import t24
 
 import ntpnb
-from ntpnb import datasets, partition
+from ntpnb import datasets
+from ntpnb.bias import partition
 from ntpnb.reporting import analysis, findings, steps
 from ntpnb.tied import large
 
@@ -94,7 +95,7 @@ def test_failures_last(monkeypatch):
 
         monkeypatch.setattr(ntpnb.bias, name, fail)
     found = ntpnb.report(TOY)
-    back = ntpnb.saving.from_dict(found.to_dict())
+    back = ntpnb.basics.saving.from_dict(found.to_dict())
     assert str(back) == str(found)
     assert {part: type(error) for part, error in back.failures.items()} == {
         "finite part": ValueError,
@@ -125,7 +126,7 @@ def test_progress_is_told(monkeypatch):
     assert any("residual" in line for line in told)  # of the margin problem
     assert any(line.startswith("gradient descent: ") for line in told)
     assert str(found) == str(ntpnb.report(TEXT))
-    assert ntpnb.saving.from_dict(found.to_dict()).bias.data.contexts == found.data.contexts
+    assert ntpnb.basics.saving.from_dict(found.to_dict()).bias.data.contexts == found.data.contexts
 
 
 def test_what_progress_raises_ends_the_report():

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from problems import any_problem
 
 import ntpnb
-from ntpnb import NextTokenData, datasets, saving
+from ntpnb import NextTokenData, datasets
+from ntpnb.basics import saving
 from ntpnb.bias import Twin
 
 TOY = datasets.toy()

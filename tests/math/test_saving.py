@@ -16,7 +16,8 @@ from problems import any_problem
 from scipy import sparse
 
 import ntpnb
-from ntpnb import NextTokenData, attention, datasets, saving
+from ntpnb import NextTokenData, attention, datasets
+from ntpnb.basics import saving
 from ntpnb.reporting.findings import Findings
 
 TOY = datasets.toy()

@@ -11,8 +11,9 @@ from reference import pair_matrices
 from scipy.optimize import linprog
 
 import ntpnb
-from ntpnb import NextTokenData, datasets, partition
-from ntpnb.errors import ConvergenceError
+from ntpnb import NextTokenData, datasets
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.bias import partition
 
 KINDS = ("decoder", "attention", "lattice")
 
@@ -371,7 +372,7 @@ def test_the_report_says_where_training_goes():
     summary = found.summary()["twin"]
     assert summary["won_pairs"] == len(found.twin.won)
     assert summary["loss_tends_to"] == found.twin.data.entropy
-    assert ntpnb.saving.from_dict(found.to_dict()).summary() == found.summary()
+    assert ntpnb.basics.saving.from_dict(found.to_dict()).summary() == found.summary()
 
 
 def test_the_report_says_that_training_converges():

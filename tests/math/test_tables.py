@@ -13,8 +13,8 @@ from problems import any_problem, changed, regimes, t24
 
 import ntpnb
 from ntpnb import NextTokenData
+from ntpnb.basics.validation import LARGEST_SUM_TOLERANCE, SUM_TOLERANCE
 from ntpnb.problem import table
-from ntpnb.validation import LARGEST_SUM_TOLERANCE, SUM_TOLERANCE
 
 EPS = np.finfo(float).eps
 H = [[0.0, 1.0], [1.0, 0.0]]
@@ -391,7 +391,7 @@ def test_a_forgotten_token_is_noticed_in_any_precision(dtype):
 def test_the_tolerance_grows_with_the_entries_between_its_ends():
     single = np.float32
     eps = float(np.finfo(single).eps)
-    tolerance = ntpnb.validation.sum_tolerance
+    tolerance = ntpnb.basics.validation.sum_tolerance
     assert tolerance(1000, np.float64) == SUM_TOLERANCE
     assert tolerance(1000, np.int64) == SUM_TOLERANCE
     assert tolerance(1000, single) == 1000 * eps

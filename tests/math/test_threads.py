@@ -15,7 +15,7 @@ import threading
 import numpy as np
 from threadpoolctl import threadpool_info
 import ntpnb
-from ntpnb import threads
+from ntpnb.basics import threads
 
 def numbers():
     return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}

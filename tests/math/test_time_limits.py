@@ -79,7 +79,7 @@ def test_wrong_limits_are_named(name, limits, kind, start):
 @pytest.fixture
 def ticking(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("ntpnb.watch.time.monotonic", clock.monotonic)
+    monkeypatch.setattr("ntpnb.basics.watch.time.monotonic", clock.monotonic)
     return clock
 
 
@@ -177,7 +177,7 @@ HANDED_ON = {
 def test_what_is_left_of_a_limit_is_quoted_as_it_was_asked_for(name, asked, monkeypatch):
     clock = Clock()
     # Each look at the clock takes a third of the limit, whichever part of the work looks at it.
-    monkeypatch.setattr("ntpnb.watch.time.monotonic", lambda: clock.monotonic() * asked / 3)
+    monkeypatch.setattr("ntpnb.basics.watch.time.monotonic", lambda: clock.monotonic() * asked / 3)
     with pytest.raises(ntpnb.ConvergenceError) as raised:
         HANDED_ON[name](seconds=asked)
     quoted = set(re.findall(r"([\d.e+-]+) seconds", str(raised.value)))

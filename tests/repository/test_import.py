@@ -11,7 +11,7 @@ import public_names
 import pytest
 
 import ntpnb
-from ntpnb import saving
+from ntpnb.basics import saving
 
 # DESIGN's public surface, with the parameters that callers may name.
 PUBLIC = {
@@ -29,7 +29,7 @@ PUBLIC = {
     "equal_subspace": "data",
     "finite_part": "data",
     "max_margin": "data norm",
-    "report": "data words context_length dim seed",
+    "report": "data words W seconds progress",
     "is_separable": "data",
     "descend": "data method steps init record",
     "GD": "step",

@@ -493,9 +493,13 @@ def test_links_within_the_repository_lead_somewhere(name):
 def test_no_committed_file_names_a_machine_or_an_index():
     listed = committed.files()
     assert {"Makefile", ".ci/run", "book/_toc.yml"} <= set(listed)
+    # Installing hands on what pip was told of indexes, by the names of these settings alone.
     pattern = re.compile(
-        r"(?<![\w.~*-])/(?:home|root|tmp|work)/|file://|index[-_]url|find[-_]links"
+        r"(?<![\w.~*-])/(?:home|root|tmp|work)/|file://"
+        r"|(?:index[-_]url|find[-_]links)[\s=:'\"]+(?:\w+://|/)"
     )
+    assert pattern.search("index-url = https://somewhere")
+    assert pattern.search("--find-links=/wheels")
     found = []
     for name in listed:
         path = ROOT / name

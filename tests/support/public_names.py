@@ -11,20 +11,9 @@ import ntpnb_book
 
 OURS = (ntpnb.__name__, ntpnb_book.__name__)
 
-# What the package's own modules share, and what another one exports.
-INTERNAL = {
-    "__main__",
-    "array_types",
-    "command_line",
-    "extras",
-    "factors",
-    "norms",
-    "partition",
-    "threads",
-    "tolerances",
-    "validation",
-    "watch",
-}
+# What all rooms share is no room; two of its modules have pages of their own.
+NO_ROOMS = {"__main__", "basics"}
+SHARED = ["ntpnb.basics.errors", "ntpnb.basics.saving"]
 METHODS = (classmethod, staticmethod)
 PROPERTIES = (property, cached_property)
 
@@ -34,8 +23,8 @@ def rooms():
 
     Dotted names; each room has a page of its own.
     """
-    names = {found.name for found in pkgutil.iter_modules(ntpnb.__path__)} - INTERNAL
-    return [*(f"ntpnb.{name}" for name in sorted(names)), ntpnb_book.__name__]
+    names = {found.name for found in pkgutil.iter_modules(ntpnb.__path__)} - NO_ROOMS
+    return [*SHARED, *(f"ntpnb.{name}" for name in sorted(names)), ntpnb_book.__name__]
 
 
 def exported(module):

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from ntpnb.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 
 __all__ = ["Result", "Storable", "from_dict", "load", "register"]
 
@@ -82,11 +82,11 @@ def register(maker: T) -> T:
 
     Examples
     --------
-    >>> import ntpnb.saving
-    >>> @ntpnb.saving.register
+    >>> import ntpnb.basics.saving
+    >>> @ntpnb.basics.saving.register
     ... class Note(ntpnb.Result):
     ...     pass
-    >>> ntpnb.saving.from_dict(Note().to_dict())
+    >>> ntpnb.basics.saving.from_dict(Note().to_dict())
     Note()
     """
     named: Any = maker
@@ -125,7 +125,7 @@ class Storable:
         """Return everything that the object holds as plain values, which JSON can write.
 
         Arrays become nested lists, where that keeps their shape and type, and nested results
-        dictionaries. :func:`ntpnb.saving.from_dict` makes the object again, to the last bit.
+        dictionaries. :func:`ntpnb.basics.saving.from_dict` makes the object again, to the last bit.
 
         Returns
         -------
@@ -227,7 +227,7 @@ def state_without_caches(thing: object) -> dict[str, Any]:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.saving import state_without_caches
+    >>> from ntpnb.basics.saving import state_without_caches
     >>> data = ntpnb.datasets.toy()
     >>> data.support.shape, "support" in vars(data), "support" in state_without_caches(data)
     ((3, 5), True, False)
@@ -249,7 +249,7 @@ def make_read_only(value: Any) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.saving import make_read_only
+    >>> from ntpnb.basics.saving import make_read_only
     >>> rows = np.ones(2)
     >>> make_read_only(rows)
     >>> rows.flags.writeable
@@ -276,7 +276,7 @@ def in_short(value: Any) -> str:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.saving import in_short
+    >>> from ntpnb.basics.saving import in_short
     >>> in_short(np.zeros((5, 2))), in_short(np.array(2 / 3)), in_short("active-set")
     ('array 5 × 2', '0.6667', "'active-set'")
     """
@@ -363,7 +363,7 @@ def from_dict(plain: Mapping[str, Any]) -> Any:
     --------
     >>> import ntpnb
     >>> order = ntpnb.token_priority(ntpnb.datasets.figure2())
-    >>> ntpnb.saving.from_dict(order.to_dict()).equal.tolist() == order.equal.tolist()
+    >>> ntpnb.basics.saving.from_dict(order.to_dict()).equal.tolist() == order.equal.tolist()
     True
     """
     try:
@@ -437,7 +437,7 @@ class _Writing:
         if name not in _known or _known[name] is not maker:
             raise TypeError(
                 f"an object of type {type(value).__name__} cannot be saved; "
-                "ntpnb.saving.register makes its class known"
+                "ntpnb.basics.saving.register makes its class known"
             )
         written: dict[str, Any] = {"kind": name}
         if not is_new:

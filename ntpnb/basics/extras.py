@@ -22,7 +22,7 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
 
     Examples
     --------
-    >>> from ntpnb.extras import needs_extra
+    >>> from ntpnb.basics.extras import needs_extra
     >>> with needs_extra("plot", "the pencil"):
     ...     import graphite
     Traceback (most recent call last):

@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ntpnb.array_types import FloatArray
-from ntpnb.threads import product, threads_for
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.threads import product, threads_for
 
 
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:

@@ -53,7 +53,7 @@ def decomposition_error(num_rows: int) -> float:
 
     Examples
     --------
-    >>> from ntpnb.tolerances import decomposition_error
+    >>> from ntpnb.basics.tolerances import decomposition_error
     >>> decomposition_error(100) < 1e-13
     True
     """

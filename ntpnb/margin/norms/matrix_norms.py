@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray
-from ntpnb.tolerances import ACCEPT
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.tolerances import ACCEPT
 
 MATRIX_AXES = (-2, -1)
 
@@ -163,7 +163,7 @@ def norm_named(name: str) -> MatrixNorm:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.norms.matrix_norms import norm_named
+    >>> from ntpnb.margin.norms.matrix_norms import norm_named
     >>> W = np.array([[3.0, 0.0], [0.0, -4.0]])
     >>> {name: float(norm_named(name).of(W)) for name in ("max", "frobenius", "sum")}
     {'max': 4.0, 'frobenius': 5.0, 'sum': 7.0}

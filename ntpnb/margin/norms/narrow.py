@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError
-from ntpnb.norms.largest_margin import (
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.tolerances import WHOLE
+from ntpnb.basics.watch import Watch
+from ntpnb.margin.norms.largest_margin import (
     PairRows,
     largest_margin_in_max_norm,
     pair_rows,
@@ -21,8 +23,6 @@ from ntpnb.norms.largest_margin import (
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.table import row_slices
-from ntpnb.tolerances import WHOLE
-from ntpnb.watch import Watch
 
 ENTRIES = 2**18
 """Entries of the linear program's matrix up to which it is tried: a few seconds."""
@@ -167,7 +167,7 @@ def closest_disagreement(data: NextTokenData) -> Disagreement | None:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.norms.narrow import closest_disagreement
+    >>> from ntpnb.margin.norms.narrow import closest_disagreement
     >>> H = [[1.0, 0.0], [1.0, 1e-6], [2.0, 1e-6]]
     >>> data = ntpnb.NextTokenData(H, [[1, 0, 0], [0, 1, 0], [1, 0, 0]])
     >>> found = closest_disagreement(data)

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from ntpnb.errors import ConvergenceError
-from ntpnb.extras import needs_extra
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.extras import needs_extra
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import EMBEDDINGS
 from ntpnb.reporting.analysis import Report, report
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> from ntpnb.command_line import main
+    >>> from ntpnb.reporting.command_line import main
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "story.txt"
     ...     size = path.write_text("the fox sees the owl and the owl sees the fox")

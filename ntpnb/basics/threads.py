@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-from ntpnb.array_types import FloatArray
+from ntpnb.basics.array_types import FloatArray
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +60,7 @@ def one_thread(function: Callable[P, R]) -> Callable[P, R]:
     --------
     >>> import numpy as np
     >>> from threadpoolctl import threadpool_info
-    >>> from ntpnb.threads import one_thread
+    >>> from ntpnb.basics.threads import one_thread
     >>> @one_thread
     ... def numbers():
     ...     return {library["num_threads"] for library in threadpool_info()}
@@ -102,7 +102,7 @@ def threads_for(multiply_adds: float) -> AbstractContextManager[None]:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.threads import threads_for
+    >>> from ntpnb.basics.threads import threads_for
     >>> with threads_for(2000**3 / 3):
     ...     factor = np.linalg.cholesky(np.eye(2000))
     """
@@ -136,7 +136,7 @@ def product(A: FloatArray, B: FloatArray) -> FloatArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.threads import product
+    >>> from ntpnb.basics.threads import product
     >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
     array([[11.]])
     """

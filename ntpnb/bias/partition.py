@@ -21,17 +21,17 @@ import numpy as np
 from scipy.linalg import lapack, pinvh
 from scipy.special import log_softmax
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.factors import inverses_of_products
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.errors import ConvergenceError, NotSeparableError
+from ntpnb.basics.threads import MUCH_WORK
+from ntpnb.basics.tolerances import HALF_THE_DIGITS, STOP, WHOLE
+from ntpnb.basics.watch import OutOfTime, Watch
+from ntpnb.margin.factors import inverses_of_products
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
-from ntpnb.threads import MUCH_WORK
-from ntpnb.tolerances import HALF_THE_DIGITS, STOP, WHOLE
-from ntpnb.watch import OutOfTime, Watch
 
 MOST_WORK = 2**38
 """Multiply-adds that a search may take, or a factor of the twin's ties: about a minute."""
@@ -107,8 +107,8 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     Two contexts on a line contradict each other about the tokens 0 and 1. Both are above token 2:
 
     >>> import ntpnb
-    >>> from ntpnb.partition import partition_pairs
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.bias.partition import partition_pairs
+    >>> from ntpnb.basics.watch import Watch
     >>> data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 1, 0]])
     >>> order = ntpnb.token_priority(data)
     >>> order.strict.tolist()
@@ -131,7 +131,7 @@ def require_affordable(data: NextTokenData) -> None:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.partition import require_affordable
+    >>> from ntpnb.bias.partition import require_affordable
     >>> require_affordable(ntpnb.datasets.toy())
     """
     num_entries = data.num_contexts * data.vocab_size

@@ -6,29 +6,29 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import softmax
 
-from ntpnb.array_types import FloatArray, IntArray
-from ntpnb.errors import ConvergenceError, NotSeparableError
-from ntpnb.margin.solution import MarginSolution, measured_on
-from ntpnb.margin.solve import max_margin
-from ntpnb.partition import (
+from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.errors import ConvergenceError, NotSeparableError
+from ntpnb.basics.saving import Result, in_short
+from ntpnb.basics.threads import one_thread
+from ntpnb.basics.tolerances import ACCEPT, HALF_THE_DIGITS
+from ntpnb.basics.validation import as_array
+from ntpnb.basics.watch import Progress, Watch
+from ntpnb.bias.partition import (
     SETTLED,
     contradiction,
     largest_gradient,
     partition_pairs,
     require_affordable,
 )
+from ntpnb.margin.solution import MarginSolution, measured_on
+from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import combined_pairs, pair_lengths
-from ntpnb.saving import Result, in_short
-from ntpnb.threads import one_thread
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.large import is_large
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
-from ntpnb.tolerances import ACCEPT, HALF_THE_DIGITS
-from ntpnb.validation import as_array
-from ntpnb.watch import Progress, Watch
 
 TEMPORARY = {"_limits", "_watch"}  # attributes that are not pickled or saved
 
@@ -250,7 +250,7 @@ class ImplicitBias(Result):
         >>> bias.require_max_margin()  # doctest: +IGNORE_EXCEPTION_DETAIL
         Traceback (most recent call last):
         ...
-        ntpnb.errors.NotSeparableError: no W keeps all 2 strict pairs at a positive margin
+        ntpnb.basics.errors.NotSeparableError: no W keeps all 2 strict pairs at a positive margin
         """
         answer = self._max_margin_or_refusal
         if isinstance(answer, MarginSolution):

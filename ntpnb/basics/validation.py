@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from ntpnb.array_types import BoolArray, FloatArray, IntArray, Sparse
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
 
 SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does not
 LARGEST_SUM_TOLERANCE = 1e-2  # beyond it, in any precision, a token may have been forgotten

@@ -23,10 +23,13 @@ from scipy.linalg import orth
 from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse.linalg import lsqr
 
-from ntpnb.array_types import FloatArray
-from ntpnb.errors import ConvergenceError
-from ntpnb.extras import needs_extra
-from ntpnb.norms.matrix_norms import MatrixNorm, norm_named
+from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.saving import Result
+from ntpnb.basics.tolerances import ACCEPT
+from ntpnb.basics.validation import as_array, require_dense
+from ntpnb.margin.norms.matrix_norms import MatrixNorm, norm_named
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (
@@ -37,9 +40,6 @@ from ntpnb.problem.pairs import (
     relative_gap,
     require_multipliers,
 )
-from ntpnb.saving import Result
-from ntpnb.tolerances import ACCEPT
-from ntpnb.validation import as_array, require_dense
 
 STEPS_EACH = 20
 """Simplex steps for each constraint and unknown, of which one or two are usual.
@@ -215,7 +215,7 @@ def max_margin_in_norm(
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.norms.largest_margin import max_margin_in_norm
+    >>> from ntpnb.margin.norms.largest_margin import max_margin_in_norm
     >>> max_margin_in_norm(ntpnb.datasets.toy(), "sum", None).solver
     'highs'
     """
@@ -259,7 +259,7 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.norms.largest_margin import pair_rows
+    >>> from ntpnb.margin.norms.largest_margin import pair_rows
     >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
     >>> pair_rows(data, ntpnb.token_priority(data)).strict.toarray().round(6).tolist()
     [[0.707107, -0.707107]]

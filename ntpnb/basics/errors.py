@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntpnb.array_types import FloatArray, IntArray
+from ntpnb.basics.array_types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class PairWeights:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.errors import PairWeights
+    >>> from ntpnb.basics.errors import PairWeights
     >>> some = PairWeights(np.array([[0, 1, 2]]), np.array([1.0]), np.array([1]), num_strict=3)
     >>> some.dense().tolist()
     [0.0, 1.0, 0.0]

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from ntpnb.errors import ConvergenceError
-from ntpnb.validation import require_number
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.validation import require_number
 
 Progress = Callable[[str], object]
 
@@ -26,7 +26,7 @@ class TimeLeft(float):
 
     Examples
     --------
-    >>> from ntpnb.watch import TimeLeft, Watch
+    >>> from ntpnb.basics.watch import TimeLeft, Watch
     >>> Watch(TimeLeft(19.7581, asked=20)).over
     '20 seconds are over'
     """
@@ -65,7 +65,7 @@ class Watch:
 
     Examples
     --------
-    >>> from ntpnb.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> watch = Watch(seconds=0, progress=print)
     >>> watch.say("step 1")
     step 1
