@@ -282,3 +282,23 @@ def require_unit_sum(name: str, sums: FloatArray, tolerance: FloatArray) -> None
         raise ValueError(
             f"{name} row {j} sums to {sums[j]:.10g}; it must sum to one (within {tolerance[j]:g})"
         )
+
+
+def as_increasing(name: str, values: ArrayLike) -> FloatArray:
+    """Return an increasing sequence of finite numbers, or explain.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> from ntpnb.basics.validation import as_increasing
+    >>> as_increasing("radii", [1, 2.5])
+    array([1. , 2.5])
+    """
+    found = as_floats(name, values)
+    flat = found.ndim == 1 and found.size > 0
+    if not (flat and np.isfinite(found).all() and (np.diff(found) > 0).all()):
+        raise ValueError(f"{name} must be a flat increasing sequence of finite numbers")
+    return found

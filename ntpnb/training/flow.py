@@ -14,7 +14,7 @@ from scipy.integrate import BDF
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_floats
+from ntpnb.basics.validation import as_increasing
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
@@ -122,7 +122,7 @@ def gradient_flow(
     """
     watch = Watch(seconds, progress)
     bias = watched_bias(data, watch)
-    given_times = _increasing_times(log_times)
+    given_times = as_increasing("log_times", log_times)
     start = None
     if init is not None:
         start = as_weights("init", init, bias.data)
@@ -173,15 +173,6 @@ def _trace(
         norm=np.linalg.norm(W, axis=(-2, -1)),
         _inside=coords.tied_weights(path.u) / scale,
     )
-
-
-def _increasing_times(log_times: npt.ArrayLike) -> FloatArray:
-    times = as_floats("log_times", log_times)
-    if times.ndim != 1 or not times.size or not (np.diff(times) > 0).all():
-        raise ValueError("log_times must be an increasing sequence of numbers")
-    if not np.isfinite(times).all():
-        raise ValueError("log_times has entries that are not finite")
-    return times
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +339,8 @@ def integrate(
     --------
     >>> import numpy as np
     >>> from ntpnb.training.flow import integrate
-    >>> from ntpnb.basics.watch import Watch
+    >>> from ntpnb.basics.validation import as_increasing
+    from ntpnb.basics.watch import Watch
     >>> times = np.array([1.0, 2.0])
     >>> integrate(lambda s, x: -x, 0.0, np.ones(1), times, Watch(), name="decay").round(6)
     array([[0.367879],

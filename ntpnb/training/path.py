@@ -10,7 +10,7 @@ from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
-from ntpnb.basics.validation import as_floats
+from ntpnb.basics.validation import as_floats, as_increasing
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
@@ -112,7 +112,7 @@ def regularization_path(
     >>> path.excess.round(4)
     array([0.4042, 0.0015])
     """
-    increasing_radii = _increasing("radii", radii)
+    increasing_radii = as_increasing("radii", radii)
     if increasing_radii[0] <= 0:
         raise ValueError(f"radii[0] is {increasing_radii[0]:g}; radii must be positive")
     watch = Watch(seconds, progress)
@@ -164,7 +164,7 @@ def ridge_path(
     >>> ntpnb.ridge_path(ntpnb.datasets.toy(), [0.0, -100.0, -1e6]).norm.round(1).tolist()
     [0.3, 207.1, 2262701.5]
     """
-    R = _increasing("−log_multipliers", -as_floats("log_multipliers", log_multipliers))
+    R = as_increasing("−log_multipliers", -as_floats("log_multipliers", log_multipliers))
     return _follow(data, "multiplier", R, None, Watch(seconds, progress))
 
 
@@ -191,14 +191,6 @@ def _follow(
         np.inf if trace is None else float(trace.residual[-1]),
         trace,
     )
-
-
-def _increasing(name: str, values: npt.ArrayLike) -> FloatArray:
-    array = as_floats(name, values)
-    flat = array.ndim == 1 and array.size > 0
-    if not (flat and np.isfinite(array).all() and (np.diff(array) > 0).all()):
-        raise ValueError(f"{name} must be a flat increasing sequence of finite numbers")
-    return array
 
 
 @dataclass(frozen=True, eq=False)

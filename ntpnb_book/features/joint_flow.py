@@ -18,7 +18,7 @@ from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_floats, require_number
+from ntpnb.basics.validation import as_increasing, require_number
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.exponential import log_sum_exp
@@ -126,9 +126,9 @@ def late_joint_flow(
     if not single:
         raise ValueError("start has an axis for runs; the flow takes one run")
     require_number("log_start", log_start, lambda x: True, "be a number")
-    times = np.atleast_1d(as_floats("log_times", log_times))
-    if times.ndim != 1 or not (np.diff(times) > 0).all() or not times[0] >= log_start:
-        raise ValueError("log_times must increase, from log_start on")
+    times = as_increasing("log_times", log_times)
+    if times[0] < log_start:
+        raise ValueError(f"log_times[0] is {times[0]:g}; log_start = {log_start:g} is the least")
     pulls = _Pulls(targets, data.context_probs)
     word_shape, context_shape = W[0].shape, H[0].shape
     num_word = W[0].size

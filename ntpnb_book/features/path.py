@@ -124,7 +124,8 @@ def nuclear_path(
         f"data has {num_contexts} contexts and {vocab_size} tokens", (num_contexts, vocab_size)
     )
     logarithms = np.atleast_1d(as_floats("log_multipliers", log_multipliers))
-    if logarithms.ndim != 1 or not (np.isfinite(logarithms) & (logarithms <= -1)).all():
+    allowed = np.isfinite(logarithms) & (logarithms <= -1)
+    if logarithms.ndim != 1 or not logarithms.size or not allowed.all():
         raise ValueError("log_multipliers must be a flat sequence of finite numbers of at most -1")
     points: list[_Point] = []
     try:

@@ -304,8 +304,15 @@ def test_flow_tends_to_the_margin_solution(seed):
 def test_flow_refuses_times_that_do_not_increase():
     data = datasets.toy()
     start = features.joint_init(data, 5, 1.0, 1)
-    with pytest.raises(ValueError, match="log_times must increase"):
+    with pytest.raises(ValueError, match=r"log_times\[0\] is 4; log_start = 5 is the least"):
         features.late_joint_flow(data, start, 5.0, [4.0])
+    for times in ([], 6.0, [6.0, 6.0], [[6.0]]):
+        with pytest.raises(ValueError, match="log_times must be a flat increasing sequence"):
+            features.late_joint_flow(data, start, 5.0, times)
+    with pytest.raises(ValueError, match="log_times must be a flat increasing sequence of finite"):
+        features.late_joint_flow(data, start, 5.0, [6.0, np.inf])
+    with pytest.raises(ValueError, match="log_multipliers must be a flat sequence"):
+        features.nuclear_path(data, [])
     batch = features.joint_init(data, 5, 1.0, 1, runs=2)
     with pytest.raises(ValueError, match="takes one run"):
         features.late_joint_flow(data, batch, 5.0, [6.0])
