@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import committed
+import grimp
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -456,6 +457,48 @@ def test_the_readme_s_table_is_the_map_of_the_tree():
     assert {f"ntpnb/{name}" for name in subpackages} | {"ntpnb_book"} <= listed
     assert {f"tests/{name}" for name in tested} <= listed
     assert [name for name in listed if not (ROOT / name).is_dir()] == []
+
+
+def room(module):
+    """The room of a module: its package, or below ``ntpnb`` the folder or file it is in."""
+    first, *others = module.split(".")
+    return others[0] if first == "ntpnb" and others else first
+
+
+def imports_between_rooms():
+    """Pairs of rooms of which the first imports the second; what ``ntpnb`` exports is no room."""
+    graph = grimp.build_graph("ntpnb", "ntpnb_book", "publishing", cache_dir=None)
+    pairs = {
+        (room(module), room(imported))
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+    }
+    return {pair for pair in pairs if not {"ntpnb", "__main__"} & set(pair)} - {
+        (name, name) for name, _ in pairs
+    }
+
+
+def reached(start, pairs):
+    """What one room imports, itself or through others."""
+    found = set()
+    waiting = {start}
+    while waiting:
+        name = waiting.pop()
+        waiting |= {second for first, second in pairs if first == name} - found
+        found |= waiting
+    return found
+
+
+def test_the_readme_s_picture_shows_what_rooms_import():
+    text = (ROOT / "README.md").read_text("utf-8")
+    drawn = {
+        (first, second)
+        for first, line in re.findall(r"^  (\w+) --> (.+)$", text, re.MULTILINE)
+        for second in line.split(" & ")
+    }
+    pairs = imports_between_rooms()
+    needed = {pair for pair in pairs if pair[1] not in reached(pair[0], pairs - {pair})}
+    assert drawn == needed
 
 
 @pytest.mark.parametrize(
