@@ -10,7 +10,9 @@
 - ``ntpnb.margin.norms.narrow`` asks a linear program where contexts agree to six digits.
 
 Below are the problem as the method sees it, with its dual and all signs (``normal_form``), its two
-forms (``support_program``, ``pair_program``), and the Newton system of the first (``row_system``).
+forms (``support_program``, ``pair_program``), and the Newton system of the first: by factors, token
+by token (``row_system``), and for the guesses of the active set, where dimensions outnumber
+contexts, by conjugate gradients (``iterated_system``).
 Nothing that a method claims is believed: ``solution`` turns multipliers into a ``W`` and measures
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not.
