@@ -276,6 +276,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
     app.setup_extension("notfound.extension")
     for module in (
+        "assets",
         "evidence",
         "explorables",
         "folding",

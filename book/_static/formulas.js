@@ -1,0 +1,12 @@
+/* A displayed formula that is wider than its column scrolls; then, and only then, the keyboard reaches it. */
+document.addEventListener("DOMContentLoaded", async () => {
+  const reach = () => {
+    for (const formula of document.querySelectorAll("div.math")) {
+      if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0;
+      else formula.removeAttribute("tabindex");
+    }
+  };
+  await window.MathJax?.startup?.promise;
+  reach();
+  addEventListener("resize", reach);
+});
