@@ -6,6 +6,8 @@ document.addEventListener("DOMContentLoaded", async () => {
       else formula.removeAttribute("tabindex");
     }
   };
+  // Without MathJax, TeX is what there is to read.
+  if (!window.MathJax?.startup) document.documentElement.classList.add("untypeset");
   await window.MathJax?.startup?.promise;
   reach();
   addEventListener("resize", reach);
