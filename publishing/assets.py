@@ -25,6 +25,9 @@ MATHJAX = (
 UNUSED = ("locales", "scripts/fontawesome.*", "vendor/fontawesome", "**/*.map", "**/*.LICENSE.txt")
 """What no page asks for, in `_static`: `book/_static/icons.css` stands in for Font Awesome."""
 
+_ALL_ICONS = re.compile(r'(?:\.fa-[\w-]+:before,?)+\{content:"[^"]*"\}')
+"""The rules of the theme's style sheet that name the letters of Font Awesome's fonts."""
+
 _PICTURE = re.compile(r"_images/([\w.%-]+)")
 
 
@@ -50,13 +53,15 @@ def copy_mathjax(static: Path) -> None:
 
 
 def remove_unused(site: Path) -> None:
-    """Remove the files of a built site that no page asks for."""
+    """Remove the files and the icons of a built site that no page asks for."""
     for pattern in UNUSED:
         for path in list((site / "_static").glob(pattern)):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
+    theme = site / "_static/styles/pydata-sphinx-theme.css"
+    theme.write_text(_ALL_ICONS.sub("", theme.read_text(encoding="utf-8")), encoding="utf-8")
     shown = set()
     for page in site.rglob("*.html"):
         shown.update(_PICTURE.findall(page.read_text(encoding="utf-8")))

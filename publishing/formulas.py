@@ -8,7 +8,9 @@ import re
 from html import unescape
 
 _WRITTEN = re.compile(r'<span class="math notranslate nohighlight">(\\\(.*?\\\))</span>', re.DOTALL)
-_SILENT = re.compile(r"\\(?:math\w+|boldsymbol|text|operatorname|wide\w+|hat|bar|tilde|left|right)\b")
+_SILENT = re.compile(
+    r"\\(?:math\w+|boldsymbol|text|operatorname|wide\w+|hat|bar|tilde|left|right)\b"
+)
 _RELATION = re.compile(r"[=<>]|\\(?:[lg]e|ne|in|to|approx|propto)\b")
 _LETTER = re.compile(r"\\[A-Za-z]+|[^\s{}\\_^]")
 LETTER, RELATION = 0.69, 1.1
