@@ -22,7 +22,7 @@ from sphinx.transforms import SphinxTransform
 
 from ntpnb_book import output
 from ntpnb_book.claims import statements
-from publishing import archives, figure_views, project, versions
+from publishing import archives, figure_views, formulas, project, versions
 from publishing.address import find_repository, pages_url
 from publishing.symbols import unicode_of
 
@@ -280,10 +280,12 @@ def setup(app: Sphinx) -> dict[str, bool]:
                 Path(app.srcdir).parent, Path(app.outdir), lambda file: context["pathto"](file, 1)
             )
             context["body"] = figure_views.with_views(context["body"], drawings)
+            context["body"] = formulas.with_room(context["body"])
         foot(repository, context)
 
     app.setup_extension("notfound.extension")
     for module in (
+        "assets",
         "evidence",
         "explorables",
         "folding",

@@ -1,0 +1,86 @@
+"""Only what pages use: the parts of MathJax, and of the other files those that something names.
+
+Themes and extensions bring all they have, fifteen times as much as the pages load.
+"""
+
+import re
+import shutil
+from importlib import util
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+MATHJAX = (
+    "startup.js",
+    "core.js",
+    "input/tex-base.js",
+    "input/tex/extensions/ams.js",
+    "output/chtml.js",
+    "output/chtml/fonts",
+    "a11y/assistive-mml.js",
+)
+"""Files and folders of MathJax; `_config.yml` lists the same for its loader."""
+
+UNUSED = ("locales", "scripts/fontawesome.*", "vendor/fontawesome", "**/*.map", "**/*.LICENSE.txt")
+"""What no page asks for, in `_static`: `book/_static/icons.css` stands in for Font Awesome."""
+
+_ALL_ICONS = re.compile(r'(?:\.fa-[\w-]+:before,?)+\{content:"[^"]*"\}')
+"""The rules of the theme's style sheet that name the letters of Font Awesome's fonts."""
+
+_PICTURE = re.compile(r"_images/([\w.%-]+)")
+
+
+def copy_mathjax(static: Path) -> None:
+    """Copy what pages load of MathJax.
+
+    Raises
+    ------
+    ExtensionError
+        Where the package that holds it is not installed.
+    """
+    package = util.find_spec("sphinx-mathjax-offline")
+    if package is None or package.origin is None:
+        raise ExtensionError("sphinx-mathjax-offline, which holds MathJax, is not installed")
+    source = Path(package.origin).parent / "static/mathjax"
+    for part in MATHJAX:
+        target = static / "mathjax" / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (source / part).is_dir():
+            shutil.copytree(source / part, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source / part, target)
+
+
+def remove_unused(site: Path) -> None:
+    """Remove the files and the icons of a built site that no page asks for."""
+    for pattern in UNUSED:
+        for path in list((site / "_static").glob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    theme = site / "_static/styles/pydata-sphinx-theme.css"
+    theme.write_text(_ALL_ICONS.sub("", theme.read_text(encoding="utf-8")), encoding="utf-8")
+    shown = set()
+    for page in site.rglob("*.html"):
+        shown.update(_PICTURE.findall(page.read_text(encoding="utf-8")))
+    for picture in (site / "_images").glob("*"):
+        if picture.name not in shown:
+            picture.unlink()
+
+
+def _finish(app: Sphinx, error: Exception | None) -> None:
+    """Complete and clean the site once all pages are written; Sphinx calls this."""
+    if error is not None or app.builder.format != "html":
+        return
+    site = Path(app.outdir)
+    copy_mathjax(site / "_static")
+    if app.builder.name == "html":
+        remove_unused(site)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the extension; `publishing.sphinx_ext` calls this."""
+    app.connect("build-finished", _finish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
