@@ -16,13 +16,21 @@ MATHJAX = (
     "core.js",
     "input/tex-base.js",
     "input/tex/extensions/ams.js",
+    "input/tex/extensions/boldsymbol.js",
     "output/chtml.js",
     "output/chtml/fonts",
     "a11y/assistive-mml.js",
 )
 """Files and folders of MathJax; `_config.yml` lists the same for its loader."""
 
-UNUSED = ("locales", "scripts/fontawesome.*", "vendor/fontawesome", "**/*.map", "**/*.LICENSE.txt")
+UNUSED = (
+    "locales",
+    "scripts/fontawesome.*",
+    "vendor",
+    "**/*.map",
+    "**/*.LICENSE.txt",
+    "*-macros.html",
+)
 """What no page asks for, in `_static`: `book/_static/icons.css` stands in for Font Awesome."""
 
 _ALL_ICONS = re.compile(r'(?:\.fa-[\w-]+:before,?)+\{content:"[^"]*"\}')
