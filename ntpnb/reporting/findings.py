@@ -396,7 +396,7 @@ class Findings(Result):
         Examples
         --------
         >>> import ntpnb
-        >>> ntpnb.report("we see what we see", context_length=1).token_name(0)
+        >>> ntpnb.report("we see what we see").token_name(0)
         'see'
         """
         return str(token) if self.words is None else self.words[token]
@@ -455,8 +455,8 @@ class Findings(Result):
         Examples
         --------
         >>> import ntpnb
-        >>> ntpnb.report("we see what we see", context_length=1).context_name(0)
-        "'we'"
+        >>> ntpnb.report("we see what we see").context_name(0)
+        "'we see'"
         >>> ntpnb.report(ntpnb.datasets.toy()).context_name(2)
         'context row 2'
         """

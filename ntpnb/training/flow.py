@@ -339,8 +339,7 @@ def integrate(
     --------
     >>> import numpy as np
     >>> from ntpnb.training.flow import integrate
-    >>> from ntpnb.basics.validation import as_increasing
-    from ntpnb.basics.watch import Watch
+    >>> from ntpnb.basics.watch import Watch
     >>> times = np.array([1.0, 2.0])
     >>> integrate(lambda s, x: -x, 0.0, np.ones(1), times, Watch(), name="decay").round(6)
     array([[0.367879],
