@@ -359,8 +359,10 @@ def test_a_figure_saved_twice_is_reported(tmp_path):
 
 def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     root = tiny_project.make(tmp_path)
-    figure = {"figure": "tiny", "seed": 0, "data": "0123456789abcdef" * 4}
+    data = hashlib.sha256(b"1\n").hexdigest()
+    figure = {"figure": "tiny", "seed": 0, "data": data}
     tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, figure])
+    tiny_project.write(root / "figures/tiny.csv", "1\n")  # offered where it lies
     [entry] = collect.collect(root)
     assert json.loads((root / "_build/claims.json").read_text()) == [entry]
     assert entry["outcome"] == "reproduced"
@@ -376,7 +378,7 @@ def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     assert "Of 2 numbered statements" in pages["statements"]
     assert "1 are executed, 0 in part, 0 quoted and 1 not in the book" in pages["statements"]
     assert "{doc}`nb/01_tiny` (1 check)" in pages["statements"]
-    assert "`0123456789abcdef`" in pages["reproducibility"]
+    assert f"`{data[:16]}`" in pages["reproducibility"]
     assert "{download}`CSV <../figures/tiny.csv>`" in pages["reproducibility"]
     assert "::::{dropdown} 1 claims (reproduced: 1)" in pages["scoreboard"]
     collect.collect(root)

@@ -45,7 +45,7 @@ def book(tmp_path_factory):
     for place in ("book/statements.yml", "requirements.lock", *pages):
         shutil.copy(output.ROOT / place, root / place)
     for name in project.names(root):
-        keys.record(name, 64 * "0", root)
+        keys.record(name, keys.Key(outputs=64 * "0", text=64 * "0"), root)
     accepted.accept(root=root)
     return root
 

@@ -459,8 +459,9 @@ CALLS = {
     datasets.text_corpus(1).windows: dict(length=2),
     datasets.text_corpus(1).spell: dict(tokens=[0, 1]),
     report_on_data: dict(data=TOY, words=list("abcde")),
-    ntpnb.report: dict(
-        data="we see what we see", context_length=2, dim=2, seed=0, tokenizer=str.split,
+    ntpnb.report: dict(data="we see what we see"),
+    NextTokenData.from_text: dict(
+        text="we see what we see", context_length=2, dim=2, seed=0, tokenizer=str.split,
         embedding="mean",
     ),
 }  # fmt: skip

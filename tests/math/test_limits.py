@@ -18,8 +18,8 @@ from ntpnb import (
     NextTokenData,
     attention,
     datasets,
-    watch,
 )
+from ntpnb.basics import watch
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()

@@ -22,9 +22,9 @@ from ntpnb import (
     NotSeparableError,
     is_separable,
     max_margin,
-    watch,
 )
 from ntpnb import token_priority as priority
+from ntpnb.basics import watch
 from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import support_program
 from ntpnb.margin.collapse import collapsed, strict_weights

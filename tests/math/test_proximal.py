@@ -24,9 +24,9 @@ from ntpnb import (
     NotSeparableError,
     is_separable,
     max_margin,
-    watch,
 )
 from ntpnb import token_priority as priority
+from ntpnb.basics import watch
 from ntpnb.margin import proximal, solution, solve, support_program
 from ntpnb.margin.collapse import collapsed
 from ntpnb.margin.normal_form import PairMultipliers
