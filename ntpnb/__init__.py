@@ -16,7 +16,7 @@ from ntpnb import attention, datasets, thresholds
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.saving import Result, load
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
-from ntpnb.margin.norms.largest_margin import NormMarginSolution
+from ntpnb.margin.largest_margin import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
 from ntpnb.problem.data import NextTokenData

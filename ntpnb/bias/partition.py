@@ -23,10 +23,10 @@ from scipy.special import log_softmax
 
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
+from ntpnb.basics.factors import inverses_of_products
 from ntpnb.basics.threads import MUCH_WORK
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, STOP, WHOLE
 from ntpnb.basics.watch import OutOfTime, Watch
-from ntpnb.margin.factors import inverses_of_products
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData

@@ -7,7 +7,7 @@
 - ``growing_set`` is the method: it names a first set of pairs, solves it by the ``active_set`` or
   the ``interior_point``, looks at all pairs, and begins again with those that were missed.
   ``proximal`` grows sets where contexts are too many for a matrix of contexts and contexts.
-- ``ntpnb.margin.norms.narrow`` asks a linear program where contexts agree to six digits.
+- ``ntpnb.margin.narrow`` asks a linear program where contexts agree to six digits.
 
 Below are the problem as the method sees it, with its dual and all signs (``normal_form``), its two
 forms (``support_program``, ``pair_program``), and the Newton system of the first: by factors, token
@@ -17,11 +17,11 @@ Nothing that a method claims is believed: ``solution`` turns multipliers into a 
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not.
 
-``ntpnb.margin.norms.largest_margin`` solves the same problem in other norms than Frobenius', by
+``ntpnb.margin.largest_margin`` solves the same problem in other norms than Frobenius', by
 solvers that others wrote.
 """
 
-from ntpnb.margin.norms.largest_margin import NormMarginSolution
+from ntpnb.margin.largest_margin import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
 

@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
+from ntpnb.basics.factors import upper_factor, woodbury_factors
 from ntpnb.margin.collapse import listed_weights
-from ntpnb.margin.factors import upper_factor, woodbury_factors
 from ntpnb.margin.normal_form import (
     AllPairs,
     KKTSolver,
@@ -49,21 +49,36 @@ class EveryPair(AllPairs):
         T = data.token_embeddings
         if T is None:
             tokens = sparse.eye_array(data.vocab_size, format="csr")
-            differences = tokens[loser] - tokens[winner]
+            self._differences = tokens[loser] - tokens[winner]
             token_norms = np.full(len(loser), 2**0.5)
         else:
-            differences = T[loser] - T[winner]
-            token_norms = positive_norms(differences)
+            self._differences = T[loser] - T[winner]
+            token_norms = positive_norms(self._differences)
         context_norms = positive_norms(data.group_embeddings[np.unique(self.group)])
         lengths = np.ones(len(data.group_embeddings))
         lengths[np.unique(self.group)] = context_norms
-        self.directions = data.group_embeddings / lengths[:, None]
+        self._embeddings = data.group_embeddings
+        self.directions = self._embeddings / lengths[:, None]
         self.norms = token_norms * lengths[self.group]
         self.num_weights = data.shape[0] * data.shape[1]
         self.unit = float(self.norms[self.num_ties :].min())
-        self.token_rows = sparse.diags_array(1 / token_norms) @ differences
+        self.token_rows = sparse.diags_array(1 / token_norms) @ self._differences
 
     fits = True
+
+    def rows(self, places: IntArray) -> csr_array:
+        """The matrices ``−(t_i − t_j) h_gᵀ`` of some pairs as flat rows, shape (k, p q)."""
+        differences = csr_array(self._differences[places])
+        embeddings = np.repeat(
+            self._embeddings[self.group[places]], np.diff(differences.indptr), axis=0
+        )
+        q = embeddings.shape[1]
+        columns = differences.indices[:, None].astype(np.int64) * q + np.arange(q)
+        values = differences.data[:, None] * embeddings
+        return csr_array(
+            (values.ravel(), columns.ravel(), q * differences.indptr.astype(np.int64)),
+            shape=(len(places), self.num_weights),
+        )
 
     def program(self, strict: IntArray) -> "PairProgram":
         """The program of some strict pairs."""
@@ -127,6 +142,7 @@ class PairProgram(MarginProgram):
             column=np.zeros(len(keys), dtype=np.int64),
             num_columns=0,
         )
+        self._pairs = pairs
         self._group = pairs.group[keys]
         self._directions = pairs.directions
         self._token_rows = pairs.token_rows[keys]
@@ -166,7 +182,9 @@ class PairProgram(MarginProgram):
         By a factor as large as there are pairs, or entries of ``W`` where these are fewer.
         """
         if len(tight) > self._token_rows.shape[1] * self._directions.shape[1]:
-            woodbury = woodbury_factors(self.rows(tight)[None], theta[None])[0]
+            rows = self._pairs.rows(self.keys[tight]).toarray()
+            rows /= self._pairs.norms[self.keys[tight], None]
+            woodbury = woodbury_factors(rows[None], theta[None])[0]
             return lambda r: r / theta - woodbury @ (r @ woodbury)
         token_rows = self._token_rows[tight]
         matrix = token_rows @ token_rows.T
@@ -176,12 +194,3 @@ class PairProgram(MarginProgram):
         matrix *= context_rows @ context_rows.T
         factor = upper_factor(matrix, theta)
         return lambda r: lapack.dpotrs(factor, r)[0]
-
-    def rows(self, entries: IntArray) -> FloatArray:
-        """Some ``φ_k`` as flat rows, shape (k, p·q)."""
-        token_rows = self._token_rows[entries]
-        if sparse.issparse(token_rows):
-            token_rows = token_rows.toarray()
-        context_rows = self._directions[self._group[entries]]
-        rows: FloatArray = token_rows[:, :, None] * context_rows[:, None, :]
-        return rows.reshape(len(entries), -1)

@@ -25,9 +25,9 @@ from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.factors import inverses_of_products, upper_factor, woodbury_factors
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import VANISHES
-from ntpnb.margin.factors import inverses_of_products, upper_factor, woodbury_factors
 from ntpnb.margin.normal_form import NewtonStep
 from ntpnb.problem.table import BLOCK
 

@@ -1,6 +1,6 @@
 """``max_margin`` and ``is_separable``: one method, what comes before and after it, what ends it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, overload
@@ -14,9 +14,9 @@ from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.growing_set import growing_set
+from ntpnb.margin.largest_margin import NormMarginSolution, max_margin_in_norm
+from ntpnb.margin.narrow import linear_program
 from ntpnb.margin.normal_form import AllPairs, SetStep
-from ntpnb.margin.norms.largest_margin import NormMarginSolution, max_margin_in_norm
-from ntpnb.margin.norms.narrow import closest_disagreement, linear_program
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps
@@ -29,7 +29,7 @@ from ntpnb.problem.order import TokenPriority, require_order, token_priority
 __all__ = ["is_separable", "max_margin"]
 
 NARROW = 1e-4
-"""Angle up to which two contexts with different supports explain why data are undecided."""
+"""Relative distance up to which two contexts with different supports explain the undecided."""
 
 
 @overload
@@ -232,7 +232,7 @@ class MarginSearch:
     One token stands for those that are never a target (:mod:`ntpnb.margin.collapse`), unless an
     order is given; contradictions among few tokens are looked for first
     (:mod:`ntpnb.margin.parts`); then the method runs (:mod:`ntpnb.margin.growing_set`), and a
-    linear program is asked where contexts agree to many digits (:mod:`ntpnb.margin.norms.narrow`).
+    linear program is asked where contexts agree to many digits (:mod:`ntpnb.margin.narrow`).
     What is returned and raised is about the data themselves.
 
     Parameters
@@ -259,15 +259,15 @@ class MarginSearch:
             return restored(without_strict_pairs(self.data, self.order), self.collapse)
         self._refute_by_parts()
         pairs = all_pairs(self.data, self.order, self.collapse.multiplicity)
-        for outcome in self._outcomes(pairs):
-            if isinstance(outcome, NotSeparableError):
-                raise self._refusal(outcome)
-            solution = self._certified(pairs, outcome)
+        for step in self._steps(pairs):
+            if step.iterate.direction is None:  # a guess
+                continue
+            solution = self._certified(pairs, step)
             self._note(solution)
             if solution.kkt_residual <= STOP:
                 return restored(solution, self.collapse)
             if gap > 0:
-                enclosed = self._enclosed(pairs, outcome)
+                enclosed = self._enclosed(pairs, step)
                 if enclosed is not None and enclosed.margin_gap <= gap:
                     return restored(enclosed, self.collapse)
         if self.best is not None and self.residual <= ACCEPT:
@@ -275,16 +275,23 @@ class MarginSearch:
         raise self._exhausted(separable=self._separable_by_linear_program())
 
     def verdict(self) -> bool:
-        """Whether the data are separable, by the first proof; see :func:`is_separable`."""
+        """Whether the data are separable, by the first proof; see :func:`is_separable`.
+
+        A ``W`` may separate long before it is near the solution, and also where the method is
+        guessing; so every iterate is asked that first. Residuals, which cost a pass over all pairs,
+        are computed of settled iterates only. They decide where margins are too small for
+        ``separates``.
+        """
         if not self.order.has_strict_pairs:
             return True
         try:
             self._refute_by_parts()
             pairs = all_pairs(self.data, self.order, self.collapse.multiplicity)
-            for verdict in self._verdicts(pairs):
-                if isinstance(verdict, bool):
-                    return verdict
-                self._note(verdict)
+            for step in self._steps(pairs):
+                if separates(pairs, step):
+                    return True
+                if step.iterate.settled:
+                    self._note(self._certified(pairs, step))
                 if self.residual <= STOP:
                     return True
             if self.residual <= ACCEPT or self._separable_by_linear_program():
@@ -301,53 +308,32 @@ class MarginSearch:
             size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
             weights = contradiction_in(part, self.data, self.watch)
             if weights is not None:
-                raise self._refusal(_not_separable(weights), f"; they are pairs of {size}")
+                raise self._refusal(weights, f"; they are pairs of {size}")
             self.watch.say(f"no contradiction found among the {size}")
 
-    def _outcomes(self, pairs: AllPairs) -> Iterator[SetStep | NotSeparableError]:
-        """The method's steps that are candidates, and certificates as soon as there is one.
+    def _steps(self, pairs: AllPairs) -> Iterator[SetStep]:
+        """The method's steps, until one proves that nothing separates, or arithmetic fails.
 
-        This is a generator so that ``except`` covers numerical work only. An error that
-        ``progress`` raises between two outcomes is raised in the loop over them, not in here, and
-        so is never taken for a numerical failure.
+        This is a generator so that ``except`` covers numerical work only: an error that
+        ``progress`` raises between two steps is raised in the loop over them, not in here, and so
+        is never taken for a numerical failure.
+
+        Raises
+        ------
+        NotSeparableError
         """
+        method: Callable[..., Iterator[SetStep]] = growing_set
+        if isinstance(pairs, SupportPairs) and not pairs.fits:
+            method = proximal_steps
         try:
-            for step in self._steps(pairs):
+            for step in method(pairs, self.watch.check):
                 self.watch.check()
-                if step.iterate.direction is None:
-                    continue
                 yield step
                 weights = refutation(pairs, step.program, step.iterate.direction)
                 if weights is not None:
-                    yield _not_separable(weights)
+                    raise self._refusal(weights)
         except np.linalg.LinAlgError:
             return  # the best solution so far decides
-
-    def _verdicts(self, pairs: AllPairs) -> Iterator[bool | MarginSolution]:
-        """What the method's steps prove, and the settled ones as solutions.
-
-        A ``W`` may separate long before it is near the solution, and also where the method is
-        guessing; so every iterate is asked that first. Residuals, which cost a pass over all pairs,
-        are computed of settled iterates only. They decide where margins are too small for
-        ``separates``.
-        """
-        try:
-            for step in self._steps(pairs):
-                self.watch.check()
-                if separates(pairs, step):
-                    yield True
-                if step.iterate.settled:
-                    yield self._certified(pairs, step)
-                if refutation(pairs, step.program, step.iterate.direction) is not None:
-                    yield False
-        except np.linalg.LinAlgError:
-            return
-
-    def _steps(self, pairs: AllPairs) -> Iterator[SetStep]:
-        """The method's steps."""
-        if isinstance(pairs, SupportPairs) and not pairs.fits:
-            return proximal_steps(pairs, self.watch.check)
-        return growing_set(pairs, self.watch.check)
 
     def _certified(self, pairs: AllPairs, step: SetStep) -> MarginSolution:
         """The solution, with its residuals, that a step's dual stands for."""
@@ -399,15 +385,19 @@ class MarginSearch:
         direction = -every_pair.unit * every_pair.norms * found.multipliers
         weights = refutation(every_pair, every_pair.everything(), direction)
         if weights is not None:
-            raise self._refusal(_not_separable(weights))
+            raise self._refusal(weights)
         return False
 
     # -- what ends it without an answer
 
-    def _refusal(self, error: NotSeparableError, addition: str = "") -> NotSeparableError:
-        """The error that says of the data themselves what one says of the collapsed problem."""
-        assert error.pair_weights is not None
-        return _not_separable(self.collapse.pair_weights(error.pair_weights), addition)
+    def _refusal(self, found: PairWeights, addition: str = "") -> NotSeparableError:
+        """The error that carries a certificate of the data themselves."""
+        weights = self.collapse.pair_weights(found)
+        return NotSeparableError(
+            f"no W keeps all {weights.num_strict} strict pairs at a positive margin: weighted as "
+            f".certificate says, {len(weights.weights)} of them contradict each other{addition}",
+            weights,
+        )
 
     def _exhausted(self, *, separable: bool = False) -> ConvergenceError:
         reason = f"the search reached a KKT residual of {self.residual:.1e}, not small enough, "
@@ -419,14 +409,19 @@ class MarginSearch:
 
     def _where_it_is_narrow(self) -> str:
         """The addition that names two contexts that nearly contradict each other, if any do."""
-        found = closest_disagreement(self.data)
-        if found is None or found.angle > NARROW:
-            return ""
-        first, second = map(self.data.label, found.contexts)
-        return (
-            f"; contexts {first} and {second} are followed by different tokens at an angle of "
-            f"{found.angle:.1e}, and merge_tolerance makes one of such contexts"
-        )
+        laws = self.data.sparse_target_probs
+        for near in self.data.near_duplicates(NARROW):
+            supports = [laws[[row]].indices.tolist() for row in near.rows]
+            different = [k for k, support in enumerate(supports) if support != supports[0]]
+            if different:
+                first, second = (self.data.label(near.rows[k]) for k in (0, different[0]))
+                distance = near.distances[different[0]]
+                return (
+                    f"; contexts {first} and {second} are followed by different tokens and differ "
+                    f"by {distance:.1e} of their length, and merge_tolerance makes one of such "
+                    "contexts"
+                )
+        return ""
 
     def out_of_time(self) -> ConvergenceError:
         """The error that says that the time is over, and what is known of the largest margin."""
@@ -450,12 +445,3 @@ class MarginSearch:
         if self.best is None or self.enclosed is None:
             return self.best or self.enclosed
         return self.enclosed if self.enclosed.margin_gap < self.best.margin_gap else self.best
-
-
-def _not_separable(weights: PairWeights, addition: str = "") -> NotSeparableError:
-    """The error that carries a certificate."""
-    return NotSeparableError(
-        f"no W keeps all {weights.num_strict} strict pairs at a positive margin: weighted as "
-        f".certificate says, {len(weights.weights)} of them contradict each other{addition}",
-        weights,
-    )

@@ -26,10 +26,9 @@ from ntpnb import (
     max_margin,
 )
 from ntpnb import token_priority as priority
-from ntpnb.margin import solve
+from ntpnb.margin import narrow, solve
 from ntpnb.margin.active_set import active_set
 from ntpnb.margin.growing_set import growing_set
-from ntpnb.margin.norms import narrow
 from ntpnb.margin.support_program import all_pairs
 
 REGIMES = problems.regimes()

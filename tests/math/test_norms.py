@@ -9,8 +9,8 @@ from hypothesis.extra import numpy as hnp
 
 import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
-from ntpnb.margin.norms.largest_margin import SOLVERS
-from ntpnb.margin.norms.matrix_norms import NORMS, norm_named
+from ntpnb.basics.matrix_norms import NORMS, norm_named
+from ntpnb.margin.largest_margin import SOLVERS
 from ntpnb_book import max_margin_in_metric, pair_matrices
 
 OTHER_NORMS = sorted(SOLVERS)

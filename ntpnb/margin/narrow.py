@@ -12,9 +12,8 @@ from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.tolerances import WHOLE
 from ntpnb.basics.watch import Watch
-from ntpnb.margin.norms.largest_margin import (
+from ntpnb.margin.largest_margin import (
     PairRows,
     largest_margin_in_max_norm,
     pair_rows,
@@ -22,7 +21,6 @@ from ntpnb.margin.norms.largest_margin import (
 )
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
-from ntpnb.problem.table import row_slices
 
 ENTRIES = 2**18
 """Entries of the linear program's matrix up to which it is tried: a few seconds."""
@@ -142,59 +140,3 @@ def _distance_to_ties(ties: FloatArray, missed: FloatArray) -> float:
     uncertain = 10 * (num_ties + num_weights) * EPS * singular_values[0]
     smallest = float(singular_values[-1] - uncertain)
     return float(np.linalg.norm(missed)) / smallest if smallest > 0 else np.inf
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """Two contexts with different supports, and the angle between their embeddings."""
-
-    contexts: tuple[int, int]
-    angle: float
-
-
-def closest_disagreement(data: NextTokenData) -> Disagreement | None:
-    """The contexts of a linear decoder with different supports whose directions are closest.
-
-    Parameters
-    ----------
-    data : NextTokenData
-
-    Returns
-    -------
-    Disagreement or None
-        None where there are none, or too many contexts to compare.
-
-    Examples
-    --------
-    >>> import ntpnb
-    >>> from ntpnb.margin.norms.narrow import closest_disagreement
-    >>> H = [[1.0, 0.0], [1.0, 1e-6], [2.0, 1e-6]]
-    >>> data = ntpnb.NextTokenData(H, [[1, 0, 0], [0, 1, 0], [1, 0, 0]])
-    >>> found = closest_disagreement(data)
-    >>> found.contexts, round(found.angle, 9)
-    ((1, 2), 5e-07)
-    """
-    num_contexts = data.num_contexts
-    if not data.is_linear_decoder or num_contexts**2 > WHOLE:
-        return None
-    lengths = np.linalg.norm(data.context_embeddings, axis=1)
-    directions = data.context_embeddings / np.where(lengths > 0, lengths, 1.0)[:, None]
-    laws = data.sparse_target_probs
-    supports = np.split(laws.indices, laws.indptr[1:-1])
-    names: dict[bytes, int] = {}
-    label = np.array([names.setdefault(support.tobytes(), len(names)) for support in supports])
-    closest = -np.inf
-    found: tuple[int, int] | None = None
-    for rows in row_slices((num_contexts, num_contexts)):
-        cosines = directions[rows] @ directions.T
-        cosines[label[rows, None] == label] = -np.inf
-        i, j = np.unravel_index(int(cosines.argmax()), cosines.shape)
-        if cosines[i, j] > closest:
-            closest = float(cosines[i, j])
-            found = (rows.start + int(i), int(j))
-    if found is None:
-        return None
-    first, second = found
-    # Of a small angle the cosine knows the square only.
-    half = float(np.linalg.norm(directions[first] - directions[second])) / 2
-    return Disagreement(found, 2 * float(np.arcsin(min(1.0, half))))

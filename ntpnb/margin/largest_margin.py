@@ -26,10 +26,11 @@ from scipy.sparse.linalg import lsqr
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.matrix_norms import MatrixNorm, norm_named
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import ACCEPT
 from ntpnb.basics.validation import as_array, require_dense
-from ntpnb.margin.norms.matrix_norms import MatrixNorm, norm_named
+from ntpnb.margin.pair_program import EveryPair
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (
@@ -215,7 +216,7 @@ def max_margin_in_norm(
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.margin.norms.largest_margin import max_margin_in_norm
+    >>> from ntpnb.margin.largest_margin import max_margin_in_norm
     >>> max_margin_in_norm(ntpnb.datasets.toy(), "sum", None).solver
     'highs'
     """
@@ -251,6 +252,7 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
     ----------
     data : NextTokenData
     order : TokenPriority
+        The order of ``data``, with strict pairs.
 
     Returns
     -------
@@ -259,32 +261,19 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.margin.norms.largest_margin import pair_rows
+    >>> from ntpnb.margin.largest_margin import pair_rows
     >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
     >>> pair_rows(data, ntpnb.token_priority(data)).strict.toarray().round(6).tolist()
     [[0.707107, -0.707107]]
     """
-    group, winner, loser = order.pairs
     p, q = data.shape
-    num_pairs = len(group)
-    embeddings = data.group_embeddings[group]
-    if data.token_embeddings is None:  # two tokens a row
-        require_dense("this norm's program", (num_pairs, 2, q), 'use norm="frobenius"')
-        tokens = np.concatenate([winner, loser])
-        columns = tokens[:, None] * q + np.arange(q)
-        values = np.concatenate([embeddings, -embeddings])
-        at = np.tile(np.arange(num_pairs), 2)[:, None] + np.zeros(q, dtype=np.int64)
-        entries = (values.ravel(), (at.ravel(), columns.ravel()))
-        rows = sparse.csr_array(entries, shape=(num_pairs, p * q))
-    else:
-        require_dense("this norm's program", (num_pairs, p, q), 'use norm="frobenius"')
-        differences = data.token_embeddings[winner] - data.token_embeddings[loser]
-        outer = differences[:, :, None] * embeddings[:, None, :]
-        rows = sparse.csr_array(outer.reshape(num_pairs, p * q))
-    lengths = np.sqrt(rows.multiply(rows).sum(axis=1))
-    scaled = sparse.csr_array(rows / (lengths.max() or 1.0))
     num_ties = len(order.equal)
-    return PairRows(scaled[:num_ties], scaled[num_ties:], (p, q))
+    num_pairs = num_ties + len(order.strict)
+    num_tokens = 2 if data.token_embeddings is None else p  # that a pair's matrix has rows of
+    require_dense("this norm's program", (num_pairs, num_tokens, q), 'use norm="frobenius"')
+    pairs = EveryPair(data, order)
+    rows = pairs.rows(np.arange(num_pairs)) * (-1 / pairs.norms.max())
+    return PairRows(rows[:num_ties], rows[num_ties:], (p, q))
 
 
 # -- solvers --------------------------------------------------------------------------------------
