@@ -42,7 +42,7 @@ class SharedMultipliers:
     kept : ndarray of int, shape (V,)
         The kept token that stands for each token.
     winners : csr_array, shape (m, V)
-        Its entries are the supports; they have no multipliers.
+        Its entries are the tokens that win, the supports; they have no multipliers.
 
     Examples
     --------
@@ -78,7 +78,8 @@ class SharedMultipliers:
         """
         require_dense("multipliers", self.winners.shape, "use a smaller vocabulary")
         loses = np.ones(self.winners.shape, dtype=bool)
-        loses[self.winners.nonzero()] = False
+        position = np.repeat(np.arange(len(loses)), np.diff(self.winners.indptr))
+        loses[position, self.winners.indices] = False
         multipliers: FloatArray = self.table.toarray()[:, self.kept][loses]
         return multipliers
 
@@ -143,9 +144,9 @@ class Collapse:
         others_before = self.targets - np.arange(len(self.targets))
         return np.append(self.targets, np.searchsorted(others_before, 1))
 
-    def shared_table(self, table: csr_array) -> SharedMultipliers:
+    def shared_multipliers(self, table: csr_array) -> SharedMultipliers:
         """Multipliers of the strict pairs of the whole, from those of one token of each kind."""
-        return SharedMultipliers(table, self.kept, in_order_of_groups(self.whole))
+        return SharedMultipliers(table, self.kept, token_priority(self.whole).sparse_components)
 
     def pair_weights(self, found: PairWeights) -> PairWeights:
         """Weights of strict pairs of ``data`` as ones of the whole, on one token each."""
@@ -193,14 +194,6 @@ def collapsed(data: NextTokenData) -> Collapse:
 def not_collapsed(data: NextTokenData) -> Collapse:
     """Let each token stand for itself."""
     return Collapse(data, data, np.arange(data.vocab_size))
-
-
-def in_order_of_groups(data: NextTokenData) -> csr_array:
-    """The target probabilities of a linear decoder, with rows in the order of the groups' names."""
-    laws = data.sparse_target_probs
-    if np.array_equal(data.group_index, np.arange(data.num_contexts)):
-        return laws
-    return laws[np.argsort(data.group_index)]
 
 
 def listed_weights(order: TokenPriority, places: IntArray, weights: FloatArray) -> PairWeights:

@@ -1,6 +1,5 @@
 """Max-margin solutions, whose residuals are computed from the data and the multipliers alone."""
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,13 +10,13 @@ from scipy.sparse import csr_array
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result, state_without_caches
 from ntpnb.basics.threads import product
-from ntpnb.basics.tolerances import VANISHES, WHOLE
+from ntpnb.basics.tolerances import VANISHES
 from ntpnb.basics.validation import as_array
 from ntpnb.margin.collapse import (
     Collapse,
     SharedMultipliers,
     collapsed,
-    places_of,
+    not_collapsed,
 )
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.problem.data import NextTokenData
@@ -68,7 +67,7 @@ class MarginSolution(Result):
     solver : str
         The method that found it, or ``"no strict pairs"``.
     strict_multipliers : ndarray, shape (len(order.strict),), or SharedMultipliers
-        :attr:`multipliers`, or what they are formed from where many tokens are never a target.
+        :attr:`multipliers`, or what they are formed from where data list no strict pairs.
     equal_multipliers : ndarray, shape (len(order.equal),)
         ``μ``, one per row of the order's ``equal``.
 
@@ -122,6 +121,20 @@ class MarginSolution(Result):
         return self.strict_multipliers
 
     @property
+    def total_multiplier(self) -> float:
+        """``Σ λ_k`` over all strict pairs, which is ``‖W‖²`` at the optimum.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
+        >>> round(svm.total_multiplier / svm.norm**2, 9)
+        1.0
+        """
+        strict = self.strict_multipliers
+        return strict.total if isinstance(strict, SharedMultipliers) else float(strict.sum())
+
+    @property
     def margin_bounds(self) -> tuple[float, float]:
         """A lower and an upper bound of the largest margin of a ``W'`` of norm at most one.
 
@@ -139,11 +152,9 @@ class MarginSolution(Result):
         >>> [round(bound, 6) for bound in svm.margin_bounds], round(1 / svm.norm, 6)
         ([0.441942, 0.441942], 0.441942)
         """
-        if isinstance(self.strict_multipliers, SharedMultipliers):
-            total = self.strict_multipliers.total
-        else:
-            total = float(self.strict_multipliers.sum())
-        return margin_bounds(self.norm, self.norm, total, self.min_margin, self.tie_residual)
+        return margin_bounds(
+            self.norm, self.norm, self.total_multiplier, self.min_margin, self.tie_residual
+        )
 
     @property
     def margin_gap(self) -> float:
@@ -156,30 +167,6 @@ class MarginSolution(Result):
         True
         """
         return relative_gap(self.margin_bounds)
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """What a ``W`` misses of the optimality conditions; see :class:`MarginSolution`.
-
-    Attributes
-    ----------
-    violation : float
-        Largest ``e_k / σ_k`` of a constraint.
-    beyond_tenth : float
-        Largest ``e_k − 0.1``, so that a large norm excuses no margin that is plainly missed.
-    complementarity : float
-        Mean of ``|w_k − 1| / σ_k`` over strict pairs, weighted by ``λ``.
-    """
-
-    violation: float
-    beyond_tenth: float
-    complementarity: float
-
-    @property
-    def kkt(self) -> float:
-        """The largest of the three."""
-        return max(self.violation, self.beyond_tenth, self.complementarity)
 
 
 def without_strict_pairs(data: NextTokenData, order: TokenPriority) -> MarginSolution:
@@ -217,43 +204,26 @@ def certify(
         Its ``strict_multipliers`` are of the kind of the multipliers given.
     """
     mu = multipliers.equal
-    if isinstance(multipliers.strict, csr_array):
-        table = multipliers.strict
-        order, lam = _pairs_of_table(order, table)
+    strict = multipliers.strict
+    if isinstance(strict, csr_array):
+        order, lam = _pairs_of_table(order, strict)
     else:
-        table = None
-        lam = np.maximum(multipliers.strict, 0.0)
+        lam = strict = np.maximum(strict, 0.0)
     W = combined_pairs(data, order, np.append(mu, lam))
     if multiplicity is not None:
         W = W / multiplicity[:, None]
-    if table is not None:
+    if isinstance(strict, csr_array):
         order, lam = _with_worst_pairs(data, order, W, lam)
-    solution = measured(data, order, W, lam, mu, METHOD, multiplicity)
-    return solution if table is None else replace(solution, strict_multipliers=table)
 
-
-def measured(
-    data: NextTokenData,
-    order: TokenPriority,
-    W: FloatArray,
-    lam: FloatArray,
-    mu: FloatArray,
-    solver: str,
-    multiplicity: IntArray | None = None,
-) -> MarginSolution:
-    """Measure how far a ``W`` that its multipliers combine to is from the solution."""
     num_ties = len(order.equal)
-    copies = 1.0 if multiplicity is None else np.sqrt(multiplicity)[:, None]
-    norm = np.linalg.norm(W * copies)
+    norm = np.linalg.norm(W if multiplicity is None else W * np.sqrt(multiplicity)[:, None])
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
     relative = missed / margin_scales(data, order, float(norm))
+    violation = float(relative.max(initial=0.0))
+    beyond_tenth = float(missed.max(initial=0.0)) - 0.1
     total = float(lam.sum())
-    residuals = Residuals(
-        violation=float(relative.max(initial=0.0)),
-        beyond_tenth=float(missed.max(initial=0.0)) - 0.1,
-        complementarity=float(lam @ np.abs(relative[num_ties:])) / (total or 1.0),
-    )
+    complementarity = float(lam @ np.abs(relative[num_ties:])) / (total or 1.0)
     # The primal value is ‖W‖²/2, the dual one Σ λ_k − ‖W‖²/2.
     squared_norm = norm**2
     gap = abs(squared_norm - total) / (squared_norm / 2 or 1.0)
@@ -261,11 +231,11 @@ def measured(
         W=W,
         norm=float(norm),
         min_margin=float(margins[num_ties:].min(initial=np.inf)),
-        kkt_residual=residuals.kkt,
+        kkt_residual=max(violation, beyond_tenth, complementarity),
         duality_gap=float(gap),
         tie_residual=float(np.abs(relative[:num_ties]).max(initial=0.0)),
-        solver=solver,
-        strict_multipliers=lam,
+        solver=METHOD,
+        strict_multipliers=strict,
         equal_multipliers=mu,
         _data=data,
     )
@@ -280,55 +250,25 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
         They do not fit the data, or each other.
     """
     as_array("MarginSolution.W", solution.W, ndim=2, shape=data.shape)
-    shared = solution.strict_multipliers
-    if isinstance(shared, SharedMultipliers):
-        return _measured_shared(data, solution, shared)
-    order = token_priority(data)
+    stored = solution.strict_multipliers
     mu = solution.equal_multipliers
-    require_multipliers("MarginSolution", order, shared, mu)
-    _require_combination(data, order, shared, mu, solution.W)
-    return measured(data, order, solution.W, shared, mu, solution.solver)
-
-
-def _measured_shared(
-    data: NextTokenData, solution: MarginSolution, shared: SharedMultipliers
-) -> MarginSolution:
-    """The same where tokens that are never a target share multipliers: of one token of each kind.
-
-    These are measured as :func:`certify` does on the collapsed data, with sums of multipliers.
-    """
-    collapse = collapsed(data)
-    small = collapse.data
-    shape = (small.num_contexts, small.vocab_size)
-    if shared.table.shape != shape:
-        raise ValueError(f"SharedMultipliers.table is {shared.table.shape}; it needs {shape}")
-    W = solution.W[collapse.first_of_kept]
-    sums = csr_array(shared.table.multiply(np.bincount(collapse.kept)))
-    order, lam = _pairs_of_table(token_priority(small), sums)
-    order, lam = _with_worst_pairs(small, order, W, lam)
-    mu = solution.equal_multipliers
-    require_multipliers("MarginSolution", order, lam, mu)
-    copies = np.bincount(collapse.kept)[:, None]
-    _require_combination(small, order, lam, mu, W * copies)
-    if not (solution.W == W[collapse.kept]).all():
-        raise ValueError("MarginSolution.W has different rows for tokens that share multipliers")
-    again = measured(small, order, W, lam, mu, solution.solver, collapse.multiplicity)
-    return replace(
-        again,
-        W=solution.W,
-        strict_multipliers=collapse.shared_table(shared.table),
-        _data=data,
-    )
-
-
-def _require_combination(
-    data: NextTokenData, order: TokenPriority, lam: FloatArray, mu: FloatArray, W: FloatArray
-) -> None:
-    """Raise ``ValueError`` unless a matrix is what multipliers combine to, but for rounding."""
-    combined = combined_pairs(data, order, np.append(mu, lam))
-    terms = margin_scales(data, order, 1.0) @ np.abs(np.append(mu, lam))
-    if not np.abs(combined - W).max(initial=0.0) <= VANISHES * terms:
+    collapse = not_collapsed(data)
+    if isinstance(stored, SharedMultipliers) and stored.table.shape[1] < data.vocab_size:
+        collapse = collapsed(data)
+    order = token_priority(collapse.data)
+    strict = stored.table if isinstance(stored, SharedMultipliers) else stored
+    require_multipliers("MarginSolution", order, strict, mu)
+    if isinstance(strict, csr_array):
+        strict = csr_array(strict.multiply(np.bincount(collapse.kept)))
+    multipliers = PairMultipliers(strict, mu)
+    again = restored(certify(collapse.data, order, multipliers, collapse.multiplicity), collapse)
+    longest = float(np.linalg.norm(data.group_embeddings, axis=1).max())
+    terms = max(1.0, longest) * (again.total_multiplier + float(np.abs(mu).sum()))
+    if not np.abs(again.W - solution.W).max() <= VANISHES * terms:
         raise ValueError("MarginSolution.W is not what its multipliers combine to")
+    if isinstance(stored, SharedMultipliers):
+        stored = collapse.shared_multipliers(stored.table)
+    return replace(again, W=solution.W, solver=solution.solver, strict_multipliers=stored)
 
 
 def _pairs_of_table(order: TokenPriority, table: csr_array) -> tuple[TokenPriority, FloatArray]:
@@ -381,16 +321,10 @@ def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
     table = solution.strict_multipliers
     if not isinstance(table, csr_array):
         return solution
-    if collapse.is_trivial and math.prod(table.shape) <= WHOLE:
-        order = token_priority(collapse.whole)
-        position, loser, value = entries_of(table)
-        strict = np.zeros(len(order.strict))
-        strict[places_of(order, position, loser)] = value
-        return replace(solution, strict_multipliers=strict)
-    multiplicity = np.bincount(collapse.kept)
+    each = csr_array(table / np.bincount(collapse.kept))
     return replace(
         solution,
         W=solution.W[collapse.kept],
-        strict_multipliers=collapse.shared_table(csr_array(table / multiplicity)),
+        strict_multipliers=collapse.shared_multipliers(each),
         _data=collapse.whole,
     )

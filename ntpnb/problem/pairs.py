@@ -100,9 +100,21 @@ def relative_gap(bounds: tuple[float, float]) -> float:
     return 1.0 if below == 0 else max(0.0, 1 - below / above)
 
 
-def require_multipliers(name: str, order: TokenPriority, lam: FloatArray, mu: FloatArray) -> None:
-    """Raise ``ValueError`` unless a solution has one multiplier for each pair, as they must be."""
-    as_array(f"{name}'s strict multipliers", lam, ndim=1, shape=(len(order.strict),))
+def require_multipliers(
+    name: str, order: TokenPriority, lam: FloatArray | csr_array, mu: FloatArray
+) -> None:
+    """Raise ``ValueError`` unless a solution has one multiplier for each pair, as they must be.
+
+    Those of strict pairs may be a table of groups and losers, shape (G, V).
+    """
+    if isinstance(lam, csr_array):
+        if lam.shape != order.shape:
+            raise ValueError(
+                f"{name}'s table of multipliers is {lam.shape}; it needs {order.shape}"
+            )
+        lam = as_array(f"{name}'s strict multipliers", lam.data, ndim=1)
+    else:
+        as_array(f"{name}'s strict multipliers", lam, ndim=1, shape=(len(order.strict),))
     as_array(f"{name}'s equal multipliers", mu, ndim=1, shape=(len(order.equal),))
     if (lam < 0).any():
         raise ValueError(f"{name} has a negative multiplier of a strict pair")
