@@ -2,23 +2,21 @@
 
 ``solve`` has the two public functions, and reads like this list, in this order:
 
-- ``collapse`` lets one token stand for all that are never a target.
+- ``ntpnb.problem.collapse`` lets one token stand for all that are never a target.
 - ``parts`` looks for contradictions among few frequent tokens, which refute real text.
 - ``growing_set`` is the method: it names a first set of pairs, solves it by the ``active_set`` or
   the ``interior_point``, looks at all pairs, and begins again with those that were missed.
   ``proximal`` grows sets where contexts are too many for a matrix of contexts and contexts.
-- ``ntpnb.margin.narrow`` asks a linear program where contexts agree to six digits.
+- ``narrow`` asks a linear program where contexts agree to six digits.
 
 Below are the problem as the method sees it, with its dual and all signs (``normal_form``), its two
-forms (``support_program``, ``pair_program``), and the Newton system of the first: by factors, token
-by token (``row_system``), and for the guesses of the active set, where dimensions outnumber
-contexts, by conjugate gradients (``iterated_system``).
+forms (``support_program``, ``pair_program``), and the Newton system of the first (``row_system``).
 Nothing that a method claims is believed: ``solution`` turns multipliers into a ``W`` and measures
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not.
 
-``ntpnb.margin.largest_margin`` solves the same problem in other norms than Frobenius', by
-solvers that others wrote.
+``largest_margin`` solves the same problem in other norms than Frobenius' (``basics.matrix_norms``),
+by solvers that others wrote.
 """
 
 from ntpnb.margin.largest_margin import NormMarginSolution

@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.factors import upper_factor, woodbury_factors
-from ntpnb.margin.collapse import listed_weights
 from ntpnb.margin.normal_form import (
     AllPairs,
     KKTSolver,
@@ -27,6 +26,7 @@ from ntpnb.margin.normal_form import (
     PairMultipliers,
     positive_norms,
 )
+from ntpnb.problem.collapse import listed_weights
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 

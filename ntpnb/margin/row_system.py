@@ -1,4 +1,4 @@
-"""The Newton system of a program by supports, solved token by token.
+"""The Newton system of a program by supports: by factors, token by token, or by iterations.
 
 It asks for ``D``, zero outside a mask, and ``e`` with ``(D G)_vj + θ_vj D_vj − a_v e_j = r_vj`` on
 the mask and ``Σ_v a_v D_vj = q_j``, where ``G = U Uᵀ`` is the Gram matrix of the contexts and
@@ -13,11 +13,17 @@ is definite, since tied entries are always in the mask and every context has som
 An inverse costs what the smaller of two matrices asks for: that of a token's own entries, or one in
 ``d × d`` where it has more entries than dimensions (Woodbury's formula). Tokens with about as many
 entries are solved together, padded with entries that are always zero.
+
+Where there are no more contexts than dimensions, contexts in general position are linearly
+independent, and the system is well-conditioned. Some tens of products of ``G`` with a table of
+contexts and tokens then solve it for a guess of the active set, all tokens at once, where factors
+would take a matrix for each token (:class:`IteratedSystem`).
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +33,8 @@ from scipy.sparse.linalg import LinearOperator, cg
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.factors import inverses_of_products, upper_factor, woodbury_factors
 from ntpnb.basics.threads import product
-from ntpnb.basics.tolerances import VANISHES
-from ntpnb.margin.normal_form import NewtonStep
+from ntpnb.basics.tolerances import PROX, VANISHES
+from ntpnb.margin.normal_form import KKTSolver, NewtonStep
 from ntpnb.problem.table import BLOCK
 
 if TYPE_CHECKING:
@@ -39,7 +45,10 @@ ALIKE = 1.1
 """Tokens whose numbers of entries differ by less than this factor are solved together."""
 
 MOST_ITERATIONS = 1000
-"""Conjugate gradient steps for one system."""
+"""Conjugate gradient steps for the common scores, where contexts are too many for a factor."""
+
+MOST_PRODUCTS = 150
+"""Of ``G`` with a table. Factors solve systems that ask for more, of contexts that nearly agree."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,3 +258,78 @@ class RowSystem:
         matrices[:, every, every] += theta
         inverses = inverses_of_products(np.asarray(np.linalg.cholesky(matrices), np.float64))
         return ByEntries(positions, contexts, squared_roots, inverses)
+
+
+class IteratedSystem:
+    """The Newton system of a guess by conjugate gradients, called as ``system(r, q, accuracy)``.
+
+    With one number ``θ`` on the diagonal the system says that ``D``, zero outside the mask,
+    minimises
+
+        ½⟨D, G D⟩ + ½ θ ‖D‖² − ⟨r, D⟩   subject to   Σ_v a_v D_jv = q_j,
+
+    and that ``−e`` are the multipliers of these sums. So it is solved from a ``D`` that has these
+    sums, along directions whose own sums are zero. Written out here, it takes three quarters of the
+    time that the library's conjugate gradients take, which know nothing of tables and masks.
+
+    Tables have a row for each context and a column for each token, of all that there are.
+
+    Parameters
+    ----------
+    program : SupportProgram
+    mask : ndarray of bool, shape (n,)
+        The guess.
+    """
+
+    def __init__(self, program: "SupportProgram", mask: BoolArray) -> None:
+        self._program = program
+        self._mask = mask
+        self._keys = program.keys[mask]
+        self._inside = self._table(np.ones(len(self._keys)))
+        self._roots = program.pairs.roots * self._inside
+        self._square_sums = np.vecdot(self._roots, self._roots)
+
+    def __call__(self, residual: FloatArray, imbalance: FloatArray, accuracy: float) -> NewtonStep:
+        """Solve for ``r = residual`` and ``q = imbalance``; see :class:`GuessSolver`."""
+        matrix = self._program.pairs.system_of_all
+        solution = self._roots * (imbalance / self._square_sums)[:, None]
+        missing = self._table(residual[self._mask])
+        if imbalance.any():
+            missing -= self._inside * product(matrix, solution)
+        common = -self._common_part(missing)
+        missing += self._roots * common[:, None]
+        direction = missing.copy()
+        square = float(np.vdot(missing, missing))
+        for _ in range(MOST_PRODUCTS):
+            if square <= accuracy**2:
+                step = np.zeros(len(self._mask))
+                step[self._mask] = solution.ravel()[self._keys]
+                return NewtonStep(step, common)
+            change = product(matrix, direction)
+            share = square / float(np.vdot(direction, change))
+            common_change = self._common_part(change)
+            change *= self._inside
+            change -= self._roots * common_change[:, None]
+            solution += share * direction
+            common += share * common_change
+            missing -= share * change
+            before, square = square, float(np.vdot(missing, missing))
+            direction *= square / before
+            direction += missing
+        return self._by_factors(residual, imbalance)
+
+    @cached_property
+    def _by_factors(self) -> KKTSolver:
+        """The solver of the same system by factors."""
+        return self._program.kkt_solver(self._mask, PROX)
+
+    def _table(self, values: FloatArray) -> FloatArray:
+        """The table of values of the entries in the mask, with zeros elsewhere."""
+        table = np.zeros(self._program.pairs.shape)
+        table.ravel()[self._keys] = values
+        return table
+
+    def _common_part(self, table: FloatArray) -> FloatArray:
+        """The number of each context whose multiple of the roots comes nearest to its entries."""
+        common: FloatArray = np.vecdot(table, self._roots) / self._square_sums
+        return common

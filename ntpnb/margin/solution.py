@@ -12,13 +12,13 @@ from ntpnb.basics.saving import Result, state_without_caches
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import VANISHES
 from ntpnb.basics.validation import as_array
-from ntpnb.margin.collapse import (
+from ntpnb.margin.normal_form import PairMultipliers
+from ntpnb.problem.collapse import (
     Collapse,
     SharedMultipliers,
     collapsed,
     not_collapsed,
 )
-from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (

@@ -12,7 +12,6 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.margin.collapse import collapsed, not_collapsed
 from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.largest_margin import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.narrow import linear_program
@@ -23,6 +22,7 @@ from ntpnb.margin.proximal import proximal_steps
 from ntpnb.margin.separation import meet_ties, refutation, separates
 from ntpnb.margin.solution import MarginSolution, certify, restored, without_strict_pairs
 from ntpnb.margin.support_program import SupportPairs, all_pairs
+from ntpnb.problem.collapse import collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
 
@@ -229,7 +229,7 @@ def is_separable(
 class MarginSearch:
     """The search for a max-margin solution, or for the first proof, and what it has found so far.
 
-    One token stands for those that are never a target (:mod:`ntpnb.margin.collapse`), unless an
+    One token stands for those that are never a target (:mod:`ntpnb.problem.collapse`), unless an
     order is given; contradictions among few tokens are looked for first
     (:mod:`ntpnb.margin.parts`); then the method runs (:mod:`ntpnb.margin.growing_set`), and a
     linear program is asked where contexts agree to many digits (:mod:`ntpnb.margin.narrow`).

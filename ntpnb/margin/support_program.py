@@ -19,8 +19,6 @@ from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArr
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import PROX, WHOLE
-from ntpnb.margin.collapse import listed_weights, strict_weights
-from ntpnb.margin.iterated_system import IteratedSystem
 from ntpnb.margin.normal_form import (
     FEW,
     AllPairs,
@@ -30,7 +28,8 @@ from ntpnb.margin.normal_form import (
     positive_norms,
 )
 from ntpnb.margin.pair_program import EveryPair
-from ntpnb.margin.row_system import RowSystem
+from ntpnb.margin.row_system import IteratedSystem, RowSystem
+from ntpnb.problem.collapse import listed_weights, strict_weights
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, listed_tokens
 from ntpnb.problem.products import combined_at, scores_at
@@ -135,15 +134,8 @@ class SupportPairs(AllPairs):
         """The contexts and one more of zeros, which pads, shape (m + 1, d)."""
         return np.vstack([self.directions, np.zeros(self.directions.shape[1])])
 
-    @cached_property
-    def _padded_gram(self) -> FloatArray:
-        """Inner products of the same, shape (m + 1, m + 1)."""
-        return product(self.padded_directions, self.padded_directions.T)
-
     def products_of(self, contexts: IntArray) -> FloatArray:
         """Inner products of some contexts, shape (b, k, k) for (b, k); the last is for padding."""
-        if self.is_in_general_position:
-            return self._padded_gram[contexts[:, :, None], contexts[:, None, :]]
         rows = self.padded_directions[contexts]
         return product(rows, rows.transpose(0, 2, 1))
 

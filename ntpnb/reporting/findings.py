@@ -12,8 +12,8 @@ from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.saving import Result, register, state_without_caches
 from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.bias import ImplicitBias, Twin
-from ntpnb.margin.collapse import SharedMultipliers
 from ntpnb.margin.solution import MarginSolution
+from ntpnb.problem.collapse import SharedMultipliers
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.reporting.steps import DescentRecord

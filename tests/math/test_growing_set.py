@@ -16,7 +16,6 @@ from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import active_set as active_set_module
 from ntpnb.margin import growing_set as module
 from ntpnb.margin.active_set import active_set
-from ntpnb.margin.collapse import collapsed
 from ntpnb.margin.growing_set import (
     DualSteps,
     FirstSet,
@@ -32,6 +31,7 @@ from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.separation import refutation
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import all_pairs
+from ntpnb.problem.collapse import collapsed
 
 
 def pairs_of(data, by_pair=False):

@@ -27,11 +27,11 @@ from ntpnb import token_priority as priority
 from ntpnb.basics import watch
 from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import support_program
-from ntpnb.margin.collapse import collapsed, strict_weights
 from ntpnb.margin.growing_set import Projection
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import SupportPairs
+from ntpnb.problem.collapse import collapsed, strict_weights
 
 
 def with_others(data, num_others, seed=0, sparse=False):

@@ -10,13 +10,12 @@ import reference
 from ntpnb import token_priority as priority
 from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import row_system, support_program
-from ntpnb.margin.collapse import collapsed
 from ntpnb.margin.growing_set import growing_set
-from ntpnb.margin.iterated_system import IteratedSystem
 from ntpnb.margin.pair_program import EveryPair
-from ntpnb.margin.row_system import ByEntries, InDimensions
+from ntpnb.margin.row_system import ByEntries, InDimensions, IteratedSystem
 from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.problem import products, table
+from ntpnb.problem.collapse import collapsed
 from ntpnb.problem.products import combined_at, scores_at
 
 BY_SUPPORTS = ["supports", "candidates", "copies"]

@@ -28,11 +28,11 @@ from ntpnb import (
 from ntpnb import token_priority as priority
 from ntpnb.basics import watch
 from ntpnb.margin import proximal, solution, solve, support_program
-from ntpnb.margin.collapse import collapsed
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.margin.proximal import Point, _minimum, lowest_point, proximal_steps
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import SupportPairs, all_pairs
+from ntpnb.problem.collapse import collapsed
 from ntpnb.problem.order import TokenPriority
 
 

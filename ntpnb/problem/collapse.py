@@ -48,7 +48,7 @@ class SharedMultipliers:
     --------
     >>> import numpy as np
     >>> from scipy.sparse import csr_array
-    >>> from ntpnb.margin.collapse import SharedMultipliers
+    >>> from ntpnb.problem.collapse import SharedMultipliers
     >>> winners = csr_array(np.array([[1.0, 0.0, 0.0]]))
     >>> table = csr_array(np.array([[0.0, 0.5]]))
     >>> shared = SharedMultipliers(table, np.array([0, 1, 1]), winners)
@@ -173,7 +173,7 @@ def collapsed(data: NextTokenData) -> Collapse:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.margin.collapse import collapsed
+    >>> from ntpnb.problem.collapse import collapsed
     >>> small = collapsed(ntpnb.NextTokenData([[1.0], [2.0]], [[0, 1, 0, 0], [0, 1, 0, 0]]))
     >>> small.data.target_probs.tolist(), small.multiplicity.tolist()
     ([[1.0, 0.0], [1.0, 0.0]], [1, 3])
@@ -238,7 +238,7 @@ def strict_weights(
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.margin.collapse import strict_weights
+    >>> from ntpnb.problem.collapse import strict_weights
     >>> order = ntpnb.token_priority(ntpnb.datasets.toy())
     >>> found = strict_weights(order, np.array([1]), np.array([2]), np.array([3.0]))
     >>> found.pairs.tolist(), found.weights.tolist(), found.positions.tolist()
