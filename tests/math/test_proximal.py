@@ -27,7 +27,7 @@ from ntpnb import (
 )
 from ntpnb import token_priority as priority
 from ntpnb.basics import watch
-from ntpnb.margin import proximal, solution, solve, support_program
+from ntpnb.margin import proximal, solve, support_program
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.margin.proximal import Point, _minimum, lowest_point, proximal_steps
 from ntpnb.margin.solution import certify
@@ -293,7 +293,6 @@ def test_dense_laws_and_all_strict_pairs_are_never_asked_for(as_if_large, monkey
     data = planted(2, V=12, m=20, d=4)
     sparse = problems.changed(data, target_probs=csr_array(data.target_probs))
     expected = max_margin(data, gap=1e-2)
-    monkeypatch.setattr(solution, "WHOLE", 1)
     monkeypatch.setattr(TokenPriority, "_strict_over_all_others", None)
     monkeypatch.setattr(NextTokenData, "support", None)
     np.testing.assert_array_equal(max_margin(sparse, gap=1e-2).W, expected.W)
