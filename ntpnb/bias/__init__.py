@@ -20,6 +20,7 @@ from ntpnb.bias.partition import (
     partition_pairs,
     require_affordable,
 )
+from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData, require_data
@@ -457,9 +458,7 @@ def _require_certificate(
         raise ValueError("the certificate's pairs are not those at its positions")
     combined = combined_pairs(data, order, np.append(np.zeros(len(order.equal)), weights))
     lengths = pair_lengths(data, order)[len(order.equal) :]
-    # A pair of length zero contradicts by itself: it counts as long as the shortest other one.
-    shortest = lengths[lengths > 0].min() if lengths.any() else 1.0
-    size = weights @ np.where(lengths > 0, lengths, shortest)
+    size = weights @ positive_norms(lengths[:, None])
     left_over = equal_subspace(data, order).reject(combined)
     if not np.linalg.norm(left_over) <= HALF_THE_DIGITS * size:
         raise ValueError("the certificate proves nothing: its pairs do not contradict each other")

@@ -7,13 +7,14 @@
 - ``growing_set`` is the method: it names a first set of pairs, solves it by the ``active_set`` or
   the ``interior_point``, looks at all pairs, and begins again with those that were missed.
   ``proximal`` grows sets where contexts are too many for a matrix of contexts and contexts.
-- ``narrow`` asks a linear program where contexts agree to six digits.
+- ``narrow`` asks a linear program of what stays undecided and is small, as where contexts agree to
+  six digits.
 
 Below are the problem as the method sees it, with its dual and all signs (``normal_form``), its two
 forms (``support_program``, ``pair_program``), and the Newton system of the first (``row_system``).
 Nothing that a method claims is believed: ``solution`` turns multipliers into a ``W`` and measures
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
-they are not.
+they are not, which it measures on the pairs' matrices divided by their norms.
 
 ``largest_margin`` solves the same problem in other norms than Frobenius' (``basics.matrix_norms``),
 by solvers that others wrote.

@@ -90,7 +90,7 @@ def active_set(
             fewest_wrong = min(fewest_wrong, num_wrong)
             tight = tight ^ wrong
         else:
-            progress = bool(fewest_wrong > 0 or move < smallest_move / 2)
+            progress = bool(move < smallest_move / 2)
             fewest_wrong = 0
             smallest_move = min(smallest_move, move)
             centre = dual

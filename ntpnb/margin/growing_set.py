@@ -52,15 +52,15 @@ def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     program, tight = first_set(pairs, check)
     dual = np.zeros(len(program))
     while True:
-        # A solution of the set, or the nearest to one, at the edge of what has a solution: it has
-        # to miss something for the set to have none in floating point, and to grow by that.
+        # The last iterate that was taken for the set's solution, or else the last of all: at the
+        # edge of separability a set may have no solution in floating point, and still grows by what
+        # that one misses.
         reached: Iterate | None = None
         for iterate in _on_a_set(program, dual, tight):
             yield SetStep(program, iterate)
             if iterate.settled or reached is None or not reached.settled:
                 reached = iterate
-        if reached is None:
-            return
+        assert reached is not None  # every method yields once at least
         weights = program.weights(reached.dual)
         rounding = STOP * max(1.0, float(np.linalg.norm(weights)))
         missed = pairs.missed(program, weights, reached.common, rounding)
@@ -117,9 +117,10 @@ class FirstSet(NamedTuple):
 def first_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> FirstSet:
     """The program of the strict pairs that have a multiplier after some steps.
 
-    The first steps are on all pairs, the others on those that have a multiplier then. Where pairs
-    are few, all of them are the set; and where systems are iterated, which takes tables of all
-    pairs anyway, but then the guess is that those are tight that have a multiplier.
+    There are three cases. Where pairs are few, all of them are the set, and all are guessed to be
+    tight. Where systems are iterated, which takes tables of all pairs anyway, all are the set, and
+    those are guessed to be tight that have a multiplier after steps on all pairs. Else the set are
+    those that have one after more steps, on those that had one after steps on all.
     """
     everything = pairs.everything()
     if pairs.num_strict <= FEW:
@@ -147,7 +148,7 @@ class DualSteps:
     ----------
     program : MarginProgram
     lipschitz : float
-        About the largest eigenvalue of all ``⟨φ_k, φ_l⟩``, or more.
+        About the largest eigenvalue of all ``⟨φ_k, φ_l⟩``.
     dual : ndarray of float32, shape (n,)
         Where to begin.
 
@@ -162,8 +163,8 @@ class DualSteps:
         self.program = program
         self.dual = dual
         self.is_settled = False
-        self._shrinkage = np.float32(1 / lipschitz)
-        self._shift = self._shrinkage * program.rhs.astype(np.float32)
+        self._step_size = np.float32(1 / lipschitz)
+        self._shift = self._step_size * program.rhs.astype(np.float32)
         self._project = Projection(program)
 
     def run(self, most_steps: int, check: Callable[[], object]) -> None:
@@ -175,7 +176,7 @@ class DualSteps:
         for step in range(1, most_steps + 1):
             check()
             gradient = self.program.scores(self.program.weights(extrapolated))
-            descended = extrapolated - self._shrinkage * gradient - self._shift
+            descended = extrapolated - self._step_size * gradient - self._shift
             dual, below = self._project(descended, below)
             if step % INTERVAL == 0:
                 before, guess = guess, dual < 0

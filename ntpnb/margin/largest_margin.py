@@ -31,6 +31,7 @@ from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import ACCEPT
 from ntpnb.basics.validation import as_array, require_dense
 from ntpnb.margin.pair_program import EveryPair
+from ntpnb.margin.separation import CLEAR_MARGIN
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (
@@ -344,8 +345,8 @@ def _largest_margin_by_cvxpy(rows: PairRows, norm: Literal["spectral", "nuclear"
     margin, and leaving it out makes no singular value larger.
     """
     in_max_norm = largest_margin_in_max_norm(rows)
-    if not (rows.strict @ in_max_norm.W.ravel()).min() > LARGEST_GAP:
-        return in_max_norm
+    if not (rows.strict @ in_max_norm.W.ravel()).min() > CLEAR_MARGIN:
+        return in_max_norm  # too near to what no W separates; its bounds will say so
     with needs_extra("reference", f'norm="{norm}"'):
         import cvxpy as cp
 

@@ -5,6 +5,7 @@ and the methods' systems, which hold inner products of contexts, know the angle 
 ``ε = 1e-5`` on their proximal term outweighs it. A linear program holds the embeddings themselves.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.tolerances import EPS
 from ntpnb.basics.watch import Watch
 from ntpnb.margin.largest_margin import (
     PairRows,
@@ -28,11 +30,9 @@ ENTRIES = 2**18
 SCALES = {1e8: 1e-7, 1e6: 1e-9, 1.0: 1e-10}
 """Factors of the strict pairs' rows, in turn, and the tolerance that HiGHS is given with each.
 
-A margin of 1e-8 is then far above the tolerance. Of 48 planted contradictions at angles of 1e-6 to
-1e-8 the first solved 48 and the last 46, and what one of them misses another may solve.
+A margin of 1e-8 is then far above the tolerance. Of 48 planted pairs of contexts at angles of 1e-6
+to 1e-8 the first decided 48 and the last 46, and what one of them misses another may decide.
 """
-
-EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +55,9 @@ class LinearProgramResult:
     multipliers: FloatArray
 
 
-def linear_program(
+def linear_programs(
     data: NextTokenData, order: TokenPriority, watch: Watch
-) -> LinearProgramResult | None:
+) -> Iterator[LinearProgramResult]:
     """Maximise the margin of a ``W`` with entries of at most one, and prove that it is positive.
 
     Parameters
@@ -68,19 +68,19 @@ def linear_program(
     watch : Watch
         Whose limit ends it; what was found until then counts.
 
-    Returns
-    -------
-    LinearProgramResult or None
-        None where the program is too large, or its solver ends without an answer. Nothing is proved
-        where ties depend on each other: nothing then bounds how far a ``W`` is that meets them.
+    Yields
+    ------
+    LinearProgramResult
+        One for each of :data:`SCALES` that the solver has an answer for; none where the program is
+        too large. Nothing is proved where ties depend on each other: nothing then bounds how far a
+        ``W`` is that meets them.
     """
     entries_of_pair = data.shape[1] * (2 if data.token_embeddings is None else data.shape[0])
     if (len(order.equal) + len(order.strict)) * entries_of_pair > ENTRIES:
-        return None
+        return
     rows = pair_rows(data, order)
     # An entry is a difference times a number, divided: each of these is rounded relative to itself.
     rounding = (entries_of_pair + 6) * EPS * np.append(_lengths(rows.equal), _lengths(rows.strict))
-    result = None
     for scale, tolerance in SCALES.items():
         enlarged = PairRows(rows.equal, scale * rows.strict, rows.shape)
         try:
@@ -89,13 +89,12 @@ def linear_program(
             )
         except ConvergenceError:
             continue
-        separates = _is_proved(solved.W.ravel(), rows, rounding)
         strict_multipliers = scale * np.maximum(solved.multipliers, 0.0)
-        multipliers = np.append(solved.equal_multipliers, strict_multipliers)
-        result = LinearProgramResult(solved.W, separates, multipliers)
-        if separates:
-            return result
-    return result
+        yield LinearProgramResult(
+            W=solved.W,
+            separates=_is_proved(solved.W.ravel(), rows, rounding),
+            multipliers=np.append(solved.equal_multipliers, strict_multipliers),
+        )
 
 
 def _is_proved(flat: FloatArray, rows: PairRows, rounding: FloatArray) -> bool:

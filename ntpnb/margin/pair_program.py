@@ -61,10 +61,9 @@ class EveryPair(AllPairs):
         self.directions = self._embeddings / lengths[:, None]
         self.norms = token_norms * lengths[self.group]
         self.num_weights = data.shape[0] * data.shape[1]
+        self.fits = True  # all pairs are listed already
         self.unit = float(self.norms[self.num_ties :].min())
         self.token_rows = sparse.diags_array(1 / token_norms) @ self._differences
-
-    fits = True
 
     def rows(self, places: IntArray) -> csr_array:
         """The matrices ``−(t_i − t_j) h_gᵀ`` of some pairs as flat rows, shape (k, p q)."""
@@ -114,6 +113,14 @@ class EveryPair(AllPairs):
     def entries_of_strict(self, program: MarginProgram) -> IntArray:
         """Positions, among a program's entries, of the strict pairs that an order lists."""
         return np.flatnonzero(program.ordered)
+
+    def dual_of(self, multipliers: FloatArray) -> FloatArray:
+        """The dual of all pairs that multipliers of the data's pairs stand for, equal ones first.
+
+        The inverse of :meth:`multipliers`.
+        """
+        dual: FloatArray = -self.unit * self.norms * multipliers
+        return dual
 
     def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
         """The strict pairs that a dual weighs, with their shares."""

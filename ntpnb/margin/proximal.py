@@ -102,9 +102,10 @@ def proximal_steps(
         point = _minimum(point._replace(centre=dual), tau, check)
         dual = point.dual(tau)
         growth = dual - point.centre
-        yield SetStep(point.program, Iterate(dual, point.common, direction=growth))
         missed = tau * float(np.linalg.norm(growth))
-        if tau == LAST_WEIGHT and missed >= missed_before:  # what is left is rounding
+        is_last = tau == LAST_WEIGHT and missed >= missed_before  # what is left is rounding
+        yield SetStep(point.program, Iterate(dual, point.common, growth, settled=is_last))
+        if is_last:
             return
         if missed > ENOUGH * missed_before:
             tau = max(tau / FALL, LAST_WEIGHT)
@@ -194,7 +195,10 @@ def lowest_point(
         counts = tied | (there > 0)
         return pull + share * curvature + float(there @ np.where(counts, move, 0.0))
 
-    if slope(1.0) <= 0:
+    end = slope(1.0)
+    if not np.isfinite(end):
+        raise np.linalg.LinAlgError("a Newton step overflows")
+    if end <= 0:
         return 1.0
     if slope(0.0) >= 0:
         return 0.0

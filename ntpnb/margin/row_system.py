@@ -202,7 +202,7 @@ class RowSystem:
         def solve(rhs: FloatArray, accuracy: float) -> FloatArray:
             found, _ = cg(
                 matrix, rhs, rtol=VANISHES, atol=accuracy, maxiter=MOST_ITERATIONS, M=precondition
-            )
+            )  # what steps are left to do, the next residual tells
             return np.asarray(found, dtype=np.float64)
 
         return solve

@@ -8,7 +8,7 @@ from ntpnb.basics.tolerances import TIES_MET, VANISHES
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
 
 CLEAR_MARGIN = 1e-6
-"""Margin, relative to the norm of ``W``, that no rounding of the ties can pretend.
+"""Margin, relative to the norms of ``W`` and the pairs, that no rounding of ties can pretend.
 
 Data whose best margin is smaller are decided by the max-margin solution instead (see ``solve``).
 """
@@ -79,9 +79,10 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatAr
 
     A certificate is a dual ``A`` with ``A_k ≤ 0`` on ordered entries, not zero there, whose ``W``
     and column sums vanish (Farkas' lemma): a ``W'`` that meets all ties and has positive margins
-    would have ``⟨Σ_k A_k φ_k, W'⟩ > 0``. The sums count since multipliers of pairs leave an anchor
-    no entry but what makes its column's sum zero. Both vanish but for rounding, so that what is
-    excluded are margins above 1e-12 of a ``W'`` of norm one.
+    would have ``⟨Σ_k A_k φ_k, W'⟩ > 0``. The sums count because multipliers of pairs fix the
+    anchor's entry as minus the sum of the others: where a column's sum is not zero, the anchor's
+    entry is wrong by that much. Both vanish but for rounding, so that what is excluded are margins
+    above 1e-12 of a ``W'`` of norm one.
 
     Newton steps lead towards this. A multiplier's change is weighed by the multiplier, so that
     small ones move but little. Those no larger than ten times the error of ``direction`` itself are
@@ -119,11 +120,11 @@ def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatAr
             solver = program.kkt_solver(program.tied | kept, metric)
         before, left_over = left_over, _left_over(program, dual)
         total = float(np.abs(dual[ordered]).sum())
-        if total < 1e-3:  # it began at one or more: a dual that shrinks to zero proves nothing
+        if not total >= 1e-3:  # it began at one or more: what shrinks to zero proves nothing
             return None
         if left_over < VANISHES * total:
             return dual
-        if not dropped.any() and left_over >= 0.5 * before:
+        if not dropped.any() and not left_over < 0.5 * before:  # also if it is nan
             return None
 
 

@@ -59,7 +59,9 @@ class MarginSolution(Result):
         Smallest ``w_k`` over strict pairs; ``inf`` where there are none.
     kkt_residual : float
         The largest of ``e_k / σ_k`` and ``e_k − 0.1``, where ``e_k`` is ``|w_k|`` for equal and
-        ``1 − w_k`` for strict pairs, and of ``Σ λ_k |w_k − 1| / σ_k / Σ λ_k``.
+        ``1 − w_k`` for strict pairs, and of ``Σ λ_k |w_k − 1| / σ_k / Σ λ_k``. As ``σ_k`` grows
+        with ``‖W‖``, it is the second that forbids a large ``W`` to miss a constraint by more than
+        a tenth, however long the embeddings are.
     duality_gap : float
         ``|‖W‖² − Σ λ_k| / (‖W‖²/2)``: primal minus dual value, relative to the primal one.
     tie_residual : float
@@ -102,7 +104,7 @@ class MarginSolution(Result):
         return state_without_caches(self)
 
     def _checked(self) -> "MarginSolution":
-        """The solution that a file describes, measured anew on its data: see :func:`measured`."""
+        """The solution that a file describes, measured anew on its data; see ``measured_on``."""
         return measured_on(self._data, self)
 
     @cached_property
@@ -140,10 +142,11 @@ class MarginSolution(Result):
 
         That is the margin of ``W^mm / ‖W^mm‖``, and zero where nothing separates the data.
 
-        ``W`` itself has the margin ``min_margin / ‖W‖``, which counts where ties are met to 1e-9;
-        else the lower bound is zero. No ``W'`` has more than ``‖W‖ / Σ λ_k`` on all pairs, since
-        ``Σ λ_k`` times its margin is at most ``⟨W', W⟩ ≤ ‖W‖``. Both hold for any multipliers, up
-        to rounding and what ``W`` misses of the ties, also for those of a search that was stopped.
+        ``W`` itself has the margin ``min_margin / ‖W‖``, which counts where ties are met to 1e-9 of
+        it; else the lower bound is zero. No ``W'`` that ties the equal pairs has more than
+        ``‖W‖ / Σ λ_k``, since ``Σ λ_k`` times its margin is at most ``⟨W', W⟩ ≤ ‖W‖``. Both hold
+        for any multipliers, also for those of a search that was stopped: the upper one up to
+        rounding, the lower one up to what ``W`` misses of the ties.
 
         Examples
         --------
@@ -233,7 +236,7 @@ def certify(
         min_margin=float(margins[num_ties:].min(initial=np.inf)),
         kkt_residual=max(violation, beyond_tenth, complementarity),
         duality_gap=float(gap),
-        tie_residual=float(np.abs(relative[:num_ties]).max(initial=0.0)),
+        tie_residual=float(relative[:num_ties].max(initial=0.0)),
         solver=METHOD,
         strict_multipliers=strict,
         equal_multipliers=mu,

@@ -55,7 +55,8 @@ class SupportPairs(AllPairs):
     directions : ndarray, shape (m, d)
         The rows ``u_j`` of the groups that have pairs.
     lengths, goals : ndarray, shape (m,)
-        ``‖h_j‖``, and ``b_j``: the margin that is asked for, at most one.
+        ``‖h_j‖``, and ``b_j``: the margin that is asked for, at most one where there are strict
+        pairs.
     roots : ndarray, shape (V,)
         ``a_v``.
     groups : ndarray of int, shape (m,)
@@ -100,6 +101,7 @@ class SupportPairs(AllPairs):
         self.unit = float(self.lengths[self._has_strict].min())
         self.goals = self.unit / self.lengths
         num_contexts = len(self.groups)
+        # One matrix of contexts and contexts is held, and some tables of contexts and tokens.
         self.fits = num_contexts * max(num_contexts // 4, self.vocab_size) <= WHOLE
         self.num_weights = self.vocab_size * embeddings.shape[1]
 

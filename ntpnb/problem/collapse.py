@@ -38,7 +38,8 @@ class SharedMultipliers:
     Attributes
     ----------
     table : csr_array, shape (m, k)
-        ``λ`` of one pair of each group, in the order of their names, and of each kept token.
+        A row for each group, in the order of their names, and a column for each kept token, with
+        the ``λ`` of one of the tokens that it stands for.
     kept : ndarray of int, shape (V,)
         The kept token that stands for each token.
     winners : csr_array, shape (m, V)
@@ -207,7 +208,10 @@ def listed_weights(order: TokenPriority, places: IntArray, weights: FloatArray) 
 
 
 def places_of(order: TokenPriority, position: IntArray, loser: IntArray) -> IntArray:
-    """Places in ``order.strict`` of pairs that lose in some groups, where all not listed do."""
+    """Places in ``order.strict`` of pairs given by their groups and losers.
+
+    Of an order in which all tokens lose that are not listed.
+    """
     vocab_size = order.shape[1]
     table = order.sparse_components
     outside = vocab_size - np.diff(table.indptr)  # strict pairs of each group

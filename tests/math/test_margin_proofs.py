@@ -6,6 +6,8 @@ import numpy as np
 import problems
 import pytest
 import reference
+from hypothesis import given
+from hypothesis import strategies as st
 from margins import separable, without_solution
 from scipy.sparse import csr_array
 
@@ -266,3 +268,16 @@ def test_a_direction_without_a_clear_multiplier_is_no_certificate():
     assert refutation(pairs, program, even) is None
     with pytest.raises(NotSeparableError):
         max_margin(data)
+
+
+@given(st.integers(0, 9999), st.floats(-14, 2))
+def test_bounds_of_the_margin_hold_for_any_multipliers(seed, log10_size):
+    """Also for tiny ones, whose ``W`` misses the ties by little as a number, and by all of it."""
+    rng = np.random.default_rng([96, seed])
+    data = problems.t24(seed, V=4, m=3, d=4, size=(1, 2))
+    order = priority(data)
+    lam = 10.0**log10_size * rng.random(len(order.strict))
+    mu = np.zeros(len(order.equal))
+    below, above = certify(data, order, PairMultipliers(lam, mu)).margin_bounds
+    largest = 1 / max_margin(data).norm
+    assert below <= largest * (1 + 1e-9) <= above * (1 + 1e-8)

@@ -10,7 +10,17 @@ from problems import any_problem
 import ntpnb
 from ntpnb.basics.watch import Watch
 from ntpnb.margin import largest_margin, narrow
-from ntpnb.margin.narrow import linear_program
+from ntpnb.margin.narrow import linear_programs
+
+
+def linear_program(data, order, watch):
+    """The first answer that proves that the data separate, or else the last, if there is any."""
+    found = None
+    for found in linear_programs(data, order, watch):
+        if found.separates:
+            break
+    return found
+
 
 ANGLES = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
 

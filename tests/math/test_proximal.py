@@ -27,7 +27,7 @@ from ntpnb import (
 )
 from ntpnb import token_priority as priority
 from ntpnb.basics import watch
-from ntpnb.margin import proximal, solve, support_program
+from ntpnb.margin import narrow, proximal, solve, support_program
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.margin.proximal import Point, _minimum, lowest_point, proximal_steps
 from ntpnb.margin.solution import certify
@@ -299,6 +299,22 @@ def test_dense_laws_and_all_strict_pairs_are_never_asked_for(as_if_large, monkey
     assert is_separable(sparse)
 
 
+@pytest.mark.parametrize(("angle", "is_decided"), [(1e-5, True), (1e-6, False)])
+def test_a_margin_too_small_to_see_is_decided_by_the_last_step(
+    angle, is_decided, as_if_large, monkeypatch
+):
+    """Its residual is measured where no ``W`` on the way separates clearly."""
+    monkeypatch.setattr(narrow, "ENTRIES", 0)
+    H = [[1.0, 0.0], [np.cos(angle), np.sin(angle)], [0.3, -1.0]]
+    data = NextTokenData(H, np.eye(3)[[0, 1, 0]])
+    if is_decided:
+        assert is_separable(data)
+        return
+    with pytest.raises(ConvergenceError) as undecided:
+        is_separable(data)
+    assert np.isfinite(undecided.value.residual)
+
+
 # -- what ends a search ---------------------------------------------------------------------------
 
 
@@ -382,7 +398,7 @@ def test_contradictory_data_are_refused_or_left_undecided(as_if_large, monkeypat
     prove_refused(data, caught.value)
     assert not is_separable(data)
     monkeypatch.setattr(solve, "refutation", lambda pairs, program, direction: None)
-    monkeypatch.setattr(solve, "linear_program", lambda data, order, watch: None)
+    monkeypatch.setattr(solve, "linear_programs", lambda data, order, watch: None)
     monkeypatch.setattr(proximal, "MOST_STEPS", 12)
     message = r"^undecided: the search reached a KKT residual of .*, not small enough, and found "
     with pytest.raises(ConvergenceError, match=message) as caught:
