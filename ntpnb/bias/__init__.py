@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
-from ntpnb.basics.saving import Result, in_short
+from ntpnb.basics.saving import Result, in_short, written
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, HALF_THE_DIGITS
 from ntpnb.basics.validation import as_array
@@ -436,13 +436,13 @@ class Twin(ImplicitBias):
 
 def _require_own_order(name: str, order: TokenPriority | None, data: NextTokenData) -> None:
     """Raise ``ValueError`` where an order that was read is not that of the data."""
-    if order is not None and order.to_dict() != token_priority(data).to_dict():
+    if order is not None and written(order) != written(token_priority(data)):
         raise ValueError(f"{name} is not the order of its data")
 
 
 def _are_same(data: NextTokenData, other: NextTokenData) -> bool:
     """Whether two datasets hold the same numbers, whatever their rows are called."""
-    return data.replace().to_dict() == other.replace().to_dict()
+    return written(data.replace()) == written(other.replace())
 
 
 def _require_certificate(

@@ -3,13 +3,12 @@
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray, IntArray
-from ntpnb.basics.saving import Result, state_without_caches
+from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import VANISHES, WHOLE
 from ntpnb.basics.validation import as_array
@@ -98,9 +97,6 @@ class MarginSolution(Result):
     strict_multipliers: FloatArray | SharedMultipliers
     equal_multipliers: FloatArray
     _data: NextTokenData
-
-    def __getstate__(self) -> dict[str, Any]:
-        return state_without_caches(self)
 
     def _checked(self) -> "MarginSolution":
         """The solution that a file describes, measured anew on its data: see :func:`measured`."""
