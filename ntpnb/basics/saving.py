@@ -1,4 +1,4 @@
-"""Results that last: short to look at, and in files that come back.
+"""Results that last: short to look at, and with files that come back.
 
 A file is an ``.npz`` archive of arrays and of one list of objects. Each object has the name of its
 class and what it holds: plain values, arrays by their names in the archive, and objects that stand
@@ -30,7 +30,7 @@ from ntpnb.basics.validation import require_type
 __all__ = ["Result", "Storable", "load", "register"]
 
 VERSION = 2
-"""Of the files, which older or newer versions of the package cannot read."""
+"""Of files; those of other versions are not read."""
 
 STRUCTURE = "structure"  # the member of an archive that lists the objects
 LISTED_VALUES = 6  # so many entries of a list or tuple are shown by a repr
@@ -39,7 +39,11 @@ SHOWN_SIGNS = 40  # of a string
 Array = npt.NDArray[Any]
 Kind = TypeVar("Kind", bound=type)
 
-_known: dict[str, type] = {}
+# By their names; from the start what results hold where something could not be computed.
+_known: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (NotSeparableError, PairWeights, ConvergenceError, ValueError, MemoryError)
+}
 
 
 def register(kind: Kind) -> Kind:
@@ -78,11 +82,6 @@ def register(kind: Kind) -> Kind:
         raise ValueError(f"{name} is the name of {module}.{name} already")
     _known[name] = kind
     return kind
-
-
-# What results hold where something could not be computed.
-for _error in (NotSeparableError, PairWeights, ConvergenceError, ValueError, MemoryError):
-    register(_error)
 
 
 class Storable:
@@ -298,11 +297,6 @@ def _npz_path(path: str | os.PathLike[str]) -> Path:
     return place
 
 
-def _has_attributes(kind: type) -> bool:
-    """Whether objects of a class are made again from their attributes, and not by a call."""
-    return issubclass(kind, Storable) or is_dataclass(kind)
-
-
 # -- writing --------------------------------------------------------------------------------------
 
 
@@ -316,7 +310,7 @@ def written(result: Storable) -> bytes:
     Returns
     -------
     bytes
-        The same for two objects that hold the same.
+        The same for two objects that hold the same, and hold it as often.
 
     Raises
     ------
@@ -390,7 +384,7 @@ class _Writing:
                 f"an object of type {name} cannot be saved; "
                 "ntpnb.basics.saving.register makes its class known"
             )
-        if _has_attributes(kind):
+        if isinstance(value, Storable) or is_dataclass(kind):
             held = value._saved() if hasattr(value, "_saved") else value.__getstate__()
         elif isinstance(value, tuple):
             held = list(value)
@@ -467,7 +461,7 @@ class _Reading:
             case {"object": number}:
                 return self._made[number]
             case dict():
-                raise ValueError(f"{min(plain, default='nothing')!r} is no kind of value")
+                raise ValueError(f"{list(plain)} is no kind of value")
             case _:
                 return plain
 
@@ -491,7 +485,7 @@ def _made_of(kind: type, held: Any) -> Any:
     if is_dataclass(kind):
         made = kind(**held)
         _require_types(made)
-    elif _has_attributes(kind):
+    elif issubclass(kind, Storable):
         made = object.__new__(kind)
         made.__setstate__(held)
     else:
