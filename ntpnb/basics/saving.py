@@ -87,7 +87,7 @@ def register(kind: Kind) -> Kind:
 class Storable:
     """What data and results have in common: they can be saved, pickled and copied.
 
-    What their cached properties have computed is left behind.
+    What cached properties have computed is left behind, but for what a bias knows.
 
     Examples
     --------
