@@ -47,7 +47,7 @@ class Fresh(saving.Result):
         self.number = number
 
     def __getstate__(self):
-        return {"number": self.number, "array": np.full(3, self.number)}
+        return {"part": Holder(self.number)}
 
 
 def known_bias(data):
@@ -343,7 +343,7 @@ def test_what_several_hold_is_written_once_and_stays_shared():
 
 def test_what_is_made_for_the_file_alone_is_not_mixed_up():
     back = again(Holder([Fresh(number) for number in range(20)])).loss
-    assert [fresh.array.tolist() for fresh in back] == [[number] * 3 for number in range(20)]
+    assert [fresh.part.loss for fresh in back] == list(range(20))
 
 
 def edited(change):
@@ -396,6 +396,25 @@ def test_a_result_with_a_missing_or_an_unknown_part_is_explained(change, tmp_pat
     name = "norm" if change == "missing" else "breadth"
     with pytest.raises(ValueError, match=rf"in the MarginSolution: TypeError: .*'{name}'"):
         ntpnb.load(tmp_path / "svm.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("W", None),
+        ("W", [[1.0]]),
+        ("W", np.ones((5, 2), dtype=int)),
+        ("norm", "1.0"),
+        ("norm", np.ones(1)),
+        ("solver", 1.0),
+        ("strict_multipliers", ntpnb.max_margin(TOY)),
+        ("_data", FIGURE2.context_probs),
+    ],
+)
+def test_parts_of_other_types_are_refused(name, value):
+    svm = dataclasses.replace(ntpnb.max_margin(TOY), **{name: value})
+    with pytest.raises(ValueError, match=f"in the MarginSolution: {name} is of another type"):
+        again(svm)
 
 
 @pytest.mark.parametrize(
