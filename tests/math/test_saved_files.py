@@ -220,6 +220,18 @@ def test_a_sparse_table_with_wrong_indices(part, place, value, tmp_path):
     require_one_clear_line(caught.value, "_SparseTable" if part != "data" else "target_probs")
 
 
+def test_a_sparse_table_whose_indices_are_no_integers(tmp_path):
+    data = large()
+    indices = data._laws.held.indices
+    arrays = {
+        name: array.astype(float) if np.array_equal(array, indices) else array
+        for name, array in arrays_of(data).items()
+    }
+    with pytest.raises(ValueError, match="can read") as caught:
+        read(tmp_path, arrays)
+    require_one_clear_line(caught.value, "_SparseTable", "integers as its indices")
+
+
 def test_a_sparse_table_of_a_wrong_shape(tmp_path):
     data = large()
     text = json.dumps(structure_of(data))
