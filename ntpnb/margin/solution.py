@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray, IntArray
-from ntpnb.basics.saving import Result, state_without_caches
+from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import VANISHES
 from ntpnb.basics.validation import as_array
@@ -99,9 +98,6 @@ class MarginSolution(Result):
     strict_multipliers: FloatArray | SharedMultipliers
     equal_multipliers: FloatArray
     _data: NextTokenData
-
-    def __getstate__(self) -> dict[str, Any]:
-        return state_without_caches(self)
 
     def _checked(self) -> "MarginSolution":
         """The solution that a file describes, measured anew on its data; see ``measured_on``."""

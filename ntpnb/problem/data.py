@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
-from ntpnb.basics.saving import Storable, make_read_only, state_without_caches
+from ntpnb.basics.saving import Storable, make_read_only
 from ntpnb.basics.validation import (
     COUNTABLE,
     DENSE_LIMIT,
@@ -583,9 +583,6 @@ class NextTokenData(Storable):
         if "context_embeddings" not in changes:
             replaced.embedding = self.embedding
         return replaced
-
-    def __getstate__(self) -> dict[str, Any]:
-        return state_without_caches(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Pickled and copied arrays become writable; cached properties rely on that they are not.

@@ -3,14 +3,14 @@
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_matrix, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ntpnb.basics.array_types import BoolArray, IntArray
-from ntpnb.basics.saving import Result, state_without_caches
+from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import require_dense, require_type
 from ntpnb.problem.data import NextTokenData, require_data
@@ -99,9 +99,6 @@ class TokenPriority(Result):
     equal: IntArray
     # None where every token is a candidate: one component a group, above all tokens not in it.
     _listed_strict: IntArray | None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return state_without_caches(self)
 
     def _checked(self) -> "TokenPriority":
         """Raise ``ValueError`` unless the rows that a file has name groups and tokens."""

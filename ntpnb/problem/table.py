@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
-from ntpnb.basics.saving import register, state_without_caches
+from ntpnb.basics.saving import register
 from ntpnb.basics.validation import (
     as_array,
     precision_of,
@@ -68,9 +68,6 @@ class Table(ABC):
         self.shape: tuple[int, int] = (int(num_rows), int(num_columns))
         self.precision = np.dtype(precision)
 
-    def __getstate__(self) -> dict[str, object]:
-        return state_without_caches(self)
-
     @property
     @abstractmethod
     def held(self) -> FloatArray | csr_array:
@@ -92,9 +89,9 @@ class Table(ABC):
     def sparse(self) -> csr_array:
         """The table as a canonical matrix of compressed rows, whose arrays are read-only."""
 
-    def __reduce__(self) -> tuple[Callable[..., "Table"], tuple[str, FloatArray | csr_array]]:
+    def __reduce__(self) -> tuple[type["Table"], tuple[str, FloatArray | csr_array]]:
         # What was derived is left behind, and a copy is as read-only as the original.
-        return held_table, (self.name, self.held)
+        return type(self), (self.name, self.held)
 
     @abstractmethod
     def rows(self, rows: slice) -> FloatArray:
@@ -157,6 +154,7 @@ class Table(ABC):
         require_unit_sum(self.name, self.row_sums(), tolerance)
 
 
+@register
 class _DenseTable(Table):
     """A table that is held as an array.
 
@@ -240,6 +238,7 @@ class _DenseTable(Table):
         return _DenseTable(self.name, weights @ self._held)
 
 
+@register
 class _SparseTable(Table):
     """A table that is held as a sparse matrix.
 
@@ -381,14 +380,6 @@ def as_table(
         return table_of(name, sparse, precision_of(value))
     dense = as_array(name, value, ndim=2, shape=shape)
     return _DenseTable(name, dense, precision_of(value))
-
-
-@register
-def held_table(name: str, held: FloatArray | csr_array) -> Table:
-    """Make a table again from what it held, see :attr:`Table.held`."""
-    if isinstance(held, np.ndarray):
-        return _DenseTable(name, held)
-    return _SparseTable(name, held)
 
 
 def table_of(name: str, sparse: csr_array, precision: npt.DTypeLike = np.float64) -> Table:

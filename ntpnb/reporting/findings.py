@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
-from ntpnb.basics.saving import Result, register, state_without_caches
+from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.margin.solution import MarginSolution
@@ -34,7 +34,6 @@ TWIN = "twin"
 ANGLES = (30, 10, 1)  # in degrees, to which steps are counted
 
 
-@register
 class Pair(NamedTuple):
     """One ordered pair of components: in its context every winner must score above every loser.
 
@@ -110,9 +109,6 @@ class Findings(Result):
     descent: DescentRecord | None = None
     weights: WeightComparison | None = None
     failures: Mapping[str, Exception] = field(default_factory=dict)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return state_without_caches(self)
 
     def _checked(self) -> "Findings":
         """The findings that a file describes, whose parts have the shapes of these data."""

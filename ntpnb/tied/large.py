@@ -173,6 +173,11 @@ class LargeSubspace(EqualSubspace):
     def __init__(self, data: NextTokenData) -> None:
         super().__init__(data)
 
+    def _checked(self) -> "LargeSubspace":
+        if not self._data.is_linear_decoder:
+            raise ValueError("LargeSubspace needs data of a linear decoder")
+        return LargeSubspace(self._data)
+
     @property
     def dim(self) -> int:
         """Dimension of the subspace."""

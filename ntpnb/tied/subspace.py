@@ -10,7 +10,7 @@ import scipy.linalg as sla
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.array_types import FloatArray, IntArray
-from ntpnb.basics.saving import Result, register
+from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, HELD, UNCLEAR, decomposition_error
 from ntpnb.basics.validation import DENSE_LIMIT, require_dense
@@ -25,7 +25,6 @@ KEEPS_DIGITS = 1e-3  # eigenvalues above this, relative to the largest, keep the
 Whitening = Callable[[FloatArray], FloatArray]
 
 
-@register
 @one_thread
 def equal_subspace(
     data: NextTokenData,
@@ -110,9 +109,13 @@ class EqualSubspace(Result, ABC):
         p, q = self._data.shape
         return f"EqualSubspace(dim: {self.dim}, W: {p} × {q})"
 
-    def _saved(self) -> tuple[Callable[..., "EqualSubspace"], tuple[NextTokenData]]:
+    def _saved(self) -> dict[str, NextTokenData]:
         """What a file holds: the factors are large, and follow from the data."""
-        return equal_subspace, (self._data,)
+        return {"_data": self._data}
+
+    def _checked(self) -> "EqualSubspace":
+        """The subspace that a file describes, made anew from its data."""
+        return equal_subspace(self._data)
 
     @property
     @abstractmethod

@@ -8,6 +8,7 @@ import pytest
 import reference
 from hypothesis import given, settings
 from problems import any_problem, t24
+from saved import again
 
 import ntpnb
 from ntpnb import GD, descend
@@ -267,8 +268,7 @@ def test_what_needs_no_direction_is_there_where_there_is_none(name):
     finite = ntpnb.finite_part(data)
     inside = finite.subspace.project(stack) - finite.W
     np.testing.assert_allclose(found.finite_error, np.linalg.norm(inside, axis=(1, 2)), rtol=1e-9)
-    again = ntpnb.basics.saving.from_dict(found.to_dict())
-    assert again.missing == found.missing
+    assert again(found).missing == found.missing
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError, ntpnb.ConvergenceError])

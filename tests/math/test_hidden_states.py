@@ -273,7 +273,6 @@ def test_labels_stay_with_data_that_are_changed_saved_and_copied(tmp_path):
     data.save(tmp_path / "data.npz")
     for again in (
         ntpnb.load(tmp_path / "data.npz"),
-        ntpnb.basics.saving.from_dict(data.to_dict()),
         pickle.loads(pickle.dumps(data)),
         data.replace(context_embeddings=2 * data.context_embeddings),
     ):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from problems import t24
+from saved import again
 
 import ntpnb
 from ntpnb import datasets
@@ -95,7 +96,7 @@ def test_failures_last(monkeypatch):
 
         monkeypatch.setattr(ntpnb.bias, name, fail)
     found = ntpnb.report(TOY)
-    back = ntpnb.basics.saving.from_dict(found.to_dict())
+    back = again(found)
     assert str(back) == str(found)
     assert {part: type(error) for part, error in back.failures.items()} == {
         "finite part": ValueError,
@@ -126,7 +127,7 @@ def test_progress_is_told(monkeypatch):
     assert any("residual" in line for line in told)  # of the margin problem
     assert any(line.startswith("gradient descent: ") for line in told)
     assert str(found) == str(ntpnb.report(TEXT))
-    assert ntpnb.basics.saving.from_dict(found.to_dict()).bias.data.contexts == found.data.contexts
+    assert again(found).bias.data.contexts == found.data.contexts
 
 
 def test_what_progress_raises_ends_the_report():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from problems import l24, rearranged, renamed, t24
 from reference import pair_matrices
+from saved import again
 from scipy.optimize import linprog
 
 import ntpnb
@@ -345,16 +346,15 @@ def test_a_time_limit_ends_the_search():
         _ = bias.twin
 
 
-def test_a_twin_is_saved_and_comes_back(tmp_path):
+def test_a_twin_is_saved_and_comes_back():
     bias = ntpnb.implicit_bias(won_in_part(0))
     twin = bias.twin
     _ = twin.finite_part
-    twin.save(tmp_path / "twin.json")
-    again = ntpnb.load(tmp_path / "twin.json")
-    np.testing.assert_array_equal(again.finite, twin.finite)
-    np.testing.assert_array_equal(again.finite_part.W, twin.finite_part.W)
-    assert repr(again) == repr(twin)
-    assert repr(again).startswith("Twin(")
+    back = again(twin)
+    np.testing.assert_array_equal(back.finite, twin.finite)
+    np.testing.assert_array_equal(back.finite_part.W, twin.finite_part.W)
+    assert repr(back) == repr(twin)
+    assert repr(back).startswith("Twin(")
 
 
 # -- in the report --------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_the_report_says_where_training_goes():
     summary = found.summary()["twin"]
     assert summary["won_pairs"] == len(found.twin.won)
     assert summary["loss_tends_to"] == found.twin.data.entropy
-    assert ntpnb.basics.saving.from_dict(found.to_dict()).summary() == found.summary()
+    assert again(found).summary() == found.summary()
 
 
 def test_the_report_says_that_training_converges():

@@ -261,9 +261,8 @@ def files(found: ntpnb.Result, data: ntpnb.NextTokenData) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found.save(folder / "found.npz")
-        data.save(folder / "data.json")
-        assert_type(ntpnb.load(folder / "data.json"), Any)
-    assert_type(data.to_dict(), dict[str, Any])
+        data.save(folder / "data.npz")
+        assert_type(ntpnb.load(folder / "data.npz"), Any)
 
 
 def attention() -> None:
