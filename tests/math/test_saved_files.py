@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from problems import any_problem
 from saved import again, arrays_of, holds, structure_of, write
+from scipy.sparse import csr_array
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
@@ -313,8 +314,10 @@ def test_a_matrix_that_its_multipliers_do_not_make():
 
 def test_a_solution_that_is_none_shows_its_margin():
     svm = ntpnb.max_margin(TOY)
-    half = {name: 0.5 * getattr(svm, name) for name in ("W", "strict_multipliers")}
-    back = again(replace(svm, **half, equal_multipliers=0.5 * svm.equal_multipliers))
+    shared = svm.strict_multipliers
+    half = {name: 0.5 * getattr(svm, name) for name in ("W", "equal_multipliers")}
+    half["strict_multipliers"] = replace(shared, table=csr_array(0.5 * shared.table))
+    back = again(replace(svm, **half))
     assert back.min_margin == pytest.approx(0.5)
     assert back.kkt_residual > 0.1
 

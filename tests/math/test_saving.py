@@ -161,6 +161,10 @@ def assert_same(one, other, where="it"):
             assert_same(one[key], other[key], f"{where}[{key!r}]")
     elif one is None or isinstance(one, str | int):
         assert one == other, where
+    elif sparse.issparse(one):
+        assert one.shape == other.shape, where
+        for part in ("data", "indices", "indptr"):
+            assert_same(getattr(one, part), getattr(other, part), f"{where}.{part}")
     else:
         assert_same(state(one), state(other), f"{where}.{type(one).__name__}")
 
