@@ -3,25 +3,22 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sla
 from scipy.integrate import BDF
 
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import as_increasing
-from ntpnb.basics.watch import OutOfTime, Progress, Watch
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.loss import as_weights
-from ntpnb.problem.table import BLOCK
-from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
-from ntpnb.training.trace import ExactTrace
+from ntpnb.training.coordinates import Coordinates, bias_within
+from ntpnb.training.descent import start_at
+from ntpnb.training.trace import ExactTrace, require_all_reached
 
 # The tied coordinates lag behind their limit by the dominated mass that still moves them, which
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
@@ -121,97 +118,76 @@ def gradient_flow(
     [0.4, 14.2, 511.5]
     """
     watch = Watch(seconds, progress)
-    bias = watched_bias(data, watch)
-    given_times = as_increasing("log_times", log_times)
-    start = None
-    if init is not None:
-        start = as_weights("init", init, bias.data)
-        if start.ndim != 2:
-            raise ValueError(f"init has shape {start.shape}; it needs {bias.data.shape}")
-    scale, unit = unit_scale(bias, watch)
-    try:
-        coords = Coordinates(unit, None if start is None else scale * start, watch)
-    except OutOfTime:
-        raise ConvergenceError(f"{watch.stopped}, before the flow began", np.inf) from None
-    path = _follow(coords, given_times + 2 * np.log(scale), watch)
-    trace = _trace(path, coords, bias, given_times, scale)
-    num_reached = len(path.u)
-    if num_reached == len(given_times):
-        return trace
-    residual = float(trace.excess[-1]) if num_reached else np.inf
-    raise ConvergenceError(
-        f"{watch.stopped}: {num_reached} of {len(given_times)} times of the flow "
-        "were reached" + ("; .point is the flow so far" if num_reached else ""),
-        residual,
-        trace if num_reached else None,
-    )
-
-
-def _trace(
-    path: "_CoordinatePath",
-    coords: Coordinates,
-    bias: ImplicitBias,
-    log_times: FloatArray,
-    scale: float,
-) -> FlowTrace:
-    """Translate coordinates at unit scale into matrices of the given data."""
-    logits = [
-        coords.logits(None if settled else u, a)
-        for settled, u, a in zip(path.settled, path.u, path.a, strict=True)
-    ]
-    at_one_time = max(1, BLOCK // (bias.data.num_contexts * bias.data.vocab_size))
-    excess = np.empty(len(logits))
-    for first in range(0, len(logits), at_one_time):
-        part = slice(first, first + at_one_time)
-        excess[part] = coords.excess(np.stack(logits[part]))
-    W = coords.weights(path.u, path.a) / scale
-    return FlowTrace(
-        log_times=log_times[: len(path.u)],
+    bias = bias_within(data, watch)
+    times = as_increasing("log_times", log_times)
+    start = start_at([bias.data], init, single=True)
+    coords = Coordinates(bias, start[0], watch)
+    points = _follow(coords, times + 2 * np.log(coords.scale), watch)
+    excess = coords.excess(points.logits(coords))
+    W = coords.weights(points.u, points.a)
+    num_reached = len(W)
+    trace = FlowTrace(
+        log_times=times[:num_reached],
         W=W,
         loss=bias.data.entropy + excess,
         excess=excess,
         norm=np.linalg.norm(W, axis=(-2, -1)),
-        _inside=coords.tied_weights(path.u) / scale,
+        _inside=coords.tied_weights(points.u),
     )
+    require_all_reached(watch, "times of the flow", len(times), trace, excess)
+    return trace
 
 
 @dataclass(frozen=True, eq=False)
-class _CoordinatePath:
+class _Points:
     """Coordinates at r times, and at which of them the tied ones have settled."""
 
     u: FloatArray  # (r, dim)
     a: FloatArray  # (r, N)
-    settled: npt.NDArray[np.bool_]  # (r,)
+    settled: BoolArray  # (r,)
+
+    def logits(self, coords: Coordinates) -> FloatArray:
+        """Logits of all candidates, shape (r, n)."""
+        x = np.empty((len(self.u), len(coords.row)))
+        for k, settled in enumerate(self.settled):
+            x[k] = coords.logits(None if settled else self.u[k], self.a[k])
+        return x
 
 
-def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _CoordinatePath:
+def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points:
     """Integrate all coordinates until the tied ones have settled, then the others alone.
 
-    Where the time is over, the path ends with the last time that was reached.
+    Where the time is over, the points end with the last time that was reached.
     """
     dim = len(coords.u_limit)
-    u = np.empty((len(log_times), dim))
-    a = np.empty((len(log_times), len(coords.gram)))
     log_settled = LOG_SETTLING_TIMES - np.log(_slowest_rate(coords))
-    early = log_times <= log_settled
-    log_handover = min(log_settled, log_times[-1])
+    is_late = log_times > log_settled
+    early = log_times[~is_late]
+    late = log_times[is_late]
 
     # The first phase begins at t = 0 and so runs in log(1 + t), the second in log t.
-    start = np.concatenate([coords.u_start, np.zeros(a.shape[1])])
-    stops = np.append(log_times[early], log_handover)
-    states = _followed(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
-    num_reached = min(len(states), int(early.sum()))
-    u[:num_reached] = states[:num_reached, :dim]
-    a[:num_reached] = states[:num_reached, dim:]
-    if len(states) == len(stops) and not early.all():
-        a_late = _followed(
-            _OnceSettled(coords), log_handover, states[-1, dim:], log_times[~early], watch
-        )
-        late = slice(num_reached, num_reached + len(a_late))
-        u[late] = coords.u_limit
-        a[late] = a_late
-        num_reached += len(a_late)
-    return _CoordinatePath(u[:num_reached], a[:num_reached], ~early[:num_reached])
+    stops = np.append(early, log_settled) if len(late) else early
+    start = np.concatenate([coords.u_start, np.zeros(len(coords.gram))])
+    states = _integrated(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
+    u = states[: len(early), :dim]
+    a = states[: len(early), dim:]
+    if len(states) > len(early):
+        a_late = _integrated(_OnceSettled(coords), log_settled, states[-1, dim:], late, watch)
+        u = np.concatenate([u, np.tile(coords.u_limit, (len(a_late), 1))])
+        a = np.concatenate([a, a_late])
+    return _Points(u, a, is_late[: len(u)])
+
+
+def _integrated(
+    system: "_UntilSettled | _OnceSettled",
+    start: float,
+    state: FloatArray,
+    times: FloatArray,
+    watch: Watch,
+) -> FloatArray:
+    return integrate(
+        system.velocity, start, state, times, watch, name="gradient flow", jacobian=system.jacobian
+    )
 
 
 def _slowest_rate(coords: Coordinates) -> float:
@@ -226,24 +202,6 @@ def _slowest_rate(coords: Coordinates) -> float:
     curvature = weighted.T @ coords.centred(q, coords.slopes)
     slowest: float = sla.eigvalsh(curvature).min(initial=1.0)
     return max(float(np.finfo(float).tiny), slowest)
-
-
-class _System(Protocol):
-    """An ordinary differential equation with its Jacobian."""
-
-    def velocity(self, s: float, state: FloatArray) -> FloatArray: ...
-
-    def jacobian(self, s: float, state: FloatArray) -> FloatArray: ...
-
-
-def _followed(
-    system: _System, start: float, state: FloatArray, times: FloatArray, watch: Watch
-) -> FloatArray:
-    """States at ``times``, as :func:`integrate` returns them."""
-    velocity = _with_limited_patience(system.velocity)
-    return integrate(
-        velocity, start, state, times, watch, name="gradient flow", jacobian=system.jacobian
-    )
 
 
 class _UntilSettled:
@@ -333,7 +291,7 @@ def integrate(
     Raises
     ------
     ConvergenceError
-        The integrator gave up.
+        The integrator gave up, or took too many evaluations of the velocity.
 
     Examples
     --------
@@ -345,13 +303,12 @@ def integrate(
     array([[0.367879],
            [0.135335]])
     """
-    distinct_times, repeat = np.unique(times, return_inverse=True)
-    if not state.size or distinct_times[-1] == start:  # nothing can move
-        return np.tile(state, (len(repeat), 1))
-    states = np.empty((len(distinct_times), len(state)))
+    if not state.size or times[-1] == start:  # nothing can move
+        return np.tile(state, (len(times), 1))
+    states = np.empty((len(times), len(state)))
     reached = start
     num_known = 0
-    why = "steps too wild for floating point"
+    why: str | None = None
     try:
         # A wild trial step overflows or meets a singular matrix, and is rejected.
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -360,43 +317,33 @@ def integrate(
                 velocity,
                 start,
                 state,
-                distinct_times[-1],
+                times[-1],
                 jac=jacobian,
                 rtol=RELATIVE_TOLERANCE,
                 atol=ABSOLUTE_TOLERANCE,
             )
             while solver.status == "running":
                 if watch.expired:
-                    return states[repeat[repeat < num_known]]
-                watch.say(f"{name}: log t = {solver.t:.4g} of {distinct_times[-1]:.4g}")
-                message = solver.step()
-                if solver.status == "failed":
-                    why = message
-                passed = int(np.searchsorted(distinct_times, solver.t, side="right"))
-                if solver.status != "failed" and passed > num_known:
+                    return states[:num_known]
+                watch.say(f"{name}: log t = {solver.t:.4g} of {times[-1]:.4g}")
+                if solver.nfev > EVALUATIONS:
+                    raise ConvergenceError(
+                        f"the {name} came to log t = {solver.t:g} in {EVALUATIONS} evaluations of "
+                        "its velocity and no further; ties that settle over many decades of time "
+                        "are the usual cause",
+                        np.inf,
+                    )
+                why = solver.step()
+                reached = solver.t
+                passed = int(np.searchsorted(times, reached, side="right"))
+                if why is None and passed > num_known:
                     between = slice(num_known, passed)
-                    states[between] = solver.dense_output()(distinct_times[between]).T
-                    reached = distinct_times[passed - 1]
+                    states[between] = solver.dense_output()(times[between]).T
                     num_known = passed
         if solver.status == "finished" and np.isfinite(states).all():
-            return states[repeat]
+            return states
     except ValueError as error:  # a Jacobian that is not finite
         if error is watch.raised:
             raise
+    why = why or "steps too wild for floating point"
     raise ConvergenceError(f"the {name} stopped near log t = {reached:g}: {why}", np.inf)
-
-
-def _with_limited_patience(velocity: Velocity) -> Velocity:
-    """Return ``velocity``, but raising a ConvergenceError after too many evaluations."""
-    evaluations = count(1)
-
-    def counted(s: float, state: FloatArray) -> FloatArray:
-        if next(evaluations) > EVALUATIONS:
-            raise ConvergenceError(
-                f"the flow came to log t = {s:g} in {EVALUATIONS} evaluations of its velocity and "
-                "no further; ties that settle over many decades of time are the usual cause",
-                np.inf,
-            )
-        return velocity(s, state)
-
-    return counted
