@@ -130,7 +130,7 @@ class Coordinates:
     offset : ndarray, shape (p, q)
         ``P_⊥ κ W_0``.
     u_start, u_limit : ndarray, shape (dim,)
-        Tied coordinates of ``init`` and of the finite part.
+        Tied coordinates of ``κ W_0`` and of ``κ W*``.
     base, base_limit : ndarray, shape (n,)
         Logits at ``u = a = 0``, and at the limit of ``u`` with ``a = 0``.
 
@@ -171,7 +171,10 @@ class Coordinates:
         watch.tell(f"coordinates: {dim} in the tied subspace, {len(self.row)} candidates")
         self._span_directions()
         watch.tell("coordinates: the start and the limit")
-        self._locate_start_and_limit(np.zeros(self.data.shape) if init is None else init)
+        start = np.zeros(self.data.shape) if init is None else self.scale * init
+        self.offset: FloatArray = self.finite.subspace.reject(start)
+        self.u_start = self._tied_coordinates(start)
+        self.u_limit = self._tied_coordinates(self.scale * self.finite.W)
         self._evaluate_base_logits()
 
     def _list_candidates(self, bias: ImplicitBias) -> None:
@@ -207,11 +210,9 @@ class Coordinates:
         along_basis = np.einsum("kpq,mq->mpk", self.basis, H)[self.row]
         self.slopes: FloatArray = np.einsum("npk,np->nk", along_basis, relative)
 
-    def _locate_start_and_limit(self, init: FloatArray) -> None:
-        self.offset: FloatArray = self.finite.subspace.reject(self.scale * init)
-        self.u_start: FloatArray = np.einsum("kpq,pq->k", self.basis, self.scale * init)
-        limit = self.scale * self.finite.W
-        self.u_limit: FloatArray = np.einsum("kpq,pq->k", self.basis, limit)
+    def _tied_coordinates(self, W: FloatArray) -> FloatArray:
+        u: FloatArray = np.einsum("kpq,pq->k", self.basis, W)
+        return u
 
     def _evaluate_base_logits(self) -> None:
         """Logits at ``W = offset``, shifted so that each row's anchor token has ``log p``."""

@@ -3,13 +3,14 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as sla
 from scipy.integrate import BDF
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import as_increasing
@@ -123,7 +124,7 @@ def gradient_flow(
     start = start_at([bias.data], init, single=True)
     coords = Coordinates(bias, start[0], watch)
     points = _follow(coords, times + 2 * np.log(coords.scale), watch)
-    excess = coords.excess(points.logits(coords))
+    excess = coords.excess(points.logits)
     W = coords.weights(points.u, points.a)
     num_reached = len(W)
     trace = FlowTrace(
@@ -140,18 +141,11 @@ def gradient_flow(
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """Coordinates at r times, and at which of them the tied ones have settled."""
+    """Coordinates at r times, and the logits of all candidates there."""
 
     u: FloatArray  # (r, dim)
     a: FloatArray  # (r, N)
-    settled: BoolArray  # (r,)
-
-    def logits(self, coords: Coordinates) -> FloatArray:
-        """Logits of all candidates, shape (r, n)."""
-        x = np.empty((len(self.u), len(coords.row)))
-        for k, settled in enumerate(self.settled):
-            x[k] = coords.logits(None if settled else self.u[k], self.a[k])
-        return x
+    logits: FloatArray  # (r, n)
 
 
 def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points:
@@ -161,33 +155,22 @@ def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points
     """
     dim = len(coords.u_limit)
     log_settled = LOG_SETTLING_TIMES - np.log(_slowest_rate(coords))
-    is_late = log_times > log_settled
-    early = log_times[~is_late]
-    late = log_times[is_late]
+    early = log_times[log_times <= log_settled]
+    late = log_times[log_times > log_settled]
 
     # The first phase begins at t = 0 and so runs in log(1 + t), the second in log t.
     stops = np.append(early, log_settled) if len(late) else early
     start = np.concatenate([coords.u_start, np.zeros(len(coords.gram))])
-    states = _integrated(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
+    states = integrate(_until_settled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
     u = states[: len(early), :dim]
     a = states[: len(early), dim:]
+    logits = [coords.logits(*point) for point in zip(u, a, strict=True)]
     if len(states) > len(early):
-        a_late = _integrated(_OnceSettled(coords), log_settled, states[-1, dim:], late, watch)
+        a_late = integrate(_once_settled(coords), log_settled, states[-1, dim:], late, watch)
         u = np.concatenate([u, np.tile(coords.u_limit, (len(a_late), 1))])
         a = np.concatenate([a, a_late])
-    return _Points(u, a, is_late[: len(u)])
-
-
-def _integrated(
-    system: "_UntilSettled | _OnceSettled",
-    start: float,
-    state: FloatArray,
-    times: FloatArray,
-    watch: Watch,
-) -> FloatArray:
-    return integrate(
-        system.velocity, start, state, times, watch, name="gradient flow", jacobian=system.jacobian
-    )
+        logits += [coords.logits(None, strict) for strict in a_late]
+    return _Points(u, a, np.reshape(logits, (len(u), len(coords.row))))
 
 
 def _slowest_rate(coords: Coordinates) -> float:
@@ -204,84 +187,83 @@ def _slowest_rate(coords: Coordinates) -> float:
     return max(float(np.finfo(float).tiny), slowest)
 
 
-class _UntilSettled:
+class System(NamedTuple):
+    """An ordinary differential equation in logarithmic time ``s``.
+
+    ``velocity(s, state)`` is the derivative of a state along ``s``, and ``jacobian(s, state)`` that
+    of the velocity along the state; by differences where it is None.
+
+    Examples
+    --------
+    >>> from ntpnb.training.flow import System
+    >>> System("decay", lambda s, x: -x).velocity(0.0, 3.0)
+    -3.0
+    """
+
+    name: str
+    velocity: Velocity
+    jacobian: Velocity | None = None
+
+
+def _until_settled(coords: Coordinates) -> System:
     """The flow of ``(u, a)`` in ``s = log(1 + t)``."""
+    dim = len(coords.u_limit)
 
-    def __init__(self, coords: Coordinates) -> None:
-        self.coords = coords
-
-    def _probabilities(self, state: FloatArray) -> FloatArray:
-        dim = len(self.coords.u_limit)
-        logits = self.coords.logits(state[:dim], state[dim:])
-        q: FloatArray = np.exp(self.coords.log_probs(logits))
+    def probabilities(state: FloatArray) -> FloatArray:
+        q: FloatArray = np.exp(coords.log_probs(coords.logits(state[:dim], state[dim:])))
         return q
 
-    def velocity(self, s: float, state: FloatArray) -> FloatArray:
-        coords = self.coords
-        q = self._probabilities(state)
-        mass = coords.pi * q
+    def velocity(s: float, state: FloatArray) -> FloatArray:
+        q = probabilities(state)
         du_dt = -coords.slope_u(q)
-        da_dt = mass[coords.dominated]
+        da_dt = (coords.pi * q)[coords.dominated]
         dt_ds = np.exp(s)
         velocity: FloatArray = dt_ds * np.concatenate([du_dt, da_dt])
         return velocity
 
-    def jacobian(self, s: float, state: FloatArray) -> FloatArray:
-        coords = self.coords
-        q = self._probabilities(state)
+    def jacobian(s: float, state: FloatArray) -> FloatArray:
+        q = probabilities(state)
         mass = coords.pi * q
         logit_slopes = np.concatenate([coords.slopes, coords.along_a()], axis=1)
-        log_q_slopes = coords.centred(q, logit_slopes)
         rows = np.concatenate([-coords.slopes.T * mass, np.diag(mass)[coords.dominated]])
         dt_ds = np.exp(s)
-        jacobian: FloatArray = dt_ds * (rows @ log_q_slopes)
+        jacobian: FloatArray = dt_ds * (rows @ coords.centred(q, logit_slopes))
         return jacobian
 
+    return System("gradient flow", velocity, jacobian)
 
-class _OnceSettled:
+
+def _once_settled(coords: Coordinates) -> System:
     """The flow of ``a`` in ``s = log t``, with the tied coordinates at their limit."""
+    losing = coords.dominated
 
-    def __init__(self, coords: Coordinates) -> None:
-        self.coords = coords
-
-    def velocity(self, s: float, state: FloatArray) -> FloatArray:
-        coords = self.coords
-        losing = coords.dominated
+    def velocity(s: float, state: FloatArray) -> FloatArray:
         log_q = coords.log_probs(coords.logits(None, state))
         velocity: FloatArray = np.exp(s + np.log(coords.pi[losing]) + log_q[losing])
         return velocity
 
-    def jacobian(self, s: float, state: FloatArray) -> FloatArray:
+    def jacobian(s: float, state: FloatArray) -> FloatArray:
         # The dominated mass is so small that its part in each row's total does not count.
-        return -self.velocity(s, state)[:, None] * self.coords.gram
+        return -velocity(s, state)[:, None] * coords.gram
+
+    return System("gradient flow", velocity, jacobian)
 
 
 def integrate(
-    velocity: Velocity,
-    start: float,
-    state: FloatArray,
-    times: FloatArray,
-    watch: Watch,
-    *,
-    name: str,
-    jacobian: Velocity | None = None,
+    system: System, start: float, state: FloatArray, times: FloatArray, watch: Watch
 ) -> FloatArray:
     """Follow a flow in logarithmic time.
 
     Parameters
     ----------
-    velocity : callable
-        Derivative of a state along ``s``, of ``s`` and the state.
+    system : System
+        Its name says for whom it is told of progress.
     start : float
         The ``s`` to begin at.
     state : ndarray, shape (n,)
     times : ndarray, shape (r,)
         Values of ``s`` that do not decrease, from ``start`` on.
     watch : Watch
-    name : str
-        Of the flow, for whom it is told of progress.
-    jacobian : callable, optional
-        Of the velocity along the state. Default: by differences.
 
     Returns
     -------
@@ -296,10 +278,10 @@ def integrate(
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.training.flow import integrate
+    >>> from ntpnb.training.flow import System, integrate
     >>> from ntpnb.basics.watch import Watch
-    >>> times = np.array([1.0, 2.0])
-    >>> integrate(lambda s, x: -x, 0.0, np.ones(1), times, Watch(), name="decay").round(6)
+    >>> decay = System("decay", lambda s, x: -x)
+    >>> integrate(decay, 0.0, np.ones(1), np.array([1.0, 2.0]), Watch()).round(6)
     array([[0.367879],
            [0.135335]])
     """
@@ -314,23 +296,23 @@ def integrate(
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", sla.LinAlgWarning)
             solver = BDF(
-                velocity,
+                system.velocity,
                 start,
                 state,
                 times[-1],
-                jac=jacobian,
+                jac=system.jacobian,
                 rtol=RELATIVE_TOLERANCE,
                 atol=ABSOLUTE_TOLERANCE,
             )
             while solver.status == "running":
                 if watch.expired:
                     return states[:num_known]
-                watch.say(f"{name}: log t = {solver.t:.4g} of {times[-1]:.4g}")
+                watch.say(f"{system.name}: log t = {solver.t:.4g} of {times[-1]:.4g}")
                 if solver.nfev > EVALUATIONS:
                     raise ConvergenceError(
-                        f"the {name} came to log t = {solver.t:g} in {EVALUATIONS} evaluations of "
-                        "its velocity and no further; ties that settle over many decades of time "
-                        "are the usual cause",
+                        f"the {system.name} came to log t = {solver.t:g} in {EVALUATIONS} "
+                        "evaluations of its velocity and no further; ties that settle over many "
+                        "decades of time are the usual cause",
                         np.inf,
                     )
                 why = solver.step()
@@ -346,4 +328,4 @@ def integrate(
         if error is watch.raised:
             raise
     why = why or "steps too wild for floating point"
-    raise ConvergenceError(f"the {name} stopped near log t = {reached:g}: {why}", np.inf)
+    raise ConvergenceError(f"the {system.name} stopped near log t = {reached:g}: {why}", np.inf)

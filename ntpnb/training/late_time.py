@@ -365,18 +365,14 @@ def _minimise_exponentials(coords: Coordinates, watch: Watch) -> FloatArray:
     change = np.inf
     for k in range(NEWTON_STEPS):
         watch.tell(f"next-order term: Newton step {k}, exponents moved by {change:.1e}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            forces = np.exp(log_odds - D @ c)
-            hessian = D.T @ (forces[:, None] * D)
-        if not np.isfinite(hessian).all():
-            break
-        slope = goal - forces @ D
         try:
-            step = np.linalg.solve(hessian, slope)
+            with np.errstate(over="ignore", invalid="ignore"):
+                forces = np.exp(log_odds - D @ c)
+                slope = goal - forces @ D
+                step = np.linalg.solve(D.T @ (forces[:, None] * D), slope)
+                change = np.abs(D @ step).max(initial=0.0)
         except np.linalg.LinAlgError:  # odds far apart
             break
-        with np.errstate(over="ignore", invalid="ignore"):
-            change = np.abs(D @ step).max(initial=0.0)
         if not np.isfinite(change):
             break
         if np.linalg.norm(slope) <= EXACT * goal_norm:

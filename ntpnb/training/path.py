@@ -183,8 +183,8 @@ def _follow(
     shift = log_scale if by == "radius" else 2 * log_scale
     path = _Path(coords, by, watch)
     points = list(path.visit(positions + shift))
-    u = np.array([point.u for point in points]).reshape(-1, len(coords.u_limit))
-    a = np.array([point.a for point in points]).reshape(-1, len(coords.gram))
+    u = np.reshape([point.u for point in points], (len(points), len(coords.u_limit)))
+    a = np.reshape([point.a for point in points], (len(points), len(coords.gram)))
     W = coords.weights(u, a)
     norm = np.linalg.norm(W, axis=(-2, -1))
     R = np.array([point.R for point in points]) - 2 * log_scale
