@@ -238,32 +238,23 @@ def _solve_by_multipliers(
     None where no matrix solves these equations to ``tolerance``.
     """
     margins = pairs.log_odds[pairs.carries] - np.log(pairs.multipliers[pairs.carries])
-    found = _smallest_with_margins(bias.data, bias.order, pairs.carries, margins)
-    # An error that is not a number is refused too.
-    if found is None or not found.error <= tolerance:
-        return None
-    return bias.finite_part.W + found.W
-
-
-@dataclass(frozen=True, eq=False)
-class _LinearSolution:
-    """A matrix off F, and its largest error in the equations, relative to their right-hand side."""
-
-    W: FloatArray
-    error: float
+    order = bias.order.with_strict(bias.order.strict[pairs.carries])
+    W = _smallest_with_margins(bias.data, order, margins, tolerance)
+    return None if W is None else bias.finite_part.W + W
 
 
 def _smallest_with_margins(
-    data: NextTokenData, order: TokenPriority, pairs: BoolArray, margins: FloatArray
-) -> _LinearSolution | None:
-    """Smallest ``W`` with given margins on some strict pairs and zero ones on all ties.
+    data: NextTokenData, order: TokenPriority, margins: FloatArray, tolerance: float
+) -> FloatArray | None:
+    """Smallest ``W`` with given margins on the strict pairs and zero ones on all ties.
 
-    One solve with the margin problem's factors, refined; None where they break down. In the normal
+    One solve with the margin problem's factors, refined. None where they break down, or where the
+    largest error, relative to the largest right-hand side, is above ``tolerance``. In the normal
     form of that program, on which no other function here relies, pair ``k`` is
     ``φ_k = −D_k / ‖D_k‖``, and ``φ_k(W) − c`` shall be ``goal_k``, where ``c`` are the common
     scores of ties.
     """
-    few = all_pairs(data, order.with_strict(order.strict[pairs]))
+    few = all_pairs(data, order)
     engine = few.everything()
     chosen = few.entries_of_strict(engine)
     goal = np.zeros(len(engine))
@@ -286,7 +277,9 @@ def _smallest_with_margins(
                 before, error = error, np.abs(miss).max(initial=0.0)
     except np.linalg.LinAlgError:  # pairs so dependent that no digit is left
         return None
-    return _LinearSolution(W, float(error / largest) if largest else float(error))
+    # An error that is not a number is refused too.
+    is_solved = (error / largest if largest else error) <= tolerance
+    return W if is_solved else None
 
 
 # -- in general: a convex minimisation ------------------------------------------------------------

@@ -182,35 +182,25 @@ def _follow(
     log_scale = np.log(coords.scale)
     shift = log_scale if by == "radius" else 2 * log_scale
     path = _Path(coords, by, watch)
-    points = list(path.visit(positions + shift))
-    u = np.reshape([point.u for point in points], (len(points), len(coords.u_limit)))
+    solutions = list(path.visit(positions + shift))
+    points = [path.split(solution.z) for solution in solutions]
+    u = np.reshape([point.u for point in points], (len(points), path.dim))
     a = np.reshape([point.a for point in points], (len(points), len(coords.gram)))
+    R = np.array([point.R for point in points]) - 2 * log_scale
     W = coords.weights(u, a)
     norm = np.linalg.norm(W, axis=(-2, -1))
-    R = np.array([point.R for point in points]) - 2 * log_scale
     trace = PathTrace(
         radii=norm if radii is None else radii[: len(points)],
         W=W,
         norm=norm,
-        excess=np.array([point.excess for point in points]),
+        excess=np.array([float(coords.excess(path.logits(point)[None])[0]) for point in points]),
         log_multiplier=-R,
         multiplier=np.exp(-R),
-        residual=np.array([point.residual for point in points]),
+        residual=np.array([solution.residual for solution in solutions]),
         _inside=coords.tied_weights(u),
     )
     require_all_reached(watch, "points of the path", len(positions), trace, trace.residual)
     return trace
-
-
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """A point of the path: coordinates, ``R = −log λ``, scaled residual and excess loss."""
-
-    u: FloatArray
-    a: FloatArray
-    R: float
-    residual: float
-    excess: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +210,11 @@ class _Unknowns:
     u: FloatArray
     y: FloatArray
     R: float
+
+    @property
+    def a(self) -> FloatArray:
+        a: FloatArray = np.exp(self.y)
+        return a
 
     @property
     def is_settled(self) -> bool:
@@ -286,7 +281,7 @@ class _Path:
         )
         self.position = np.log(radius) if self.by == "radius" and radius else R
 
-    def visit(self, positions: FloatArray) -> Iterator[_Point]:
+    def visit(self, positions: FloatArray) -> Iterator[_Solution]:
         """Go to increasing positions, as far as the time allows."""
         try:
             for position in positions:
@@ -294,14 +289,22 @@ class _Path:
         except OutOfTime:
             return
 
-    def _advance(self, target: float) -> _Point:
+    def split(self, z: FloatArray) -> _Unknowns:
+        """Name the parts of ``z``."""
+        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1])
+
+    def logits(self, now: _Unknowns) -> FloatArray:
+        """Logits of all candidates; those of settled ties are known exactly."""
+        return self.coords.logits(None if now.is_settled else now.u, now.a)
+
+    def _advance(self, target: float) -> _Solution:
         """Move to a position, in steps that grow where Newton's method settles."""
-        coords = self.coords
+        u_limit = self.coords.u_limit
         is_bounded = self.by == "radius" and not len(self.log_pi)  # nothing is ordered
-        if is_bounded and np.linalg.norm(coords.u_limit) <= np.exp(target):  # W* is in the ball
-            a = np.zeros(0)
-            excess = float(coords.excess(coords.logits(None, a)[None])[0])
-            return _Point(coords.u_limit, a, np.inf, 0.0, excess)
+        if is_bounded and np.linalg.norm(u_limit) <= np.exp(target):  # W* is in the ball: λ = 0
+            return _Solution(
+                z=np.append(u_limit, np.inf), tangent=np.zeros(self.dim + 1), residual=0.0
+            )
         while self.position != target or self.at.residual == np.inf:
             self.watch.check()
             self.watch.say(f"path: log λ = {-self.at.z[-1]:.4g}, next point at {target:.4g}")
@@ -320,13 +323,7 @@ class _Path:
                     "no further point, as where a radius or a multiplier is extreme",
                     np.inf,
                 )
-        now = self._split(self.at.z)
-        a = np.exp(now.y)
-        logits = coords.logits(None if now.is_settled else now.u, a)
-        return _Point(now.u, a, now.R, self.at.residual, float(coords.excess(logits[None])[0]))
-
-    def _split(self, z: FloatArray) -> _Unknowns:
-        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1])
+        return self.at
 
     def _norm(self, u: FloatArray, a: FloatArray) -> np.float64:
         """Frobenius norm of ``W``."""
@@ -363,13 +360,13 @@ class _Path:
         """The equations at ``z``, in three blocks: ties, dominated candidates, position."""
         coords = self.coords
         losing = coords.dominated
-        now = self._split(z)
+        now = self.split(z)
         settled = now.is_settled
         u = coords.u_limit if settled else now.u
-        a = np.exp(now.y)
+        a = now.a
         lam = np.exp(-now.R)
         norm = self._norm(u, a)
-        log_q = coords.log_probs(coords.logits(None if settled else u, a))
+        log_q = coords.log_probs(self.logits(now))
         q = np.exp(log_q)
 
         # Values, and the size of the terms that each of them is a difference of.
