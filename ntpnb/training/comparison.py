@@ -321,9 +321,9 @@ def compare_with(
     """
     if isinstance(finite, ImplicitBias):
         return _compared(W, finite.finite_part, finite.require_max_margin(), inside)
+    require_type("finite", finite, FinitePart)
     if svm is None:
         raise TypeError("svm is missing; give a finite part and a max-margin solution, or a bias")
-    require_type("finite", finite, FinitePart)
     require_type("svm", svm, MarginSolution)
     return _compared(W, finite, svm, inside)
 
