@@ -15,7 +15,7 @@ from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import record_grid, room_for_records, start_at, visit
+from ntpnb.training.descent import iterate, record_grid, start_at
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 
 # From outputs, shape (n, V, m), and labels, shape (n, 1, m), to the losses, shape (n, m), and their
@@ -251,21 +251,15 @@ def descend_head(
     grid = record_grid(steps, record)
     watch = Watch(seconds, progress)
     now = start_at(problems, init, single)
-    W = room_for_records(grid, now)
-    reached: list[int] = []
-    risks = []
-    for step in visit(batch, method, grid, now, watch):
-        W[:, len(reached)] = now
-        reached.append(step)
-        risks.append(batch.risk(now))
-    W = W[:, : len(reached)]
+    risks: list[FloatArray] = []
+    run = iterate(batch, method, grid, now, watch, lambda: risks.append(batch.risk(now)))
     losses = np.stack(risks, axis=1)
-    trace = HeadTrace(np.array(reached), W, losses, np.linalg.norm(W, axis=(-2, -1)))
+    trace = HeadTrace(run.steps, run.W, losses, np.linalg.norm(run.W, axis=(-2, -1)))
     if single:
-        trace = HeadTrace(trace.steps, W[0], losses[0], trace.norm[0])
-    if reached[-1] < grid[-1]:
+        trace = HeadTrace(trace.steps, trace.W[0], losses[0], trace.norm[0])
+    if trace.steps[-1] < grid[-1]:
         raise ConvergenceError(
-            f"{watch.stopped}: {reached[-1]} of {grid[-1]} steps are done, and "
+            f"{watch.stopped}: {trace.steps[-1]} of {grid[-1]} steps are done, and "
             f"the loss is {losses[:, -1].max():.3g}; .point is the run so far",
             float(losses[:, -1].max()),
             trace,

@@ -100,7 +100,7 @@ def descend_factors(
     if start.ndim != 3 or start.shape[:2] != (len(problems), p + q):
         raise ValueError(f"init has shape {start.shape}; it needs ({len(problems)}, {p + q}, rank)")
     grid = record_grid(steps, record)
-    recorded = iterate(batch, NGD(step), grid, start.copy())
+    recorded = iterate(batch, NGD(step), grid, start.copy()).W
     K = recorded[..., :p, :]
     Q = recorded[..., p:, :]
     W = K @ np.swapaxes(Q, -1, -2)

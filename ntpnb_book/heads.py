@@ -115,7 +115,7 @@ def descend_heads(
     n, num_heads, p, q = start.shape
     batch = _HeadsBatch(problems, num_heads)
     grid = record_grid(steps, record)
-    recorded = iterate(batch, method, grid, start.reshape(n, num_heads * p, q).copy())
+    recorded = iterate(batch, method, grid, start.reshape(n, num_heads * p, q).copy()).W
     W = recorded.reshape(n, len(grid), num_heads, p, q)
     loss = np.stack([heads_loss(w, data) for w, data in zip(W, problems, strict=True)])
     return HeadsTrace(grid, W, loss)

@@ -162,7 +162,7 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
 
     Each round takes back for good at least one candidate, so that the rounds end.
     """
-    newton = _Newton(data, watch, may_fall=_pair_of_entries(data, order) >= 0)
+    newton = _Newton(data, watch, may_fall=pair_of_entries(data, order) >= 0)
     while True:
         newton.minimise()
         twin = data.replace(target_probs=newton.probs())
@@ -172,7 +172,7 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
             svm = max_margin(twin, order=twin_order, seconds=watch.left, progress=watch.say)
         except NotSeparableError as error:
             contradicts = np.append(error.certificate > 0, False)  # the last: of what is no pair
-            pair_of = _pair_of_entries(twin, twin_order)
+            pair_of = pair_of_entries(twin, twin_order)
             newton.take_back(contradicts[pair_of])
         else:
             break
@@ -503,7 +503,7 @@ def contradiction(data: NextTokenData, order: TokenPriority, probs: FloatArray) 
     gradient at the probabilities, relative to the largest that the losers' mass can have.
     """
     pi = data.context_probs[:, None]
-    pair_of = _pair_of_entries(data, order)
+    pair_of = pair_of_entries(data, order)
     loses = pair_of >= 0
     mass = np.where(loses, pi * probs, 0.0)
     sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=len(order.strict))
@@ -521,7 +521,7 @@ def largest_gradient(data: NextTokenData, mass: FloatArray) -> float:
     return longest * float(mass @ np.linalg.norm(data.context_embeddings, axis=1))
 
 
-def _pair_of_entries(data: NextTokenData, order: TokenPriority) -> IntArray:
+def pair_of_entries(data: NextTokenData, order: TokenPriority) -> IntArray:
     """Row of ``order.strict`` of each context's support over each token, shape (m, V).
 
     It is −1 for tokens that tie with the support and for those that are no candidates.

@@ -26,7 +26,7 @@ from ntpnb.reporting.summary import plain_values
 from ntpnb.reporting.wording import describe, spell_pair, summarize
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
-from ntpnb.training.comparison import compare_what_is_known
+from ntpnb.training.comparison import compare_trained
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
 
@@ -275,12 +275,7 @@ def _report_on(
     way = _attempt(bias, WAY, lambda: _way_in_time(trained, finite, svm), failures) or _Way()
     weights = None
     if matrices is not None:
-        weights = compare_what_is_known(
-            matrices,
-            bias,
-            failures[FINITE_PART] if finite is None else finite,
-            _why_no_direction(bias, failures) if svm is None else svm,
-        )
+        weights = compare_trained(matrices, bias, trained)
     found = Report(
         bias=bias,
         flow=way.flow,
@@ -293,13 +288,6 @@ def _report_on(
     )
     _attempt(bias, ROOM, lambda: found.generic_dimension, failures)
     return found
-
-
-def _why_no_direction(bias: ImplicitBias, failures: dict[str, Exception]) -> Exception:
-    """The error that says why there is no max-margin direction."""
-    why = failures.get(DIRECTION) or bias.refusal
-    assert why is not None  # else there is a direction
-    return why
 
 
 def _as_checkpoints(W: ArrayLike, data: NextTokenData) -> FloatArray:

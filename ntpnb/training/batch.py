@@ -6,7 +6,9 @@ import numpy as np
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.threads import product
+from ntpnb.basics.tolerances import WHOLE
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
+from ntpnb.problem.loss import gradient
 
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
 FEW_TOKENS = 16  # vocabularies up to this size are summed by a product with a square matrix
@@ -75,8 +77,9 @@ class ProblemBatch:
         self.target: FloatArray = self.pi * self.P
         self.T: FloatArray | None = None
         self.Tt: FloatArray | None = None
-        if problems[0].token_embeddings is not None:
-            self.T = np.stack([_token_embeddings(d) for d in problems])
+        tokens = [d.token_embeddings for d in problems if d.token_embeddings is not None]
+        if tokens:
+            self.T = np.stack(tokens)
             self.Tt = np.ascontiguousarray(np.swapaxes(self.T, 1, 2))
         self.counts: FloatArray | None = None
         if any(d.candidate_counts is not None for d in problems):
@@ -278,6 +281,80 @@ class ProblemBatch:
         return product(along_tokens, self.H)
 
 
+class BlockBatch(ProblemBatch):
+    """A batch whose tables would not fit into memory: each gradient goes by blocks of contexts.
+
+    It holds the problems in place of tables, and can do nothing but :meth:`gradient`, see
+    :func:`ntpnb.gradient`.
+
+    Parameters
+    ----------
+    problems : sequence of n NextTokenData
+        That :func:`batch_of` has found to have equal shapes.
+
+    Examples
+    --------
+    >>> import numpy as np, ntpnb
+    >>> from ntpnb.training.batch import BlockBatch
+    >>> data = ntpnb.NextTokenData([[2.0]], [[1.0, 0.0]])
+    >>> BlockBatch([data]).gradient(np.zeros((1, 2, 1)))
+    array([[[-1.],
+            [ 1.]]])
+    """
+
+    def __init__(self, problems: Sequence[NextTokenData]) -> None:
+        self._problems = problems
+        self.gram = None
+
+    def gradient(
+        self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
+    ) -> FloatArray:
+        """Gradients of the cross-entropy of all problems, one after the other.
+
+        Parameters
+        ----------
+        W : ndarray, shape (n, p, q)
+        pi, target : None
+            Samples are tables themselves, so that there is no gradient of one.
+
+        Returns
+        -------
+        ndarray, shape (n, p, q)
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.batch import BlockBatch
+        >>> data = ntpnb.datasets.toy()
+        >>> BlockBatch([data]).gradient(ntpnb.datasets.lecun_init(data, seed=0)[None]).shape
+        (1, 5, 2)
+        """
+        return np.stack([gradient(w, data) for w, data in zip(W, self._problems, strict=True)])
+
+
+def batch_of(problems: Sequence[NextTokenData]) -> ProblemBatch:
+    """Stack problems where their tables fit, else take them block by block.
+
+    Parameters
+    ----------
+    problems : sequence of NextTokenData
+
+    Returns
+    -------
+    ProblemBatch
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.batch import batch_of
+    >>> type(batch_of([ntpnb.datasets.toy()])).__name__
+    'ProblemBatch'
+    """
+    require_equal_shapes(problems)
+    num_entries = problems[0].num_contexts * problems[0].vocab_size
+    return BlockBatch(problems) if num_entries > WHOLE else ProblemBatch(problems)
+
+
 def require_equal_shapes(problems: Sequence[NextTokenData]) -> None:
     """Raise unless there are problems, and all are data of one shape and kind."""
     if not problems:
@@ -294,8 +371,3 @@ def require_equal_shapes(problems: Sequence[NextTokenData]) -> None:
             )
         if (data.token_embeddings is None) != (first.token_embeddings is None):
             raise ValueError(f"data[{i}] and data[0] must both have token_embeddings, or none")
-
-
-def _token_embeddings(data: NextTokenData) -> FloatArray:
-    assert data.token_embeddings is not None  # so says the check of shapes
-    return data.token_embeddings

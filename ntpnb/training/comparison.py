@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread, product
@@ -15,7 +15,6 @@ from ntpnb.basics.validation import require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.margin.solution import MarginSolution
-from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights, excess_loss
 from ntpnb.problem.order import dominated
@@ -173,10 +172,56 @@ def compare(
     'no direction W^mm'
     """
     bias = implicit_bias(data, seconds=seconds, progress=progress)
-    matrices = as_weights("W", W, bias.data)
-    finite = _part_or_reason(bias, lambda: bias.finite_part)
-    svm = _part_or_reason(bias, bias.require_max_margin)
-    return compare_what_is_known(matrices, bias, finite, svm)
+    return compare_trained(as_weights("W", W, bias.data), bias, bias)
+
+
+def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) -> WeightComparison:
+    """Compare matrices with those parts of the theory that are known.
+
+    Parameters
+    ----------
+    W : ndarray, shape (..., p, q)
+    bias : ImplicitBias
+        Of the data on which losses and margins are taken.
+    trained : ImplicitBias
+        Whose direction and finite part training tends to: the same, or the data's twin.
+
+    Returns
+    -------
+    WeightComparison
+        With nan for whatever needs a part that is not known.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.comparison import compare_trained
+    >>> bias = ntpnb.implicit_bias(ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]]))
+    >>> compare_trained(bias.twin.finite_part.W, bias, bias.twin).finite_error.round(6)
+    np.float64(0.0)
+    """
+    finite = _part_or_reason(trained, lambda: trained.finite_part)
+    svm = _part_or_reason(trained, trained.require_max_margin)
+    missing = []
+    if isinstance(finite, Exception):
+        missing.append(f"no finite part W*: {finite}")
+    if isinstance(svm, Exception):
+        missing.append(f"no direction W^mm: {svm}")
+    # One after the other, to save memory.
+    each = [excess_loss(matrix, bias.data) for matrix in W.reshape(-1, *W.shape[-2:])]
+    excess = np.array(each).reshape(W.shape[:-2])
+    found = _compared(
+        W,
+        None if isinstance(finite, Exception) else finite,
+        None if isinstance(svm, Exception) else svm,
+    )
+    return WeightComparison(
+        **vars(found),
+        norm=np.linalg.norm(W, axis=(-2, -1)),
+        loss=excess + bias.data.entropy,
+        excess=excess,
+        margin=context_margins(W, bias),
+        missing="\n".join(missing),
+    )
 
 
 def _part_or_reason(bias: ImplicitBias, compute: Callable[[], Part]) -> Part | Exception:
@@ -187,90 +232,6 @@ def _part_or_reason(bias: ImplicitBias, compute: Callable[[], Part]) -> Part | E
         if error is bias._watch.raised:
             raise
         return error
-
-
-def compare_what_is_known(
-    W: FloatArray,
-    bias: ImplicitBias,
-    finite: FinitePart | Exception,
-    svm: MarginSolution | Exception,
-) -> WeightComparison:
-    """Compare matrices with those parts of the theory that are known.
-
-    Parameters
-    ----------
-    W : ndarray, shape (..., p, q)
-    bias : ImplicitBias
-    finite : FinitePart or Exception
-        The finite part, or why it is not known.
-    svm : MarginSolution or Exception
-        The direction, or why it is not known.
-
-    Returns
-    -------
-    WeightComparison
-        With nan for whatever needs a part that is not known.
-
-    Examples
-    --------
-    >>> import ntpnb
-    >>> from ntpnb.training.comparison import compare_what_is_known
-    >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
-    >>> why = MemoryError("there is not enough memory")
-    >>> found = compare_what_is_known(bias.finite_part.W, bias, bias.finite_part, why)
-    >>> found.finite_error.round(6), found.angle, found.missing
-    (np.float64(0.0), array(nan), 'no direction W^mm: there is not enough memory')
-    """
-    unknown = np.full(W.shape[:-2], np.nan)
-    angle, corrected, finite_error = unknown, unknown, unknown
-    missing = []
-    if isinstance(finite, Exception):
-        missing.append(f"no finite part W*: {finite}")
-    else:
-        inside = finite.subspace.project(W)
-        finite_error = np.linalg.norm(inside - finite.W, axis=(-2, -1))
-    if isinstance(svm, Exception):
-        missing.append(f"no direction W^mm: {svm}")
-    else:
-        angle = _angle(W, svm.W)
-        if not isinstance(finite, Exception):
-            corrected = np.cos(_angle(W - finite.W, svm.W))
-    excess = excess_of_stack(W, bias.data)
-    return WeightComparison(
-        alignment=np.cos(angle),
-        angle=angle,
-        corrected_alignment=corrected,
-        finite_error=finite_error,
-        norm=np.linalg.norm(W, axis=(-2, -1)),
-        loss=excess + bias.data.entropy,
-        excess=excess,
-        margin=context_margins(W, bias),
-        missing="\n".join(missing),
-    )
-
-
-def excess_of_stack(W: FloatArray, data: NextTokenData) -> FloatArray:
-    """Loss above the entropy of each matrix of a stack, one after the other to save memory.
-
-    Parameters
-    ----------
-    W : ndarray, shape (..., p, q)
-    data : NextTokenData
-
-    Returns
-    -------
-    ndarray, shape (...)
-
-    Examples
-    --------
-    >>> import numpy as np, ntpnb
-    >>> from ntpnb.training.comparison import excess_of_stack
-    >>> excess_of_stack(np.zeros((2, 5, 2)), ntpnb.datasets.toy()).round(4)
-    array([0.7284, 0.7284])
-    """
-    flat = W.reshape(-1, *W.shape[-2:])
-    excess = np.array([excess_loss(matrix, data) for matrix in flat])
-    return excess.reshape(W.shape[:-2])
 
 
 def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
@@ -299,12 +260,15 @@ def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
     data = bias.data
     flat = W.reshape(-1, *W.shape[-2:])
     margins = np.empty((len(flat), data.num_contexts))
+    # Where each context is a group of its own, its support is one component: no order is needed.
+    is_grouped = len(data.group_names) < data.num_contexts
+    losers = dominated(data, bias.order) if is_grouped else None
     for rows in row_slices((data.num_contexts, data.vocab_size)):
         block = data.block(rows)
-        loses = _dominated_in(rows, block, bias)
-        ties = ~loses
-        if block.candidate_counts is not None:
-            ties &= block.candidate_counts > 0
+        counts = block.candidate_counts
+        candidates = np.full_like(block.support, True) if counts is None else counts > 0
+        loses = candidates & ~block.support if losers is None else losers[rows]
+        ties = candidates & ~loses
         for k, matrix in enumerate(flat):
             S = product(block.context_embeddings, matrix.T)
             if data.token_embeddings is not None:
@@ -315,27 +279,23 @@ def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
     return margins.reshape(*W.shape[:-2], data.num_contexts)
 
 
-def _dominated_in(rows: slice, block: RowBlock, bias: ImplicitBias) -> BoolArray:
-    """Candidates of some rows that are not tied with their in-support tokens."""
-    data = bias.data
-    is_separate = len(data.group_names) == data.num_contexts
-    if not is_separate:
-        whole: BoolArray = dominated(data, bias.order)[rows]
-        return whole
-    loses: BoolArray = ~block.support
-    return loses if block.candidate_counts is None else loses & (block.candidate_counts > 0)
-
-
+@one_thread
 def compare_with(
-    W: FloatArray, finite: FinitePart, svm: MarginSolution, inside: FloatArray | None = None
+    W: FloatArray,
+    finite: FinitePart | ImplicitBias,
+    svm: MarginSolution | None = None,
+    *,
+    inside: FloatArray | None = None,
 ) -> Comparison:
-    """Compare matrices with a finite part and a max-margin solution.
+    """Compare matrices with a bias, or with a finite part and a max-margin solution.
 
     Parameters
     ----------
     W : ndarray, shape (..., p, q)
-    finite : FinitePart
-    svm : MarginSolution
+    finite : FinitePart or ImplicitBias
+        A bias holds both parts; ``svm`` is then left out.
+    svm : MarginSolution, optional
+        Needed beside a finite part.
     inside : ndarray, shape (..., p, q), optional
         ``P_F W`` where the caller knows it better than the rounded ``W`` does.
 
@@ -343,51 +303,6 @@ def compare_with(
     -------
     Comparison
         With arrays of shape (...).
-
-    Examples
-    --------
-    >>> import ntpnb
-    >>> from ntpnb.training.comparison import compare_with
-    >>> data = ntpnb.datasets.toy()
-    >>> svm = ntpnb.max_margin(data)
-    >>> compare_with(-svm.W, ntpnb.finite_part(data), svm).angle.round(6)
-    np.float64(3.141593)
-    """
-    require_type("finite", finite, FinitePart)
-    require_type("svm", svm, MarginSolution)
-    angle = _angle(W, svm.W)
-    shifted = W - finite.W
-    if inside is None:
-        inside = finite.subspace.project(W)
-    return Comparison(
-        alignment=np.cos(angle),
-        angle=angle,
-        corrected_alignment=np.cos(_angle(shifted, svm.W)),
-        finite_error=np.linalg.norm(inside - finite.W, axis=(-2, -1)),
-    )
-
-
-@one_thread
-def compare_trace(
-    W: FloatArray,
-    inside: FloatArray | None,
-    finite: FinitePart | ImplicitBias,
-    svm: MarginSolution | None,
-) -> Comparison:
-    """Compare a trace's matrices with a bias, or with a finite part and a max-margin solution.
-
-    Parameters
-    ----------
-    W : ndarray, shape (r, p, q)
-    inside : ndarray, shape (r, p, q), or None
-        ``P_F W`` where the caller knows it better than the rounded ``W`` does.
-    finite : FinitePart or ImplicitBias
-        A bias holds both parts; ``svm`` is then left out.
-    svm : MarginSolution or None
-
-    Returns
-    -------
-    Comparison
 
     Raises
     ------
@@ -399,17 +314,38 @@ def compare_trace(
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.training.comparison import compare_trace
+    >>> from ntpnb.training import compare_with
     >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
-    >>> W = bias.max_margin.W[None]
-    >>> compare_trace(W, None, bias, None).alignment
-    array([1.])
+    >>> compare_with(-bias.max_margin.W, bias).angle.round(6)
+    np.float64(3.141593)
     """
     if isinstance(finite, ImplicitBias):
-        return compare_with(W, finite.finite_part, finite.require_max_margin(), inside)
+        return _compared(W, finite.finite_part, finite.require_max_margin(), inside)
+    require_type("finite", finite, FinitePart)
     if svm is None:
         raise TypeError("svm is missing; give a finite part and a max-margin solution, or a bias")
-    return compare_with(W, finite, svm, inside)
+    require_type("svm", svm, MarginSolution)
+    return _compared(W, finite, svm, inside)
+
+
+def _compared(
+    W: FloatArray,
+    finite: FinitePart | None,
+    svm: MarginSolution | None,
+    inside: FloatArray | None = None,
+) -> Comparison:
+    """Compare with the parts that are known; what needs another is nan."""
+    unknown = np.full(W.shape[:-2], np.nan)
+    angle, corrected, finite_error = unknown, unknown, unknown
+    if svm is not None:
+        angle = _angle(W, svm.W)
+    if finite is not None:
+        if inside is None:
+            inside = finite.subspace.project(W)
+        finite_error = np.linalg.norm(inside - finite.W, axis=(-2, -1))
+    if svm is not None and finite is not None:
+        corrected = np.cos(_angle(W - finite.W, svm.W))
+    return Comparison(np.cos(angle), angle, corrected, finite_error)
 
 
 def _angle(W: FloatArray, direction: FloatArray) -> FloatArray:

@@ -6,9 +6,11 @@ each candidate ``v`` that ``z`` strictly dominates. So a trajectory from ``W_0``
 ``W = P_⊥ W_0 + Σ_i u_i F_i + Σ_k a_k P_⊥ D_k``, where the ``F_i`` are an orthonormal basis of F,
 and obeys equations in ``u`` and ``a`` alone. Differences between the scores of tied tokens depend
 on ``u`` only, which is what keeps their digits when ``a`` is huge.
-"""
 
-from typing import NamedTuple
+Coordinates are at unit scale. With embeddings ``h/κ``, of about unit smoothness, ``κ W`` scores as
+the given data do with ``W``; the flow's time ``t`` becomes ``κ² t``, the path's ``λ`` becomes
+``λ/κ²``, and ``W^mm`` and ``W*`` become ``κ`` times as long.
+"""
 
 import numpy as np
 
@@ -19,32 +21,14 @@ from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import excess_of_logits
 from ntpnb.problem.order import dominated
+from ntpnb.problem.table import row_slices
 
 # A dataset whose smoothness lies between this and its inverse is solved in its own units.
 LARGEST_ORDINARY = 1e4
 _INSTEAD = "train with descend instead, or take fewer contexts or tokens"
 
 
-class UnitScale(NamedTuple):
-    """Data of about unit smoothness, and how much shorter their context embeddings are.
-
-    ``factor`` is a power of two ``κ``, one for ordinary data. The embeddings of ``bias.data`` are
-    ``h/κ``: with ``κ W`` they score as the given data do with ``W``, the flow's time ``t`` becomes
-    ``κ² t``, and the path's ``λ`` becomes ``λ/κ²``.
-
-    Examples
-    --------
-    >>> import ntpnb
-    >>> from ntpnb.training.coordinates import unit_scale
-    >>> unit_scale(ntpnb.implicit_bias(ntpnb.datasets.toy())).factor
-    1.0
-    """
-
-    factor: float
-    bias: ImplicitBias
-
-
-def watched_bias(data: NextTokenData | ImplicitBias, watch: Watch) -> ImplicitBias:
+def bias_within(data: NextTokenData | ImplicitBias, watch: Watch) -> ImplicitBias:
     """Return the bias of data, whose parts take their time from a watch.
 
     Parameters
@@ -65,45 +49,41 @@ def watched_bias(data: NextTokenData | ImplicitBias, watch: Watch) -> ImplicitBi
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.training.coordinates import watched_bias
+    >>> from ntpnb.training.coordinates import bias_within
     >>> from ntpnb.basics.watch import Watch
     >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
-    >>> watched_bias(bias, Watch(seconds=1)) is bias
+    >>> bias_within(bias, Watch(seconds=1)) is bias
     True
     """
-    if isinstance(data, ImplicitBias) or not watch.is_needed:
-        return implicit_bias(data)
+    if isinstance(data, ImplicitBias):
+        return data
     return implicit_bias(data, seconds=watch.left, progress=watch.say)
 
 
-def unit_scale(bias: ImplicitBias, watch: Watch | None = None) -> UnitScale:
-    """Bring embeddings of extraordinary length to about unit smoothness.
+def unit_scale(data: NextTokenData) -> float:
+    """By how much embeddings of extraordinary length are too long for unit smoothness.
 
     Parameters
     ----------
-    bias : ImplicitBias
-        Ordinary data keep it; others need a new one.
-    watch : Watch, optional
-        From which a new one takes its time.
+    data : NextTokenData
 
     Returns
     -------
-    UnitScale
+    float
+        A power of two, so that nothing is rounded that is divided by it; one for ordinary data.
 
     Examples
     --------
     >>> import ntpnb
     >>> from ntpnb.training.coordinates import unit_scale
-    >>> data = ntpnb.NextTokenData([[2.0**20]], [[0.5, 0.5]])
-    >>> unit_scale(ntpnb.implicit_bias(data)).factor
+    >>> unit_scale(ntpnb.datasets.toy())
+    1.0
+    >>> unit_scale(ntpnb.NextTokenData([[2.0**20]], [[0.5, 0.5]]))
     1048576.0
     """
-    data = bias.data
     if 1 / LARGEST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
-        return UnitScale(1.0, bias)
-    factor = float(2.0 ** np.round(np.log2(data.smoothness) / 2))
-    rescaled = data.replace(context_embeddings=data.context_embeddings / factor)
-    return UnitScale(factor, watched_bias(rescaled, Watch() if watch is None else watch))
+        return 1.0
+    return float(2.0 ** np.round(np.log2(data.smoothness) / 2))
 
 
 class Coordinates:
@@ -121,11 +101,13 @@ class Coordinates:
     init : ndarray, shape (p, q), optional
         Where training begins; default zeros. Only its part off F shifts the coordinates.
     watch : Watch, optional
-        Where its time is over before all is computed, an ``OutOfTime`` says so.
+        Its limit is that of what is computed of the theory, too, unless ``data`` is a bias.
 
     Attributes
     ----------
     data : NextTokenData
+    scale : float
+        ``κ``, a power of two; one for ordinary data.
     svm : MarginSolution
     finite : FinitePart
     row, token : ndarray of int, shape (n,)
@@ -139,16 +121,16 @@ class Coordinates:
     basis : ndarray, shape (dim, p, q)
         Orthonormal basis ``F_i`` of the tied subspace.
     strict : ndarray, shape (N, p, q)
-        ``P_⊥ D_k`` of each dominated candidate.
+        ``P_⊥ D_k/κ`` of each dominated candidate.
     slopes : ndarray, shape (n, dim)
         Derivatives of the logits along ``u``.
     gram : ndarray, shape (N, N)
         Inner products of ``strict``: minus the slopes of the dominated candidates' logits
         along ``a``.
     offset : ndarray, shape (p, q)
-        ``P_⊥ W_0``.
+        ``P_⊥ κ W_0``.
     u_start, u_limit : ndarray, shape (dim,)
-        Tied coordinates of ``init`` and of the finite part.
+        Tied coordinates of ``κ W_0`` and of ``κ W*``.
     base, base_limit : ndarray, shape (n,)
         Logits at ``u = a = 0``, and at the limit of ``u`` with ``a = 0``.
 
@@ -157,7 +139,7 @@ class Coordinates:
     NotSeparableError
         The strict orders cannot all hold, so training has no max-margin direction.
     ConvergenceError
-        It is undecided whether they can, or the finite part was not found.
+        It is undecided whether they can, the finite part was not found, or the time is over.
     ValueError
         One of the arrays would have more than 2**28 entries; it is raised before the theory is
         computed where that can be known.
@@ -178,50 +160,47 @@ class Coordinates:
         watch: Watch | None = None,
     ) -> None:
         watch = Watch() if watch is None else watch
-        bias = implicit_bias(data)
+        bias = bias_within(data, watch)
         self.data = bias.data
+        self.scale = unit_scale(self.data)
         self._list_candidates(bias)
-        self._require_room_for_strict()
         self.svm = bias.require_max_margin()
         self.finite = bias.finite_part
-        self._require_room_for_tied()
-        watch.check()
+        dim = self.finite.subspace.dim
+        self._require_room(f" with {dim} tied dimensions", len(self.row), self.data.shape[0], dim)
+        watch.tell(f"coordinates: {dim} in the tied subspace, {len(self.row)} candidates")
         self._span_directions()
-        watch.check()
-        self._locate_start_and_limit(np.zeros(self.data.shape) if init is None else init)
+        watch.tell("coordinates: the start and the limit")
+        start = np.zeros(self.data.shape) if init is None else self.scale * init
+        self.offset: FloatArray = self.finite.subspace.reject(start)
+        self.u_start = self._tied_coordinates(start)
+        self.u_limit = self._tied_coordinates(self.scale * self.finite.W)
         self._evaluate_base_logits()
 
     def _list_candidates(self, bias: ImplicitBias) -> None:
         data = self.data
         counts = data.sparse_candidate_counts
         num_candidates = data.num_contexts * data.vocab_size if counts is None else counts.nnz
-        embeddings_of_candidates = (num_candidates, data.shape[0])
-        require_dense("a flow or path", embeddings_of_candidates, _INSTEAD)
+        self._require_room("", num_candidates, data.shape[0])
         self.row, self.token = np.nonzero(data.candidates)
         self.first = np.searchsorted(self.row, np.arange(len(data.context_probs)))
         self.dominated = dominated(data, bias.order)[self.row, self.token]
         self.p = data.target_probs[self.row, self.token]
         self.pi = data.context_probs[self.row]
-        self._anchor = data.anchors  # an in-support token of each row, shape (m,)
-
-    def _require_room_for_strict(self) -> None:
-        """Raise before memory is taken for each dominated candidate's matrix and their products."""
         num_strict = int(np.count_nonzero(self.dominated))
-        for shape in ((num_strict, *self.data.shape), (num_strict, num_strict)):
-            require_dense(f"a flow or path with {num_strict} dominated candidates", shape, _INSTEAD)
+        self._require_room(f" with {num_strict} dominated candidates", num_strict, *data.shape)
+        self._require_room(f" with {num_strict} dominated candidates", num_strict, num_strict)
 
-    def _require_room_for_tied(self) -> None:
-        """Raise before memory is taken for the slopes of all candidates along the tied subspace."""
-        dim = self.finite.subspace.dim
-        shape = (len(self.row), self.data.shape[0], dim)
-        require_dense(f"a flow or path with {dim} tied dimensions", shape, _INSTEAD)
+    def _require_room(self, with_what: str, *shape: int) -> None:
+        """Raise before memory is taken for an array of this shape."""
+        require_dense(f"a flow or path{with_what}", shape, _INSTEAD)
 
     def _span_directions(self) -> None:
         """Directions of the coordinates, and how the logits change along them."""
         data = self.data
-        H = data.context_embeddings
+        H = data.context_embeddings / self.scale
         T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
-        relative = T[self.token] - T[self._anchor[self.row]]  # t_v − t_z, shape (n, p)
+        relative = T[self.token] - T[data.anchors[self.row]]  # t_v − t_z, shape (n, p)
         losing = self.dominated
         D = np.einsum("np,nq->npq", -relative[losing], H[self.row[losing]])
         self.strict: FloatArray = self.finite.subspace.reject(D)
@@ -231,18 +210,17 @@ class Coordinates:
         along_basis = np.einsum("kpq,mq->mpk", self.basis, H)[self.row]
         self.slopes: FloatArray = np.einsum("npk,np->nk", along_basis, relative)
 
-    def _locate_start_and_limit(self, init: FloatArray) -> None:
-        self.offset: FloatArray = self.finite.subspace.reject(init)
-        self.u_start: FloatArray = np.einsum("kpq,pq->k", self.basis, init)
-        self.u_limit: FloatArray = np.einsum("kpq,pq->k", self.basis, self.finite.W)
+    def _tied_coordinates(self, W: FloatArray) -> FloatArray:
+        u: FloatArray = np.einsum("kpq,pq->k", self.basis, W)
+        return u
 
     def _evaluate_base_logits(self) -> None:
         """Logits at ``W = offset``, shifted so that each row's anchor token has ``log p``."""
         data = self.data
         counts = counts_or_ones(data)
         rows = np.arange(len(data.context_probs))
-        p_anchor = data.target_probs[rows, self._anchor]
-        at_anchor = np.log(p_anchor / counts[rows, self._anchor])
+        p_anchor = data.target_probs[rows, data.anchors]
+        at_anchor = np.log(p_anchor / counts[rows, data.anchors])
         self.base: FloatArray = np.log(counts[self.row, self.token]) + at_anchor[self.row]
         self.base[self.dominated] -= self._flat_strict @ self.offset.ravel()
         self.base_limit: FloatArray = self.base + self.slopes @ self.u_limit
@@ -251,7 +229,7 @@ class Coordinates:
             self.base_limit[tied] = np.log(self.p[tied])
 
     def weights(self, u: FloatArray, a: FloatArray) -> FloatArray:
-        """Return the matrices ``W`` of stacked coordinates.
+        """Return the matrices ``W`` of stacked coordinates, at the scale of the given data.
 
         Parameters
         ----------
@@ -270,11 +248,12 @@ class Coordinates:
         >>> coords.weights([], [2.0]).ravel()
         array([ 2., -2.])
         """
-        W: FloatArray = self.offset + np.tensordot(a, self.strict, 1) + self.tied_weights(u)
+        tied = np.tensordot(u, self.basis, 1)
+        W: FloatArray = (self.offset + np.tensordot(a, self.strict, 1) + tied) / self.scale
         return W
 
     def tied_weights(self, u: FloatArray) -> FloatArray:
-        """Return the tied parts ``P_F W`` of stacked coordinates.
+        """Return the tied parts ``P_F W`` of stacked coordinates, at the scale of the given data.
 
         Parameters
         ----------
@@ -292,7 +271,7 @@ class Coordinates:
         >>> bool(abs(coords.tied_weights(coords.u_limit) - coords.finite.W).max() < 1e-12)
         True
         """
-        return np.tensordot(u, self.basis, 1)
+        return np.tensordot(u, self.basis, 1) / self.scale
 
     def logits(self, u: FloatArray | None, a: FloatArray) -> FloatArray:
         """Return the logits of all candidates.
@@ -435,16 +414,16 @@ class Coordinates:
         dx[self.dominated] = -self.gram
         return dx
 
-    def excess(self, x: FloatArray) -> float | FloatArray:
+    def excess(self, x: FloatArray) -> FloatArray:
         """Cross-entropy minus entropy, in nats, from the logits of all candidates.
 
         Parameters
         ----------
-        x : ndarray, shape (..., n)
+        x : ndarray, shape (r, n)
 
         Returns
         -------
-        float or ndarray, shape (...)
+        ndarray, shape (r,)
 
         Examples
         --------
@@ -452,9 +431,13 @@ class Coordinates:
         >>> import numpy as np
         >>> from ntpnb.training.coordinates import Coordinates
         >>> coords = Coordinates(ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]]))
-        >>> round(coords.excess(np.array([0.0, 0.0])), 4)
-        0.6931
+        >>> coords.excess(np.array([[0.0, 0.0]])).round(4)
+        array([0.6931])
         """
-        table = np.full((*x.shape[:-1], self.data.num_contexts, self.data.vocab_size), -np.inf)
-        table[..., self.row, self.token] = x
-        return excess_of_logits(table, self.data)
+        excess = np.empty(len(x))
+        shape = (len(x), self.data.num_contexts, self.data.vocab_size)
+        for part in row_slices(shape):
+            table = np.full((len(x[part]), *shape[1:]), -np.inf)
+            table[:, self.row, self.token] = x[part]
+            excess[part] = excess_of_logits(table, self.data)
+        return excess

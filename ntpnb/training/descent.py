@@ -15,8 +15,8 @@ from ntpnb.basics.validation import as_indices, as_integer, require_dense
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
-from ntpnb.training.large_batch import AnyBatch, batch_of
-from ntpnb.training.optimizers import GD, NGD, SGD, Adam, Optimizer, SteepestDescent
+from ntpnb.training.batch import ProblemBatch, batch_of
+from ntpnb.training.optimizers import GD, Optimizer
 from ntpnb.training.trace import Trace
 
 RECORDS_PER_RUN = 200
@@ -98,62 +98,45 @@ def descend(
     problems = list(data) if isinstance(data, Sequence) else [data]
     problem = batch_of(problems)
     grid = record_grid(steps, record)
-    now = start_at(problems, init, single)
-    W = room_for_records(grid, now)
-    reached: list[int] = []
-    losses = []
-    for step in visit(problem, method, grid, now, watch):
-        W[:, len(reached)] = now
-        reached.append(step)
+    start = start_at(problems, init, single)
+    now = start.copy()
+    losses: list[FloatArray] = []
+
+    def take_losses_in_time() -> None:
         if seconds is not None:  # the time that losses take counts
-            losses.append(_Losses.of(now[:, None], problems))
-    W = W[:, : len(reached)]
-    if seconds is not None:
-        loss = np.concatenate([found.loss for found in losses], axis=1)
-        excess = np.concatenate([found.excess for found in losses], axis=1)
-    else:
-        loss, excess = _Losses.of(W, problems)
-    norm = np.linalg.norm(W, axis=(-2, -1))
-    trace = Trace(np.array(reached), W, loss, excess, norm)
-    _warn_of_ascent(problems, method, init, trace)
+            losses.append(_losses(now[:, None], problems))
+
+    run = iterate(problem, method, grid, now, watch, take_losses_in_time)
+    if seconds is None:
+        losses.append(_losses(run.W, problems))
+    loss, excess = np.concatenate(losses, axis=2)
+    trace = Trace(run.steps, run.W, loss, excess, np.linalg.norm(run.W, axis=(-2, -1)))
+    _warn_of_ascent(problems, method, start, trace)
     if single:
-        trace = Trace(trace.steps, W[0], loss[0], excess[0], norm[0])
-    if reached[-1] < grid[-1]:
-        raise stopped_run(watch, reached[-1], grid[-1], float(excess[:, -1].max()), trace)
+        trace = Trace(trace.steps, trace.W[0], loss[0], excess[0], trace.norm[0])
+    if trace.steps[-1] < grid[-1]:
+        residual = float(excess[:, -1].max())
+        raise stopped_run(watch, int(trace.steps[-1]), int(grid[-1]), residual, trace)
     return trace
 
 
-class _Losses(NamedTuple):
-    """Loss, and loss above the entropy, of recorded matrices, each of shape (n, r)."""
-
-    loss: FloatArray
-    excess: FloatArray
-
-    @classmethod
-    def of(cls, W: FloatArray, problems: Sequence[NextTokenData]) -> "_Losses":
-        """Compute them for each problem's matrices, shape (n, r, p, q)."""
-        loss = [cross_entropy(w, d) for w, d in zip(W, problems, strict=True)]
-        excess = [excess_loss(w, d) for w, d in zip(W, problems, strict=True)]
-        return cls(np.stack(loss), np.stack(excess))
+def _losses(W: FloatArray, problems: Sequence[NextTokenData]) -> FloatArray:
+    """The loss, and then the loss above the entropy, of matrices (n, r, p, q): shape (2, n, r)."""
+    each = [(cross_entropy(w, d), excess_loss(w, d)) for w, d in zip(W, problems, strict=True)]
+    return np.swapaxes(np.array(each), 0, 1)
 
 
 def _warn_of_ascent(
-    problems: Sequence[NextTokenData], method: Optimizer, init: npt.ArrayLike | None, run: Trace
+    problems: Sequence[NextTokenData], method: Optimizer, start: FloatArray, run: Trace
 ) -> None:
     """Warn where a run of a batch ended far above where it began."""
-    is_start_recorded = bool(run.steps[0] == 0)
-    starts = None
     for i, data in enumerate(problems):
-        last = float(run.loss[i, -1])
-        if is_start_recorded and last <= FAR_ABOVE * run.loss[i, 0]:
+        first, last = float(run.loss[i, 0]), float(run.loss[i, -1])
+        if run.steps[0] > 0:
+            first = float(cross_entropy(start[i], data))
+        if last <= FAR_ABOVE * first:
             continue
         if last <= FAR_ABOVE * float(cross_entropy(np.zeros(data.shape), data)):
-            continue
-        if starts is None:
-            is_single = init is not None and np.ndim(init) == 2
-            starts = start_at(problems, init, is_single)
-        first = float(cross_entropy(starts[i], data))
-        if last <= FAR_ABOVE * first:
             continue
         rule = "a smaller step is needed"
         if isinstance(method, GD):
@@ -212,21 +195,40 @@ def start_at(
     return W
 
 
-def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArray) -> FloatArray:
-    """Move ``W`` in place through all steps and return the recorded matrices.
+class Records(NamedTuple):
+    """Steps that were recorded, shape (r,), and the matrices there, shape (n, r, p, q)."""
+
+    steps: IntArray
+    W: FloatArray
+
+
+def iterate(
+    problem: ProblemBatch,
+    method: Optimizer,
+    record: IntArray,
+    W: FloatArray,
+    watch: Watch | None = None,
+    at_record: Callable[[], object] | None = None,
+) -> Records:
+    """Move ``W`` in place through all steps, and record it on the way.
 
     Parameters
     ----------
-    problem : ProblemBatch or LargeBatch
+    problem : ProblemBatch
     method : GD, NGD, Adam, SGD or SteepestDescent
     record : ndarray of int, shape (r,)
         Steps to record, increasing.
     W : ndarray, shape (n, p, q)
         Where to begin; on return, where the last recorded step ended.
+    watch : Watch, optional
+        Where its time is over, the step that was reached is the last one. It is told of progress.
+    at_record : callable, optional
+        Called at each record, once ``W`` is there.
 
     Returns
     -------
-    ndarray, shape (n, r, p, q)
+    Records
+        One step at least.
 
     Raises
     ------
@@ -243,82 +245,12 @@ def iterate(problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArra
     >>> from ntpnb.training.batch import ProblemBatch
     >>> from ntpnb.training.descent import iterate
     >>> problem = ProblemBatch([ntpnb.datasets.toy()])
-    >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).shape
-    (1, 2, 5, 2)
-    """
-    recorded = room_for_records(record, W)
-    for r, _ in enumerate(visit(problem, method, record, W, Watch())):
-        recorded[:, r] = W
-    return recorded
-
-
-def room_for_records(record: IntArray, W: FloatArray) -> FloatArray:
-    """Return an array for recorded matrices, or say that there are too many.
-
-    Parameters
-    ----------
-    record : ndarray of int, shape (r,)
-    W : ndarray, shape (n, p, q)
-
-    Returns
-    -------
-    ndarray, shape (n, r, p, q)
-
-    Raises
-    ------
-    ValueError
-        More than 2**28 entries.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ntpnb.training.descent import room_for_records
-    >>> room_for_records(np.array([0, 3]), np.zeros((1, 5, 2))).shape
+    >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).W.shape
     (1, 2, 5, 2)
     """
     shape = (len(record), *W.shape)
     require_dense("the record of a run", shape, "give record= fewer steps")
-    return np.swapaxes(np.empty(shape), 0, 1)
-
-
-def visit(
-    problem: AnyBatch, method: Optimizer, record: IntArray, W: FloatArray, watch: Watch
-) -> Iterator[int]:
-    """Move ``W`` in place, and name each step to record once ``W`` is there.
-
-    Parameters
-    ----------
-    problem : ProblemBatch or LargeBatch
-    method : GD, NGD, Adam, SGD or SteepestDescent
-    record : ndarray of int, shape (r,)
-        Steps to record, increasing.
-    W : ndarray, shape (n, p, q)
-    watch : Watch
-        Where its time is over, the step that was reached is the last one. It is told of progress.
-
-    Yields
-    ------
-    int
-        One step at least.
-
-    Raises
-    ------
-    TypeError, ValueError
-        What :func:`iterate` says, but for the number of records.
-
-    Examples
-    --------
-    >>> import ntpnb
-    >>> import numpy as np
-    >>> from ntpnb.training.batch import ProblemBatch
-    >>> from ntpnb.training.descent import visit
-    >>> from ntpnb.basics.watch import Watch
-    >>> problem = ProblemBatch([ntpnb.datasets.toy()])
-    >>> W = np.zeros((1, 5, 2))
-    >>> list(visit(problem, ntpnb.GD(step=0.5), np.array([2, 7]), W, Watch()))
-    [2, 7]
-    """
-    if not isinstance(method, GD | NGD | Adam | SGD | SteepestDescent):
+    if not isinstance(method, Optimizer):
         raise TypeError(
             f"method is of type {type(method).__name__}; one of GD, NGD, Adam, SGD or "
             "SteepestDescent is needed"
@@ -330,7 +262,14 @@ def visit(
         begun(done, until)
         require_small_step(method.step, until, "W", np.abs(W).max(), LARGEST)
 
-    yield from paced(advance, record, watch, type(method).__name__)
+    steps: list[int] = []
+    recorded = np.swapaxes(np.empty(shape), 0, 1)
+    for step in paced(advance, record, watch or Watch(), type(method).__name__):
+        recorded[:, len(steps)] = W
+        steps.append(step)
+        if at_record is not None:
+            at_record()
+    return Records(np.array(steps), recorded[:, : len(steps)])
 
 
 def paced(

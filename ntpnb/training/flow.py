@@ -3,8 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +14,12 @@ from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import as_increasing
-from ntpnb.basics.watch import OutOfTime, Progress, Watch
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.loss import as_weights
-from ntpnb.problem.table import BLOCK
-from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
-from ntpnb.training.trace import ExactTrace
+from ntpnb.training.coordinates import Coordinates, bias_within
+from ntpnb.training.descent import start_at
+from ntpnb.training.trace import ExactTrace, require_all_reached
 
 # The tied coordinates lag behind their limit by the dominated mass that still moves them, which
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
@@ -121,97 +119,58 @@ def gradient_flow(
     [0.4, 14.2, 511.5]
     """
     watch = Watch(seconds, progress)
-    bias = watched_bias(data, watch)
-    given_times = as_increasing("log_times", log_times)
-    start = None
-    if init is not None:
-        start = as_weights("init", init, bias.data)
-        if start.ndim != 2:
-            raise ValueError(f"init has shape {start.shape}; it needs {bias.data.shape}")
-    scale, unit = unit_scale(bias, watch)
-    try:
-        coords = Coordinates(unit, None if start is None else scale * start, watch)
-    except OutOfTime:
-        raise ConvergenceError(f"{watch.stopped}, before the flow began", np.inf) from None
-    path = _follow(coords, given_times + 2 * np.log(scale), watch)
-    trace = _trace(path, coords, bias, given_times, scale)
-    num_reached = len(path.u)
-    if num_reached == len(given_times):
-        return trace
-    residual = float(trace.excess[-1]) if num_reached else np.inf
-    raise ConvergenceError(
-        f"{watch.stopped}: {num_reached} of {len(given_times)} times of the flow "
-        "were reached" + ("; .point is the flow so far" if num_reached else ""),
-        residual,
-        trace if num_reached else None,
-    )
-
-
-def _trace(
-    path: "_CoordinatePath",
-    coords: Coordinates,
-    bias: ImplicitBias,
-    log_times: FloatArray,
-    scale: float,
-) -> FlowTrace:
-    """Translate coordinates at unit scale into matrices of the given data."""
-    logits = [
-        coords.logits(None if settled else u, a)
-        for settled, u, a in zip(path.settled, path.u, path.a, strict=True)
-    ]
-    at_one_time = max(1, BLOCK // (bias.data.num_contexts * bias.data.vocab_size))
-    excess = np.empty(len(logits))
-    for first in range(0, len(logits), at_one_time):
-        part = slice(first, first + at_one_time)
-        excess[part] = coords.excess(np.stack(logits[part]))
-    W = coords.weights(path.u, path.a) / scale
-    return FlowTrace(
-        log_times=log_times[: len(path.u)],
+    bias = bias_within(data, watch)
+    times = as_increasing("log_times", log_times)
+    start = start_at([bias.data], init, single=True)
+    coords = Coordinates(bias, start[0], watch)
+    points = _follow(coords, times + 2 * np.log(coords.scale), watch)
+    excess = coords.excess(points.logits)
+    W = coords.weights(points.u, points.a)
+    num_reached = len(W)
+    trace = FlowTrace(
+        log_times=times[:num_reached],
         W=W,
         loss=bias.data.entropy + excess,
         excess=excess,
         norm=np.linalg.norm(W, axis=(-2, -1)),
-        _inside=coords.tied_weights(path.u) / scale,
+        _inside=coords.tied_weights(points.u),
     )
+    require_all_reached(watch, "times of the flow", len(times), trace, excess)
+    return trace
 
 
 @dataclass(frozen=True, eq=False)
-class _CoordinatePath:
-    """Coordinates at r times, and at which of them the tied ones have settled."""
+class _Points:
+    """Coordinates at r times, and the logits of all candidates there."""
 
     u: FloatArray  # (r, dim)
     a: FloatArray  # (r, N)
-    settled: npt.NDArray[np.bool_]  # (r,)
+    logits: FloatArray  # (r, n)
 
 
-def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _CoordinatePath:
+def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points:
     """Integrate all coordinates until the tied ones have settled, then the others alone.
 
-    Where the time is over, the path ends with the last time that was reached.
+    Where the time is over, the points end with the last time that was reached.
     """
     dim = len(coords.u_limit)
-    u = np.empty((len(log_times), dim))
-    a = np.empty((len(log_times), len(coords.gram)))
     log_settled = LOG_SETTLING_TIMES - np.log(_slowest_rate(coords))
-    early = log_times <= log_settled
-    log_handover = min(log_settled, log_times[-1])
+    early = log_times[log_times <= log_settled]
+    late = log_times[log_times > log_settled]
 
     # The first phase begins at t = 0 and so runs in log(1 + t), the second in log t.
-    start = np.concatenate([coords.u_start, np.zeros(a.shape[1])])
-    stops = np.append(log_times[early], log_handover)
-    states = _followed(_UntilSettled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
-    num_reached = min(len(states), int(early.sum()))
-    u[:num_reached] = states[:num_reached, :dim]
-    a[:num_reached] = states[:num_reached, dim:]
-    if len(states) == len(stops) and not early.all():
-        a_late = _followed(
-            _OnceSettled(coords), log_handover, states[-1, dim:], log_times[~early], watch
-        )
-        late = slice(num_reached, num_reached + len(a_late))
-        u[late] = coords.u_limit
-        a[late] = a_late
-        num_reached += len(a_late)
-    return _CoordinatePath(u[:num_reached], a[:num_reached], ~early[:num_reached])
+    stops = np.append(early, log_settled) if len(late) else early
+    start = np.concatenate([coords.u_start, np.zeros(len(coords.gram))])
+    states = integrate(_until_settled(coords), 0.0, start, np.logaddexp(0.0, stops), watch)
+    u = states[: len(early), :dim]
+    a = states[: len(early), dim:]
+    logits = [coords.logits(*point) for point in zip(u, a, strict=True)]
+    if len(states) > len(early):
+        a_late = integrate(_once_settled(coords), log_settled, states[-1, dim:], late, watch)
+        u = np.concatenate([u, np.tile(coords.u_limit, (len(a_late), 1))])
+        a = np.concatenate([a, a_late])
+        logits += [coords.logits(None, strict) for strict in a_late]
+    return _Points(u, a, np.reshape(logits, (len(u), len(coords.row))))
 
 
 def _slowest_rate(coords: Coordinates) -> float:
@@ -228,102 +187,83 @@ def _slowest_rate(coords: Coordinates) -> float:
     return max(float(np.finfo(float).tiny), slowest)
 
 
-class _System(Protocol):
-    """An ordinary differential equation with its Jacobian."""
+class System(NamedTuple):
+    """An ordinary differential equation in logarithmic time ``s``.
 
-    def velocity(self, s: float, state: FloatArray) -> FloatArray: ...
+    ``velocity(s, state)`` is the derivative of a state along ``s``, and ``jacobian(s, state)`` that
+    of the velocity along the state; by differences where it is None.
 
-    def jacobian(self, s: float, state: FloatArray) -> FloatArray: ...
+    Examples
+    --------
+    >>> from ntpnb.training.flow import System
+    >>> System("decay", lambda s, x: -x).velocity(0.0, 3.0)
+    -3.0
+    """
+
+    name: str
+    velocity: Velocity
+    jacobian: Velocity | None = None
 
 
-def _followed(
-    system: _System, start: float, state: FloatArray, times: FloatArray, watch: Watch
-) -> FloatArray:
-    """States at ``times``, as :func:`integrate` returns them."""
-    velocity = _with_limited_patience(system.velocity)
-    return integrate(
-        velocity, start, state, times, watch, name="gradient flow", jacobian=system.jacobian
-    )
-
-
-class _UntilSettled:
+def _until_settled(coords: Coordinates) -> System:
     """The flow of ``(u, a)`` in ``s = log(1 + t)``."""
+    dim = len(coords.u_limit)
 
-    def __init__(self, coords: Coordinates) -> None:
-        self.coords = coords
-
-    def _probabilities(self, state: FloatArray) -> FloatArray:
-        dim = len(self.coords.u_limit)
-        logits = self.coords.logits(state[:dim], state[dim:])
-        q: FloatArray = np.exp(self.coords.log_probs(logits))
+    def probabilities(state: FloatArray) -> FloatArray:
+        q: FloatArray = np.exp(coords.log_probs(coords.logits(state[:dim], state[dim:])))
         return q
 
-    def velocity(self, s: float, state: FloatArray) -> FloatArray:
-        coords = self.coords
-        q = self._probabilities(state)
-        mass = coords.pi * q
+    def velocity(s: float, state: FloatArray) -> FloatArray:
+        q = probabilities(state)
         du_dt = -coords.slope_u(q)
-        da_dt = mass[coords.dominated]
+        da_dt = (coords.pi * q)[coords.dominated]
         dt_ds = np.exp(s)
         velocity: FloatArray = dt_ds * np.concatenate([du_dt, da_dt])
         return velocity
 
-    def jacobian(self, s: float, state: FloatArray) -> FloatArray:
-        coords = self.coords
-        q = self._probabilities(state)
+    def jacobian(s: float, state: FloatArray) -> FloatArray:
+        q = probabilities(state)
         mass = coords.pi * q
         logit_slopes = np.concatenate([coords.slopes, coords.along_a()], axis=1)
-        log_q_slopes = coords.centred(q, logit_slopes)
         rows = np.concatenate([-coords.slopes.T * mass, np.diag(mass)[coords.dominated]])
         dt_ds = np.exp(s)
-        jacobian: FloatArray = dt_ds * (rows @ log_q_slopes)
+        jacobian: FloatArray = dt_ds * (rows @ coords.centred(q, logit_slopes))
         return jacobian
 
+    return System("gradient flow", velocity, jacobian)
 
-class _OnceSettled:
+
+def _once_settled(coords: Coordinates) -> System:
     """The flow of ``a`` in ``s = log t``, with the tied coordinates at their limit."""
+    losing = coords.dominated
 
-    def __init__(self, coords: Coordinates) -> None:
-        self.coords = coords
-
-    def velocity(self, s: float, state: FloatArray) -> FloatArray:
-        coords = self.coords
-        losing = coords.dominated
+    def velocity(s: float, state: FloatArray) -> FloatArray:
         log_q = coords.log_probs(coords.logits(None, state))
         velocity: FloatArray = np.exp(s + np.log(coords.pi[losing]) + log_q[losing])
         return velocity
 
-    def jacobian(self, s: float, state: FloatArray) -> FloatArray:
+    def jacobian(s: float, state: FloatArray) -> FloatArray:
         # The dominated mass is so small that its part in each row's total does not count.
-        return -self.velocity(s, state)[:, None] * self.coords.gram
+        return -velocity(s, state)[:, None] * coords.gram
+
+    return System("gradient flow", velocity, jacobian)
 
 
 def integrate(
-    velocity: Velocity,
-    start: float,
-    state: FloatArray,
-    times: FloatArray,
-    watch: Watch,
-    *,
-    name: str,
-    jacobian: Velocity | None = None,
+    system: System, start: float, state: FloatArray, times: FloatArray, watch: Watch
 ) -> FloatArray:
     """Follow a flow in logarithmic time.
 
     Parameters
     ----------
-    velocity : callable
-        Derivative of a state along ``s``, of ``s`` and the state.
+    system : System
+        Its name says for whom it is told of progress.
     start : float
         The ``s`` to begin at.
     state : ndarray, shape (n,)
     times : ndarray, shape (r,)
         Values of ``s`` that do not decrease, from ``start`` on.
     watch : Watch
-    name : str
-        Of the flow, for whom it is told of progress.
-    jacobian : callable, optional
-        Of the velocity along the state. Default: by differences.
 
     Returns
     -------
@@ -333,70 +273,59 @@ def integrate(
     Raises
     ------
     ConvergenceError
-        The integrator gave up.
+        The integrator gave up, or took too many evaluations of the velocity.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.training.flow import integrate
+    >>> from ntpnb.training.flow import System, integrate
     >>> from ntpnb.basics.watch import Watch
-    >>> times = np.array([1.0, 2.0])
-    >>> integrate(lambda s, x: -x, 0.0, np.ones(1), times, Watch(), name="decay").round(6)
+    >>> decay = System("decay", lambda s, x: -x)
+    >>> integrate(decay, 0.0, np.ones(1), np.array([1.0, 2.0]), Watch()).round(6)
     array([[0.367879],
            [0.135335]])
     """
-    distinct_times, repeat = np.unique(times, return_inverse=True)
-    if not state.size or distinct_times[-1] == start:  # nothing can move
-        return np.tile(state, (len(repeat), 1))
-    states = np.empty((len(distinct_times), len(state)))
+    if not state.size or times[-1] == start:  # nothing can move
+        return np.tile(state, (len(times), 1))
+    states = np.empty((len(times), len(state)))
     reached = start
     num_known = 0
-    why = "steps too wild for floating point"
+    why: str | None = None
     try:
         # A wild trial step overflows or meets a singular matrix, and is rejected.
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", sla.LinAlgWarning)
             solver = BDF(
-                velocity,
+                system.velocity,
                 start,
                 state,
-                distinct_times[-1],
-                jac=jacobian,
+                times[-1],
+                jac=system.jacobian,
                 rtol=RELATIVE_TOLERANCE,
                 atol=ABSOLUTE_TOLERANCE,
             )
             while solver.status == "running":
                 if watch.expired:
-                    return states[repeat[repeat < num_known]]
-                watch.say(f"{name}: log t = {solver.t:.4g} of {distinct_times[-1]:.4g}")
-                message = solver.step()
-                if solver.status == "failed":
-                    why = message
-                passed = int(np.searchsorted(distinct_times, solver.t, side="right"))
-                if solver.status != "failed" and passed > num_known:
+                    return states[:num_known]
+                watch.say(f"{system.name}: log t = {solver.t:.4g} of {times[-1]:.4g}")
+                if solver.nfev > EVALUATIONS:
+                    raise ConvergenceError(
+                        f"the {system.name} came to log t = {solver.t:g} in {EVALUATIONS} "
+                        "evaluations of its velocity and no further; ties that settle over many "
+                        "decades of time are the usual cause",
+                        np.inf,
+                    )
+                why = solver.step()
+                reached = solver.t
+                passed = int(np.searchsorted(times, reached, side="right"))
+                if why is None and passed > num_known:
                     between = slice(num_known, passed)
-                    states[between] = solver.dense_output()(distinct_times[between]).T
-                    reached = distinct_times[passed - 1]
+                    states[between] = solver.dense_output()(times[between]).T
                     num_known = passed
         if solver.status == "finished" and np.isfinite(states).all():
-            return states[repeat]
+            return states
     except ValueError as error:  # a Jacobian that is not finite
         if error is watch.raised:
             raise
-    raise ConvergenceError(f"the {name} stopped near log t = {reached:g}: {why}", np.inf)
-
-
-def _with_limited_patience(velocity: Velocity) -> Velocity:
-    """Return ``velocity``, but raising a ConvergenceError after too many evaluations."""
-    evaluations = count(1)
-
-    def counted(s: float, state: FloatArray) -> FloatArray:
-        if next(evaluations) > EVALUATIONS:
-            raise ConvergenceError(
-                f"the flow came to log t = {s:g} in {EVALUATIONS} evaluations of its velocity and "
-                "no further; ties that settle over many decades of time are the usual cause",
-                np.inf,
-            )
-        return velocity(s, state)
-
-    return counted
+    why = why or "steps too wild for floating point"
+    raise ConvergenceError(f"the {system.name} stopped near log t = {reached:g}: {why}", np.inf)

@@ -19,14 +19,15 @@ from ntpnb.basics.saving import register
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX
 from ntpnb.basics.validation import require_type
-from ntpnb.basics.watch import OutOfTime, Progress, Watch
+from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
+from ntpnb.bias.partition import pair_of_entries
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
-from ntpnb.problem.order import TokenPriority, dominated, row_components
-from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
+from ntpnb.problem.order import TokenPriority
+from ntpnb.training.coordinates import Coordinates, bias_within
 
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
 EXACT = 1e-12  # error of equations, relative to what they ask for, that are solved
@@ -139,18 +140,17 @@ def next_order_term(
     array([ 0.346574, -0.346574])
     """
     watch = Watch(seconds, progress)
-    scale, unit = unit_scale(watched_bias(data, watch), watch)
-    svm = unit.require_max_margin()
-    try:
-        W = _term_at_unit_scale(unit, watch)
-    except OutOfTime:
-        raise ConvergenceError(
-            f"{watch.stopped}, before the next-order term was found", np.inf
-        ) from None
-    # At unit scale the path is κ W_B, and its R is larger by 2 log κ: that much of W^mm, which the
-    # term at unit scale lacks, belongs to the constant here.
-    W_next: FloatArray = (W + 2 * np.log(scale) * svm.W) / scale
-    return W_next
+    bias = bias_within(data, watch)
+    bias.require_max_margin()
+    watch.tell("next-order term: the direction is known")
+    if not len(bias.order.strict):
+        return bias.finite_part.W
+    pairs = _strict_pairs(bias)
+    if (pairs.carries == pairs.margin_is_one).all():
+        W = _solve_by_multipliers(bias, pairs, EXACT)
+        if W is not None:
+            return W
+    return _minimise_exponentials(Coordinates(bias, watch=watch), watch)
 
 
 def late_constant(bias: ImplicitBias) -> FloatArray | None:
@@ -189,18 +189,6 @@ def late_constant(bias: ImplicitBias) -> FloatArray | None:
     return _solve_by_multipliers(bias, _strict_pairs(bias), NEGLIGIBLE)
 
 
-def _term_at_unit_scale(bias: ImplicitBias, watch: Watch) -> FloatArray:
-    if not len(bias.order.strict):
-        return bias.finite_part.W
-    watch.check()
-    pairs = _strict_pairs(bias)
-    if (pairs.carries == pairs.margin_is_one).all():
-        W = _solve_by_multipliers(bias, pairs, EXACT)
-        if W is not None:
-            return W
-    return _minimise_exponentials(Coordinates(bias, watch=watch), watch)
-
-
 # -- where the multipliers are unique: linear equations -------------------------------------------
 
 
@@ -219,36 +207,26 @@ class _StrictPairs:
 
 def _strict_pairs(bias: ImplicitBias) -> _StrictPairs:
     data = bias.data
-    order = bias.order
     svm = bias.require_max_margin()
-    labels, own = row_components(data, order)
-    rows, tokens = np.nonzero(dominated(data, order))
-
-    # Several candidates may belong to one pair of components, which is coded as one number here.
-    num_components = int(order.components.max()) + 1
-    pair_of_candidate = own[rows, 0] * num_components + labels[rows, tokens]
-    position = order.positions(order.strict)
-    winners = order.components[position, order.strict[:, 1]]
-    losers = order.components[position, order.strict[:, 2]]
-    numbers, of_candidate = np.unique(pair_of_candidate, return_inverse=True)
-    of_pair = np.searchsorted(numbers, winners * num_components + losers)
+    pair_of = pair_of_entries(data, bias.order)
+    rows, tokens = np.nonzero(pair_of >= 0)
+    of_candidate = pair_of[rows, tokens]
 
     L = logits(bias.finite_part.W, data)
-    log_tied_mass = logsumexp(np.where(labels == own, L, -np.inf), axis=1)
+    log_tied_mass = logsumexp(np.where(pair_of < 0, L, -np.inf), axis=1)
     log_odds_of_candidate = np.log(data.context_probs[rows]) + L[rows, tokens] - log_tied_mass[rows]
-    log_odds = np.full(len(numbers), -np.inf)
+    log_odds = np.full(len(svm.multipliers), -np.inf)
     np.logaddexp.at(log_odds, of_candidate, log_odds_of_candidate)
 
     S = scores(svm.W, data)
-    winning_score = S[rows, data.support.argmax(axis=1)[rows]]
-    margin = np.full(len(numbers), np.inf)
-    np.minimum.at(margin, of_candidate, winning_score - S[rows, tokens])
+    margin = np.full(len(svm.multipliers), np.inf)
+    np.minimum.at(margin, of_candidate, S[rows, data.anchors[rows]] - S[rows, tokens])
 
     return _StrictPairs(
         multipliers=svm.multipliers,
         carries=svm.multipliers > NEGLIGIBLE * svm.multipliers.sum(),
-        margin_is_one=margin[of_pair] < 1 + TIGHT,
-        log_odds=log_odds[of_pair],
+        margin_is_one=margin < 1 + TIGHT,
+        log_odds=log_odds,
     )
 
 
@@ -260,32 +238,23 @@ def _solve_by_multipliers(
     None where no matrix solves these equations to ``tolerance``.
     """
     margins = pairs.log_odds[pairs.carries] - np.log(pairs.multipliers[pairs.carries])
-    found = _smallest_with_margins(bias.data, bias.order, pairs.carries, margins)
-    # An error that is not a number is refused too.
-    if found is None or not found.error <= tolerance:
-        return None
-    return bias.finite_part.W + found.W
-
-
-@dataclass(frozen=True, eq=False)
-class _LinearSolution:
-    """A matrix off F, and its largest error in the equations, relative to their right-hand side."""
-
-    W: FloatArray
-    error: float
+    order = bias.order.with_strict(bias.order.strict[pairs.carries])
+    W = _smallest_with_margins(bias.data, order, margins, tolerance)
+    return None if W is None else bias.finite_part.W + W
 
 
 def _smallest_with_margins(
-    data: NextTokenData, order: TokenPriority, pairs: BoolArray, margins: FloatArray
-) -> _LinearSolution | None:
-    """Smallest ``W`` with given margins on some strict pairs and zero ones on all ties.
+    data: NextTokenData, order: TokenPriority, margins: FloatArray, tolerance: float
+) -> FloatArray | None:
+    """Smallest ``W`` with given margins on the strict pairs and zero ones on all ties.
 
-    One solve with the margin problem's factors, refined; None where they break down. In the normal
+    One solve with the margin problem's factors, refined. None where they break down, or where the
+    largest error, relative to the largest right-hand side, is above ``tolerance``. In the normal
     form of that program, on which no other function here relies, pair ``k`` is
     ``φ_k = −D_k / ‖D_k‖``, and ``φ_k(W) − c`` shall be ``goal_k``, where ``c`` are the common
     scores of ties.
     """
-    few = all_pairs(data, order.with_strict(order.strict[pairs]))
+    few = all_pairs(data, order)
     engine = few.everything()
     chosen = few.entries_of_strict(engine)
     goal = np.zeros(len(engine))
@@ -308,7 +277,9 @@ def _smallest_with_margins(
                 before, error = error, np.abs(miss).max(initial=0.0)
     except np.linalg.LinAlgError:  # pairs so dependent that no digit is left
         return None
-    return _LinearSolution(W, float(error / largest) if largest else float(error))
+    # An error that is not a number is refused too.
+    is_solved = (error / largest if largest else error) <= tolerance
+    return W if is_solved else None
 
 
 # -- in general: a convex minimisation ------------------------------------------------------------
@@ -358,7 +329,7 @@ def tight_pairs(coords: Coordinates) -> TightPairs:
     ([[1.0, -1.0]], [0.0])
     """
     direction = coords.svm.W.ravel()
-    pairs = coords.strict.reshape(-1, direction.size)
+    pairs = coords.scale * coords.strict.reshape(-1, direction.size)
     margins = pairs @ direction
     is_tight = margins < 1 + TIGHT
     _, sizes, rows = sla.svd(pairs[is_tight], full_matrices=False)
@@ -378,35 +349,34 @@ def _minimise_exponentials(coords: Coordinates, watch: Watch) -> FloatArray:
     tight = tight_pairs(coords)
     log_odds = tight.log_odds
     span = tight.span
-    D = tight.matrices @ span.T
-    goal = span @ coords.svm.W.ravel()
+    D = tight.matrices @ span.T / coords.scale
+    goal = coords.scale * (span @ coords.svm.W.ravel())
     goal_norm = np.linalg.norm(goal)
 
     c = _start_from_least_squares(D, goal, log_odds)
     slope = np.full(len(c), np.inf)
     change = np.inf
     for k in range(NEWTON_STEPS):
-        watch.check()
-        watch.say(f"next-order term: Newton step {k}, exponents moved by {change:.1e}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            forces = np.exp(log_odds - D @ c)
-            hessian = D.T @ (forces[:, None] * D)
-        if not np.isfinite(hessian).all():
-            break
-        slope = goal - forces @ D
+        watch.tell(f"next-order term: Newton step {k}, exponents moved by {change:.1e}")
         try:
-            step = np.linalg.solve(hessian, slope)
+            with np.errstate(over="ignore", invalid="ignore"):
+                forces = np.exp(log_odds - D @ c)
+                slope = goal - forces @ D
+                step = np.linalg.solve(D.T @ (forces[:, None] * D), slope)
+                change = np.abs(D @ step).max(initial=0.0)
         except np.linalg.LinAlgError:  # odds far apart
             break
-        with np.errstate(over="ignore", invalid="ignore"):
-            change = np.abs(D @ step).max(initial=0.0)
         if not np.isfinite(change):
             break
         if np.linalg.norm(slope) <= EXACT * goal_norm:
             if change > 1e-3:  # e^{-x} has no minimum, though its slope becomes as small as we like
                 break
-            strict_part: FloatArray = (c @ span).reshape(coords.data.shape)
-            return coords.finite.W + strict_part
+            # At unit scale the path's R = −log λ is larger by 2 log κ: that much of W^mm, which the
+            # strict part there lacks, belongs to the term.
+            strict_part = (c @ span).reshape(coords.data.shape) / coords.scale
+            ahead = 2 * np.log(coords.scale) * coords.svm.W
+            term: FloatArray = coords.finite.W + strict_part + ahead
+            return term
         # A Newton step can be trusted while no exponent changes by more than one.
         c = c - step / max(1.0, change)
     raise ConvergenceError(

@@ -11,8 +11,7 @@ from ntpnb.basics.matrix_norms import norm_named
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
 from ntpnb.basics.validation import as_integer, require_number
-from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.large_batch import AnyBatch
+from ntpnb.training.batch import BlockBatch, ProblemBatch
 
 RESYNC = 100  # steps between two computations of the scores from W itself
 # A sum of squares above it has lost less than rounding to underflow.
@@ -20,10 +19,54 @@ SAFE_SQUARE = np.finfo(float).tiny / np.finfo(float).eps
 
 # Takes the steps done + 1 … until, and leaves W at the last of them.
 Advance = Callable[[int, int], None]
+# What step k takes away from W.
+Decrement = Callable[[int], FloatArray]
 
 
 @dataclass(frozen=True)
-class GD:
+class Optimizer:
+    """What all methods have in common: a step size, and one loop that takes steps.
+
+    Parameters
+    ----------
+    step : float
+        Step size, positive.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A step that is no positive finite number.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.training.optimizers import Optimizer
+    >>> isinstance(ntpnb.GD(step=0.5), Optimizer)
+    True
+    """
+
+    step: float
+
+    def __post_init__(self) -> None:
+        require_number("step", self.step, lambda x: x > 0, "be positive and finite")
+
+    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
+        decrement = self._decrements(problem, W)
+
+        def advance(done: int, until: int) -> None:
+            for k in range(done + 1, until + 1):
+                np.subtract(W, decrement(k), out=W)
+
+        return advance
+
+    def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
+        """Return the function that computes each step's decrement from ``W`` as it then is."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class GD(Optimizer):
     """Gradient descent, ``W ← W − step · ∇``.
 
     Parameters
@@ -48,24 +91,17 @@ class GD:
     array([ 0.5, -0.5])
     """
 
-    step: float
-
-    def __post_init__(self) -> None:
-        _require_positive_step(self.step)
-
-    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
-        if isinstance(problem, ProblemBatch) and problem.gram is not None:
+    def _begin(self, problem: ProblemBatch, W: FloatArray) -> Advance:
+        if problem.gram is not None:
             return _descend_on_scores(self.step, problem.gram, problem, W)
+        return super()._begin(problem, W)
 
-        def move(k: int) -> FloatArray:
-            return self.step * problem.gradient(W)
-
-        return _step_by_step(W, move)
+    def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
+        return lambda k: self.step * problem.gradient(W)
 
 
 @dataclass(frozen=True)
-class NGD:
+class NGD(Optimizer):
     """Normalized gradient descent, ``W ← W − step · ∇/‖∇‖``; a zero gradient is a zero step.
 
     Parameters
@@ -90,15 +126,8 @@ class NGD:
     array([0. , 0.5, 1. , 1.5, 2. ])
     """
 
-    step: float
-
-    def __post_init__(self) -> None:
-        _require_positive_step(self.step)
-
-    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
-
-        def move(k: int) -> FloatArray:
+    def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
+        def decrement(k: int) -> FloatArray:
             gradient = problem.gradient(W)
             square = np.einsum("npq,npq->n", gradient, gradient)
             if square.min() < SAFE_SQUARE:  # bring the entries to size one before they are squared
@@ -109,11 +138,11 @@ class NGD:
             gradient *= (self.step / np.sqrt(square))[:, None, None]
             return gradient
 
-        return _step_by_step(W, move)
+        return decrement
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Optimizer):
     """Adam with bias correction.
 
     Parameters
@@ -147,63 +176,47 @@ class Adam:
     array([ 0.5, -0.5])
     """
 
-    step: float
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = field(default=1e-8, repr=False)
     decay: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
-        _require_positive_step(self.step)
+        super().__post_init__()
         for name in ("beta1", "beta2"):
             require_number(name, getattr(self, name), lambda x: 0 <= x < 1, "lie in [0, 1)")
         for name in ("epsilon", "decay"):
             require_number(name, getattr(self, name), lambda x: x >= 0, "be nonnegative")
 
-    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
-        if self.epsilon == 0:
-            return self._begin_without_epsilon(problem, W)
+    def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
         mean = np.zeros_like(W)
-        square = np.zeros_like(W)
+        # Of the mean square, or without ε its root, which underflows half as early as the square.
+        size = np.zeros_like(W)
 
-        def move(k: int) -> FloatArray:
-            nonlocal mean, square
+        def decrement(k: int) -> FloatArray:
+            nonlocal mean, size
             gradient = problem.gradient(W)
             mean = self.beta1 * mean + (1 - self.beta1) * gradient
-            square = self.beta2 * square + (1 - self.beta2) * gradient**2
             rate = _step_size(self, k) / (1 - self.beta1**k)  # bias correction of the mean
-            root = np.sqrt(square / (1 - self.beta2**k))
-            decrement: FloatArray = rate * mean / (root + self.epsilon)
-            return decrement
+            bias = 1 - self.beta2**k  # of the mean square
+            if self.epsilon == 0:
+                size = np.hypot(np.sqrt(self.beta2) * size, np.sqrt(1 - self.beta2) * gradient)
+                rate *= np.sqrt(bias)
+                divisor = np.where(size > 0, size, np.inf)
+            else:
+                size = self.beta2 * size + (1 - self.beta2) * gradient**2
+                divisor = np.sqrt(size / bias) + self.epsilon
+            step: FloatArray = rate * mean / divisor
+            return step
 
-        return _step_by_step(W, move)
-
-    def _begin_without_epsilon(self, problem: AnyBatch, W: FloatArray) -> Advance:
-        """Keep the root of the mean square, not the square, which underflows twice as early."""
-        mean = np.zeros_like(W)
-        root = np.zeros_like(W)
-        kept = np.sqrt(self.beta2)
-        added = np.sqrt(1 - self.beta2)
-
-        def move(k: int) -> FloatArray:
-            nonlocal mean, root
-            gradient = problem.gradient(W)
-            mean = self.beta1 * mean + (1 - self.beta1) * gradient
-            root = np.hypot(kept * root, added * gradient)
-            rate = _step_size(self, k) / (1 - self.beta1**k)
-            rate *= np.sqrt(1 - self.beta2**k)  # bias correction of the root
-            decrement: FloatArray = rate * mean / np.where(root > 0, root, np.inf)
-            return decrement
-
-        return _step_by_step(W, move)
+        return decrement
 
 
 class Sample(NamedTuple):
-    """Frequencies in one mini-batch.
+    """Frequencies in one mini-batch of each problem.
 
-    ``contexts``, shape (1, m), are those of the contexts; ``target``, shape (V, m), are the joint
-    ones of context and next token.
+    ``contexts``, shape (n, 1, m), are those of the contexts; ``target``, shape (n, V, m), are the
+    joint ones of context and next token.
     """
 
     contexts: FloatArray
@@ -211,7 +224,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(Optimizer):
     """Stochastic gradient descent with batches drawn with replacement.
 
     ``over="sequences"`` draws (context, next token) pairs from ``π_j p_jz``, as training on the
@@ -246,59 +259,48 @@ class SGD:
     True
     """
 
-    step: float
     batch_size: int = 1
     seed: int = 0
     over: str = "contexts"
 
     def __post_init__(self) -> None:
-        _require_positive_step(self.step)
+        super().__post_init__()
         as_integer("batch_size", self.batch_size, 1)
         as_integer("seed", self.seed, 0)
         if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
             raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
 
-    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
-        if not isinstance(problem, ProblemBatch):
+    def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
+        if isinstance(problem, BlockBatch):
             raise ValueError(
                 f"data are too large for SGD: its samples are tables of all contexts and tokens, "
                 f"with more than {WHOLE} entries; use GD, NGD or Adam"
             )
-        streams = [self._samples(problem, i) for i in range(len(problem.P))]
+        samples = self._samples(problem)
+        return lambda k: self.step * problem.gradient(W, *next(samples))
 
-        def move(k: int) -> FloatArray:
-            samples = [next(stream) for stream in streams]
-            pi = np.stack([sample.contexts for sample in samples])
-            target = np.stack([sample.target for sample in samples])
-            return self.step * problem.gradient(W, pi, target)
-
-        return _step_by_step(W, move)
-
-    def _samples(self, problem: ProblemBatch, i: int) -> Iterator[Sample]:
-        """Endless mini-batches of problem ``i``.
+    def _samples(self, problem: ProblemBatch) -> Iterator[Sample]:
+        """Endless mini-batches of all problems.
 
         Yields
         ------
         Sample
         """
-        rng = np.random.default_rng([int(self.seed), i])
-        pi = problem.pi[i]
-        P = problem.P[i]
         whole_distributions = self.over == "contexts"
-        law = pi if whole_distributions else problem.target[i]
-        probabilities = law.ravel() / law.sum()
+        laws = problem.pi if whole_distributions else problem.target
+        generators = [np.random.default_rng([int(self.seed), i]) for i in range(len(laws))]
+        probabilities = [law.ravel() / law.sum() for law in laws]
+        drawn = list(zip(generators, probabilities, strict=True))
         while True:
-            counts = rng.multinomial(int(self.batch_size), probabilities)
-            frequency = counts.reshape(law.shape) / self.batch_size
+            counts = [rng.multinomial(int(self.batch_size), law) for rng, law in drawn]
+            frequency = np.reshape(counts, laws.shape) / self.batch_size
             # Over the tokens; a frequency of whole distributions has one row only and stays.
-            contexts = frequency.sum(0, keepdims=True)
-            target = contexts * P if whole_distributions else frequency
-            yield Sample(contexts, target)
+            contexts = frequency.sum(1, keepdims=True)
+            yield Sample(contexts, contexts * problem.P if whole_distributions else frequency)
 
 
 @dataclass(frozen=True)
-class SteepestDescent:
+class SteepestDescent(Optimizer):
     """Steepest descent in a norm ``N`` of matrices, ``W ← W − s_k Δ_k``.
 
     ``Δ_k`` is a matrix with ``N(Δ_k) = 1`` whose inner product with the gradient is as large as the
@@ -341,14 +343,13 @@ class SteepestDescent:
     [[0.5, 0.5], [-0.5, -0.5]]
     """
 
-    step: float
     norm: str
     normalized: bool = False
     decay: float = 0.0
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_positive_step(self.step)
+        super().__post_init__()
         norm_named(self.norm)
         if not isinstance(self.normalized, bool):
             raise TypeError(
@@ -357,12 +358,11 @@ class SteepestDescent:
         require_number("decay", self.decay, lambda x: x >= 0, "be nonnegative")
         require_number("momentum", self.momentum, lambda x: 0 <= x < 1, "lie in [0, 1)")
 
-    def _begin(self, problem: AnyBatch, W: FloatArray) -> Advance:
-        """Return the function that moves ``W``, shape (n, p, q), in place from step to step."""
+    def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
         norm = norm_named(self.norm)
         mean = np.zeros_like(W)
 
-        def move(k: int) -> FloatArray:
+        def decrement(k: int) -> FloatArray:
             nonlocal mean
             mean = self.momentum * mean + (1 - self.momentum) * problem.gradient(W)
             direction = norm.steepest(mean)
@@ -372,20 +372,7 @@ class SteepestDescent:
             dual_norm: FloatArray = np.einsum("npq,npq->n", mean, direction)
             return (length * dual_norm[:, None, None]) * direction
 
-        return _step_by_step(W, move)
-
-
-Optimizer = GD | NGD | Adam | SGD | SteepestDescent
-
-
-def _step_by_step(W: FloatArray, move: Callable[[int], FloatArray]) -> Advance:
-    """Take many steps, where ``move(k)`` is the decrement of step ``k``."""
-
-    def advance(done: int, until: int) -> None:
-        for k in range(done + 1, until + 1):
-            np.subtract(W, move(k), out=W)
-
-    return advance
+        return decrement
 
 
 def _descend_on_scores(
@@ -427,7 +414,3 @@ def _descend_on_scores(
 def _step_size(method: Adam | SteepestDescent, k: int) -> float:
     """``step / k**decay``."""
     return float(method.step / k**method.decay)
-
-
-def _require_positive_step(step: float) -> None:
-    require_number("step", step, lambda x: x > 0, "be positive and finite")

@@ -1,5 +1,6 @@
 """The regularization path ``W_B = argmin CE(W) subject to ‖W‖ ≤ B``, far past underflow."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,8 +15,8 @@ from ntpnb.basics.validation import as_floats, as_increasing
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.training.coordinates import Coordinates, unit_scale, watched_bias
-from ntpnb.training.trace import ExactTrace
+from ntpnb.training.coordinates import Coordinates
+from ntpnb.training.trace import ExactTrace, require_all_reached
 
 TIES_SETTLED = 60.0  # from R = −log λ = 60 on, u differs from its limit by less than e^{-60}·60
 
@@ -175,33 +176,31 @@ def _follow(
     radii: FloatArray | None,
     watch: Watch,
 ) -> PathTrace:
-    """Trace a path, and say so where its end was not reached in time."""
-    bias = watched_bias(data, watch)
-    try:
-        path = _Path(bias, by, watch)
-    except OutOfTime:
-        raise ConvergenceError(f"{watch.stopped}, before the path began", np.inf) from None
-    points = path.visit(positions)
-    trace = path.trace(points, radii) if points else None
-    if trace is not None and len(points) == len(positions):
-        return trace
-    raise ConvergenceError(
-        f"{watch.stopped}: {len(points)} of {len(positions)} points of the "
-        "path were reached" + ("; .point is the path so far" if points else ""),
-        np.inf if trace is None else float(trace.residual[-1]),
-        trace,
+    """Go to increasing positions, and say so where the end was not reached in time."""
+    coords = Coordinates(data, watch=watch)
+    # At unit scale the minimisers are κ W and the multipliers are λ/κ².
+    log_scale = np.log(coords.scale)
+    shift = log_scale if by == "radius" else 2 * log_scale
+    path = _Path(coords, by, watch)
+    solutions = list(path.visit(positions + shift))
+    points = [path.split(solution.z) for solution in solutions]
+    u = np.reshape([point.u for point in points], (len(points), path.dim))
+    a = np.reshape([point.a for point in points], (len(points), len(coords.gram)))
+    R = np.array([point.R for point in points]) - 2 * log_scale
+    W = coords.weights(u, a)
+    norm = np.linalg.norm(W, axis=(-2, -1))
+    trace = PathTrace(
+        radii=norm if radii is None else radii[: len(points)],
+        W=W,
+        norm=norm,
+        excess=np.array([float(coords.excess(path.logits(point)[None])[0]) for point in points]),
+        log_multiplier=-R,
+        multiplier=np.exp(-R),
+        residual=np.array([solution.residual for solution in solutions]),
+        _inside=coords.tied_weights(u),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """A point of the path: coordinates, ``R = −log λ``, scaled residual and excess loss."""
-
-    u: FloatArray
-    a: FloatArray
-    R: float
-    residual: float
-    excess: float
+    require_all_reached(watch, "points of the path", len(positions), trace, trace.residual)
+    return trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +210,11 @@ class _Unknowns:
     u: FloatArray
     y: FloatArray
     R: float
+
+    @property
+    def a(self) -> FloatArray:
+        a: FloatArray = np.exp(self.y)
+        return a
 
     @property
     def is_settled(self) -> bool:
@@ -242,18 +246,17 @@ class _Path:
     Unknowns are ``z = (u, y, R)`` with ``a = e^y`` and ``λ = e^{−R}``. The equations are
     ``∂_u CE + λ u = 0``, ``y − R − log π − log q = 0`` on the dominated candidates, and
     ``log ‖W‖ = s`` or ``R = s``. Once ``u`` has settled, it stays at its limit. All of this is at
-    unit scale; only :meth:`trace` translates from and to the given data.
+    unit scale.
     """
 
     def __init__(
-        self, bias: ImplicitBias, by: Literal["radius", "multiplier"], watch: Watch
+        self, coords: Coordinates, by: Literal["radius", "multiplier"], watch: Watch
     ) -> None:
         self.watch = watch
-        self.scale, unit = unit_scale(bias, watch)
-        self.coords = Coordinates(unit, watch=watch)
+        self.coords = coords
         self.by = by
-        self.dim = len(self.coords.u_limit)
-        self.log_pi: FloatArray = np.log(self.coords.pi[self.coords.dominated])
+        self.dim = len(coords.u_limit)
+        self.log_pi: FloatArray = np.log(coords.pi[coords.dominated])
         self.step = 0.5
         self._start_in_a_tiny_ball()
 
@@ -263,98 +266,69 @@ class _Path:
         log_q = coords.log_probs(coords.base)
         slope = coords.slope_u(np.exp(log_q))
         log_mass = self.log_pi + log_q[coords.dominated]
-        radius = 1e-3 / float(np.sqrt(coords.data.smoothness or 1.0))
+        radius = 1e-3 * coords.scale / float(np.sqrt(coords.data.smoothness or 1.0))
         if not len(log_mass):
             radius = min(radius, 0.1 * float(np.linalg.norm(coords.u_limit)))
         gradient_norm = self._norm(-slope, np.exp(log_mass))
         R = 0.0  # where the radius or the gradient is zero: W = 0 solves for every λ
         if radius and gradient_norm:
             R = np.log(radius / gradient_norm)
-        self.z: FloatArray = np.concatenate([-slope * np.exp(R), log_mass + R, [R]])
-        self.tangent: FloatArray = np.concatenate([self.z[: self.dim], np.ones(len(log_mass) + 1)])
-        self.residual = np.inf  # not solved yet
+        u = -slope * np.exp(R)
+        self.at = _Solution(
+            z=np.concatenate([u, log_mass + R, [R]]),
+            tangent=np.concatenate([u, np.ones(len(log_mass) + 1)]),
+            residual=np.inf,  # not solved yet
+        )
         self.position = np.log(radius) if self.by == "radius" and radius else R
 
-    def visit(self, positions: FloatArray) -> list[_Point]:
-        """Go to increasing positions of the given data, as far as the time allows."""
-        # At unit scale κ the minimisers are κ W and the multipliers are λ/κ².
-        log_scale = np.log(self.scale)
-        shift = log_scale if self.by == "radius" else 2 * log_scale
-        points: list[_Point] = []
-        for position in positions:
-            try:
-                point = self._advance(position + shift)
-            except OutOfTime:
-                break
-            points.append(point)
-        return points
+    def visit(self, positions: FloatArray) -> Iterator[_Solution]:
+        """Go to increasing positions, as far as the time allows."""
+        try:
+            for position in positions:
+                yield self._advance(position)
+        except OutOfTime:
+            return
 
-    def trace(self, points: list[_Point], radii: FloatArray | None = None) -> PathTrace:
-        """Translate points at unit scale into matrices of the given data."""
-        log_scale = np.log(self.scale)
-        u = np.stack([point.u for point in points])
-        a = np.stack([point.a for point in points])
-        W = self.coords.weights(u, a) / self.scale
-        norm = np.linalg.norm(W, axis=(-2, -1))
-        R = np.stack([point.R for point in points]) - 2 * log_scale
-        return PathTrace(
-            radii=norm if radii is None else radii[: len(points)],
-            W=W,
-            norm=norm,
-            excess=np.stack([point.excess for point in points]),
-            log_multiplier=-R,
-            multiplier=np.exp(-R),
-            residual=np.stack([point.residual for point in points]),
-            _inside=self.coords.tied_weights(u) / self.scale,
-        )
+    def split(self, z: FloatArray) -> _Unknowns:
+        """Name the parts of ``z``."""
+        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1])
 
-    def _advance(self, target: float) -> _Point:
+    def logits(self, now: _Unknowns) -> FloatArray:
+        """Logits of all candidates; those of settled ties are known exactly."""
+        return self.coords.logits(None if now.is_settled else now.u, now.a)
+
+    def _advance(self, target: float) -> _Solution:
         """Move to a position, in steps that grow where Newton's method settles."""
-        coords = self.coords
-        if self._ball_is_not_active(target):
-            no_strict = np.zeros(0)
-            excess = float(coords.excess(coords.logits(None, no_strict)))
-            return _Point(coords.u_limit, no_strict, np.inf, 0.0, excess)
-        while self.position != target or self.residual == np.inf:
+        u_limit = self.coords.u_limit
+        is_bounded = self.by == "radius" and not len(self.log_pi)  # nothing is ordered
+        if is_bounded and np.linalg.norm(u_limit) <= np.exp(target):  # W* is in the ball: λ = 0
+            return _Solution(
+                z=np.append(u_limit, np.inf), tangent=np.zeros(self.dim + 1), residual=0.0
+            )
+        while self.position != target or self.at.residual == np.inf:
             self.watch.check()
-            self.watch.say(f"path: log λ = {-self.z[-1]:.4g}, next point at {target:.4g}")
+            self.watch.say(f"path: log λ = {-self.at.z[-1]:.4g}, next point at {target:.4g}")
             move = np.clip(target - self.position, -self.step, self.step)
             goal = target if abs(move) < self.step else self.position + move
-            found = self._correct(self.z + move * self.tangent, goal)
-            if found is None:
-                self.step = abs(move) / 2
-                if self.step < NEGLIGIBLE:
-                    raise ConvergenceError(
-                        f"the path stopped at log λ = {-self.z[-1]:g}: Newton's method settles on "
-                        "no further point, as where a radius or a multiplier is extreme",
-                        np.inf,
-                    )
-            else:
-                self.z = found.z
-                self.tangent = found.tangent
-                self.residual = found.residual
+            found = self._correct(self.at.z + move * self.at.tangent, goal)
+            if found is not None:
+                self.at = found
                 self.position = goal
                 self.step = 2 * self.step
-        now = self._split(self.z)
-        a = np.exp(now.y)
-        logits = coords.logits(None if now.is_settled else now.u, a)
-        return _Point(now.u, a, now.R, self.residual, float(coords.excess(logits)))
-
-    def _ball_is_not_active(self, log_radius: float) -> bool:
-        """Whether nothing is ordered and the finite part lies in the ball."""
-        some_candidate_is_dominated = len(self.log_pi) > 0
-        if self.by != "radius" or some_candidate_is_dominated:
-            return False
-        return bool(np.linalg.norm(self.coords.u_limit) <= np.exp(log_radius))
-
-    def _split(self, z: FloatArray) -> _Unknowns:
-        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1])
+                continue
+            self.step = abs(move) / 2
+            if self.step < NEGLIGIBLE:
+                raise ConvergenceError(
+                    f"the path stopped at log λ = {-self.at.z[-1]:g}: Newton's method settles on "
+                    "no further point, as where a radius or a multiplier is extreme",
+                    np.inf,
+                )
+        return self.at
 
     def _norm(self, u: FloatArray, a: FloatArray) -> np.float64:
         """Frobenius norm of ``W``."""
-        strict_square = float(a @ self.coords.gram @ a)
-        square = np.float64(u @ u + max(0.0, strict_square))
-        norm: np.float64 = np.sqrt(square)
+        strict_square = max(0.0, float(a @ self.coords.gram @ a))
+        norm: np.float64 = np.sqrt(np.float64(u @ u + strict_square))
         return norm
 
     def _correct(self, z: FloatArray, goal: float) -> _Solution | None:
@@ -386,13 +360,13 @@ class _Path:
         """The equations at ``z``, in three blocks: ties, dominated candidates, position."""
         coords = self.coords
         losing = coords.dominated
-        now = self._split(z)
+        now = self.split(z)
         settled = now.is_settled
         u = coords.u_limit if settled else now.u
-        a = np.exp(now.y)
+        a = now.a
         lam = np.exp(-now.R)
         norm = self._norm(u, a)
-        log_q = coords.log_probs(coords.logits(None if settled else u, a))
+        log_q = coords.log_probs(self.logits(now))
         q = np.exp(log_q)
 
         # Values, and the size of the terms that each of them is a difference of.
@@ -404,30 +378,24 @@ class _Path:
         strict_sizes = np.maximum(1, np.abs(log_q[losing]) + abs(now.R))
 
         # Jacobian: its rows are the equations, its columns the unknowns u, y and R.
-        dim = self.dim
-        tied = slice(0, dim)
-        strict = slice(dim, -1)
-        jacobian = np.zeros((len(z), len(z)))
-        log_q_along_y = coords.centred(q, coords.along_a() * a)
-        jacobian[strict, strict] = np.eye(len(now.y)) - log_q_along_y[losing]
-        jacobian[strict, -1] = -1.0
-        if self.by == "radius":
-            jacobian[-1, tied] = u / norm**2
-            jacobian[-1, strict] = (coords.gram @ a) * a / norm**2
-        else:
-            jacobian[-1, -1] = 1.0
+        along_y = coords.centred(q, coords.along_a() * a)
         if settled:
-            jacobian[tied, tied] = np.eye(dim)
+            tied = np.eye(self.dim, len(z))
+            strict_along_u = np.zeros((len(a), self.dim))
         else:
-            log_q_along_u = coords.centred(q, coords.slopes)
+            along_u = coords.centred(q, coords.slopes)
             weighted = (coords.pi * q)[:, None] * coords.slopes
-            jacobian[tied, tied] = weighted.T @ log_q_along_u + lam * np.eye(dim)
-            jacobian[tied, strict] = weighted.T @ log_q_along_y
-            jacobian[tied, -1] = -lam * u
-            jacobian[strict, tied] = -log_q_along_u[losing]
+            hessian = weighted.T @ along_u + lam * np.eye(self.dim)
+            tied = np.column_stack([hessian, weighted.T @ along_y, -lam * u])
+            strict_along_u = -along_u[losing]
+        strict_along_y = np.eye(len(a)) - along_y[losing]
+        strict = np.column_stack([strict_along_u, strict_along_y, -np.ones(len(a))])
+        last = np.eye(len(z))[-1]
+        if self.by == "radius":
+            last = np.concatenate([u, (coords.gram @ a) * a, [0.0]]) / norm**2
 
         return _Equations(
             values=np.concatenate([tied_values, strict_values, [position - goal]]),
-            jacobian=jacobian,
+            jacobian=np.vstack([tied, strict, last]),
             sizes=np.concatenate([tied_sizes, strict_sizes, np.ones(1)]),
         )

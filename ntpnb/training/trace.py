@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any
 
 import numpy as np
 
 from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
+from ntpnb.basics.watch import Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.tied.finite import FinitePart
-from ntpnb.training.comparison import Comparison, compare_trace
+from ntpnb.training.comparison import Comparison, compare_with
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,16 +50,6 @@ class Trace(Result):
     loss: FloatArray
     excess: FloatArray
     norm: FloatArray
-
-    @overload
-    def compare(self, finite: ImplicitBias | Sequence[ImplicitBias]) -> Comparison: ...
-
-    @overload
-    def compare(
-        self,
-        finite: FinitePart | Sequence[FinitePart],
-        svm: MarginSolution | Sequence[MarginSolution],
-    ) -> Comparison: ...
 
     def compare(
         self,
@@ -100,38 +92,21 @@ class Trace(Result):
         >>> run.compare(bias).alignment.round(2)
         array([0.72, 0.96])
         """
-        if self.W.ndim == 3:
-            if isinstance(finite, Sequence) or isinstance(svm, Sequence):
-                raise ValueError(self._what_does_not_fit(finite, svm))
-            return compare_trace(self.W, None, finite, svm)
-        runs = len(self.W)
-        if not isinstance(finite, Sequence) or len(finite) != runs:
-            raise ValueError(self._what_does_not_fit(finite, svm))
-        parts: Sequence[ImplicitBias | FinitePart] = finite
-        solutions: Sequence[MarginSolution | None]
-        if svm is None:
-            solutions = [None] * runs
-        elif isinstance(svm, Sequence) and len(svm) == runs:
-            solutions = svm
-        else:
-            raise ValueError(self._what_does_not_fit(finite, svm))
-        each = [
-            compare_trace(W, None, part, solution)
-            for W, part, solution in zip(self.W, parts, solutions, strict=True)
-        ]
-        return Comparison(
-            alignment=np.stack([one.alignment for one in each]),
-            angle=np.stack([one.angle for one in each]),
-            corrected_alignment=np.stack([one.corrected_alignment for one in each]),
-            finite_error=np.stack([one.finite_error for one in each]),
-        )
-
-    def _what_does_not_fit(self, finite: object, svm: object) -> str:
+        is_single = self.W.ndim == 3
         lengths = [len(x) if isinstance(x, Sequence) else None for x in (finite, svm)]
-        runs = "one run" if self.W.ndim == 3 else f"a batch of {len(self.W)} runs"
-        return (
-            f"finite and svm have lengths {lengths} (None: not a list) for {runs}; "
-            "give one of each per problem"
+        needed = None if is_single else len(self.W)
+        if lengths[0] != needed or (svm is not None and lengths[1] != needed):
+            runs = "one run" if is_single else f"a batch of {needed} runs"
+            raise ValueError(
+                f"finite and svm have lengths {lengths} (None: not a list) for {runs}; "
+                "give one of each per problem"
+            )
+        theory: list[Any] = [finite] if svm is None else [finite, svm]
+        if is_single:
+            return compare_with(self.W, *theory)
+        each = [compare_with(W, *parts) for W, *parts in zip(self.W, *theory, strict=True)]
+        return Comparison(
+            **{name: np.stack([getattr(one, name) for one in each]) for name in vars(each[0])}
         )
 
 
@@ -183,4 +158,46 @@ class ExactTrace(Result):
         >>> ntpnb.regularization_path(bias, [10.0, 1e4]).compare(bias).angle.round(2)
         array([0.22, 0.  ])
         """
-        return compare_trace(self.W, self._inside, finite, svm)
+        return compare_with(self.W, finite, svm, inside=self._inside)
+
+
+def require_all_reached(
+    watch: Watch, what: str, asked: int, trace: ExactTrace, residuals: FloatArray
+) -> None:
+    """Raise where the time was over before the end of a curve, with the points so far.
+
+    Parameters
+    ----------
+    watch : Watch
+    what : str
+        What the points are, in the plural.
+    asked : int
+        How many were asked for.
+    trace : ExactTrace
+        Those that were reached.
+    residuals : ndarray, shape (r,)
+        Of each of them.
+
+    Raises
+    ------
+    ConvergenceError
+        With the trace as its ``point``, None where no point was reached.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.basics.watch import Watch
+    >>> from ntpnb.training.trace import require_all_reached
+    >>> flow = ntpnb.gradient_flow(ntpnb.datasets.toy(), [0.0, 1.0])
+    >>> require_all_reached(Watch(seconds=9), "times", 3, flow, flow.excess)
+    Traceback (most recent call last):
+    ...
+    ntpnb.basics.errors.ConvergenceError: stopped after 9 seconds: 2 of 3 times were reached; ...
+    """
+    reached = len(trace.W)
+    if reached == asked:
+        return
+    message = f"{watch.stopped}: {reached} of {asked} {what} were reached"
+    if not reached:
+        raise ConvergenceError(message, np.inf)
+    raise ConvergenceError(f"{message}; .point is the trace so far", float(residuals[-1]), trace)

@@ -22,7 +22,7 @@ from ntpnb.basics.validation import as_increasing, require_number
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.exponential import log_sum_exp
-from ntpnb.training.flow import integrate
+from ntpnb.training.flow import System, integrate
 from ntpnb_book.features.joint import JointStart, free_laws, start_of_runs
 
 
@@ -140,7 +140,7 @@ def late_joint_flow(
         return np.concatenate([(A.T @ contexts).ravel(), (A @ words).ravel()])
 
     start_state = np.concatenate([W.ravel(), H.ravel()])
-    states = integrate(velocity, log_start, start_state, times, watch, name="joint flow")
+    states = integrate(System("joint flow", velocity), log_start, start_state, times, watch)
     words = states[:, :num_word].reshape(-1, *word_shape)
     contexts = states[:, num_word:].reshape(-1, *context_shape)
     logits = contexts @ words.mT

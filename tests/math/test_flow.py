@@ -20,6 +20,8 @@ from ntpnb import (
     ridge_path,
 )
 from ntpnb.datasets import attention_trials, toy
+from ntpnb.training import Coordinates
+from ntpnb.training.late_time import tight_pairs
 
 NAMES = [
     "d > m",
@@ -263,6 +265,17 @@ def test_tight_pairs_carry_their_multipliers(name):
     total = total.ravel() - basis.T @ (basis @ total.ravel())
     # Newton stops at 1e-12; margins, and so forces, are good to about 1e-12 of them
     assert np.linalg.norm(total - svm.W.ravel()) <= 1e-9 * svm.norm
+
+
+@pytest.mark.parametrize("length", [2.0**20, 2.0**-60])
+def test_tight_pairs_are_those_of_the_data_whatever_their_length(length):
+    data = regimes()[NAMES[0]]
+    longer = data.replace(context_embeddings=length * data.context_embeddings)
+    usual, found = (tight_pairs(Coordinates(each)) for each in (data, longer))
+    size = np.linalg.norm(usual.matrices)
+    assert np.linalg.norm(found.matrices / length - usual.matrices) <= 1e-12 * size
+    np.testing.assert_allclose(found.log_odds, usual.log_odds, atol=1e-9)
+    np.testing.assert_allclose(found.next_margin, usual.next_margin, rtol=1e-9)
 
 
 def test_a_tight_pair_without_a_multiplier_has_no_limit():

@@ -167,6 +167,15 @@ def test_a_bias_that_is_known_is_not_computed_again(calls, use):
     assert calls == before
 
 
+def test_embeddings_of_extraordinary_length_need_no_second_bias(calls):
+    toy = datasets.toy()
+    bias = ntpnb.implicit_bias(toy.replace(context_embeddings=1e6 * toy.context_embeddings))
+    ntpnb.gradient_flow(bias, [-30.0, 10.0]).compare(bias)
+    ntpnb.regularization_path(bias, [1e-6, 1.0]).compare(bias)
+    ntpnb.next_order_term(bias)
+    assert calls == once()
+
+
 def test_the_next_order_term_by_either_method_computes_nothing_again(calls, monkeypatch):
     bias = ntpnb.implicit_bias(datasets.toy())
     direct = ntpnb.next_order_term(bias)

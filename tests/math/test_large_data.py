@@ -15,7 +15,7 @@ from ntpnb import NextTokenData
 from ntpnb.basics import validation
 from ntpnb.problem import table
 from ntpnb.thresholds import compatible_dimension
-from ntpnb.training import large_batch
+from ntpnb.training import batch
 from ntpnb.training.batch import ProblemBatch
 
 EPS = np.finfo(float).eps
@@ -155,7 +155,7 @@ def test_separate_contexts_have_the_order_of_any_groups(candidates):
 def test_descent_by_blocks_takes_the_same_steps(monkeypatch, name, method):
     data = regimes()[name]
     whole = ntpnb.descend(data, method, 40, record=[0, 1, 40])
-    monkeypatch.setattr(large_batch, "WHOLE", 0)
+    monkeypatch.setattr(batch, "WHOLE", 0)
     by_blocks(monkeypatch, 2 * data.vocab_size)
     parts = ntpnb.descend([data, data], method, 40, record=[0, 1, 40])
     # The rounding of a step grows no faster than the steps themselves; Adam divides by roots of
@@ -171,7 +171,7 @@ def test_normalized_descent_by_blocks_keeps_its_direction_far_out(monkeypatch):
     data = t24(5, size=1, m=4, d=8)
     init = 200 * data.target_probs.T @ np.linalg.pinv(data.context_embeddings).T
     whole = ntpnb.descend(data, ntpnb.NGD(0.1), 30, init=init, record=[30])
-    monkeypatch.setattr(large_batch, "WHOLE", 0)
+    monkeypatch.setattr(batch, "WHOLE", 0)
     by_blocks(monkeypatch, 5)
     parts = ntpnb.descend(data, ntpnb.NGD(0.1), 30, init=init, record=[30])
     # Relative errors of exponentials of scores near 200, over the 30 steps of 0.1.
@@ -179,7 +179,7 @@ def test_normalized_descent_by_blocks_keeps_its_direction_far_out(monkeypatch):
 
 
 def test_sgd_refuses_what_its_samples_do_not_fit(monkeypatch):
-    monkeypatch.setattr(large_batch, "WHOLE", 0)
+    monkeypatch.setattr(batch, "WHOLE", 0)
     with pytest.raises(ValueError, match="data are too large for SGD: its samples are tables"):
         ntpnb.descend(t24(0), ntpnb.SGD(0.1), 5)
 
@@ -191,9 +191,9 @@ def test_samples_are_those_of_a_generator_that_draws_them_all_at_once():
     rng = np.random.default_rng([method.seed, 0])
     counts = rng.multinomial(3, law.ravel() / law.sum(), size=20)
     W = np.zeros(data.shape)
-    batch = ProblemBatch([data])
+    problem = ProblemBatch([data])
     for target in counts.reshape(-1, *law.shape) / 3:
-        W = W - 0.1 * batch.gradient(W[None], target.sum(0)[None, None], target[None])[0]
+        W = W - 0.1 * problem.gradient(W[None], target.sum(0)[None, None], target[None])[0]
     np.testing.assert_array_equal(ntpnb.descend(data, method, 20, record=[20]).W[0], W)
 
 
@@ -270,7 +270,7 @@ LIMITS = {
 @pytest.mark.parametrize("what", LIMITS)
 def test_what_would_be_too_large_is_refused_before_memory_is_taken(monkeypatch, what):
     monkeypatch.setattr(validation, "DENSE_LIMIT", 2**22)
-    monkeypatch.setattr(large_batch, "WHOLE", 2**20)
+    monkeypatch.setattr(batch, "WHOLE", 2**20)
     H, counts = large_text(num_contexts=2000, vocab_size=4000)
     candidates = sp.csr_array(counts).astype(bool).astype(float)
     data = NextTokenData.from_counts(H, counts, candidate_counts=candidates)
