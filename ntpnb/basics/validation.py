@@ -226,25 +226,19 @@ def require_range(name: str, tokens: IntArray, vocab_size: int) -> None:
 def require_lengths(name: str, rows: FloatArray) -> None:
     """Raise unless each row is zero or its largest entry lies between SHORTEST and LONGEST."""
     largest = np.maximum(rows.max(1), -rows.min(1))
-    odd = (largest > 0) & ((largest < SHORTEST) | (largest > LONGEST))
-    if odd.any():
-        j = int(np.argmax(odd))
-        raise ValueError(
+    refuse_any(
+        (largest > 0) & ((largest < SHORTEST) | (largest > LONGEST)),
+        lambda j: (
             f"{name}[{j}] has the largest entry {largest[j]:g} in absolute value; it must be zero "
             f"or lie between {SHORTEST:g} and {LONGEST:g}"
-        )
+        ),
+    )
 
 
-def require_distributions(
-    name: str, rows: FloatArray, precision: npt.DTypeLike = np.float64
-) -> None:
-    """Raise unless every row is nonnegative and sums to one, see :func:`sum_tolerance`."""
-    negative = rows < 0
-    if negative.any():
-        j, v = first_index(negative)
-        raise ValueError(f"{name} row {j} has the entry {rows[j, v]:g}; none may be negative")
-    num_terms = np.count_nonzero(rows, axis=1)
-    require_unit_sum(name, rows.sum(1), sum_tolerance(num_terms, precision))
+def refuse_any(bad: BoolArray, explain: Callable[[int], str]) -> None:
+    """Raise ``ValueError`` if something is bad, and explain it by the first that is."""
+    if bad.any():
+        raise ValueError(explain(int(np.argmax(bad))))
 
 
 def sum_tolerance(num_terms: int | IntArray, precision: npt.DTypeLike) -> FloatArray:
@@ -273,15 +267,13 @@ def sum_tolerance(num_terms: int | IntArray, precision: npt.DTypeLike) -> FloatA
 
 def require_unit_sum(name: str, sums: FloatArray, tolerance: FloatArray) -> None:
     """Raise unless the sums of all rows are one, each within its tolerance."""
-    empty = sums == 0
-    if empty.any():
-        raise ValueError(f"{name} row {np.argmax(empty)} is all zero; its support is empty")
-    wrong = np.abs(sums - 1) > tolerance
-    if wrong.any():
-        j = int(np.argmax(wrong))
-        raise ValueError(
+    refuse_any(sums == 0, lambda j: f"{name} row {j} is all zero; its support is empty")
+    refuse_any(
+        np.abs(sums - 1) > tolerance,
+        lambda j: (
             f"{name} row {j} sums to {sums[j]:.10g}; it must sum to one (within {tolerance[j]:g})"
-        )
+        ),
+    )
 
 
 def as_increasing(name: str, values: ArrayLike) -> FloatArray:

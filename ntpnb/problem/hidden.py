@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.validation import (
@@ -16,7 +15,7 @@ from ntpnb.basics.validation import (
     as_integer,
     as_integers,
 )
-from ntpnb.problem.table import collected
+from ntpnb.problem.table import Table, collected
 
 IGNORED = -100  # the next token of a position that is left out, by the convention of many libraries
 
@@ -28,13 +27,13 @@ class CountedStates:
     Attributes
     ----------
     embeddings : ndarray, shape (m, d)
-    counts : ndarray or csr_array, shape (m, V)
+    counts : Table, shape (m, V)
     positions : tuple of ndarray of int
         Where each of them occurs among all positions, ignored ones included.
     """
 
     embeddings: FloatArray
-    counts: FloatArray | csr_array
+    counts: Table
     positions: tuple[IntArray, ...]
 
 
@@ -61,7 +60,7 @@ def count_states(
     --------
     >>> from ntpnb.problem.hidden import count_states
     >>> found = count_states([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0]], [2, 0, 1], vocab_size=3)
-    >>> found.embeddings.tolist(), found.counts.tolist()
+    >>> found.embeddings.tolist(), found.counts.dense.tolist()
     ([[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
     >>> [positions.tolist() for positions in found.positions]
     [[0, 2], [1]]
@@ -87,7 +86,7 @@ def count_states(
     first = in_order[np.concatenate([[0], ends[:-1]])]
     return CountedStates(
         embeddings=rows[first],
-        counts=collected(row, kept, np.ones(len(row)), (num_contexts, size)),
+        counts=collected("counts", row, kept, (num_contexts, size)),
         positions=tuple(np.split(position[in_order], ends[:-1])),
     )
 

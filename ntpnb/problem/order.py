@@ -454,8 +454,8 @@ def _order_of_all_tokens(data: NextTokenData) -> TokenPriority:
 
     Its first token stands for it, and it wins over each token in none of them.
     """
-    in_support = data._laws.entries(slice(0, data.num_contexts))
-    nodes = np.unique(_node(data, in_support.row, in_support.token))
+    row, token, _ = data.entries
+    nodes = np.unique(_node(data, row, token))
     first_of_group = np.unique(nodes // data.vocab_size, return_index=True)[1]
     representative = np.repeat(nodes[first_of_group], np.diff(first_of_group, append=len(nodes)))
     return TokenPriority(
@@ -513,11 +513,11 @@ def _star_edges(data: NextTokenData) -> _StarEdges:
     from the other in-support tokens.
     """
     assert data._counts is not None
-    row, token, _ = data._counts.entries(slice(0, data.num_contexts))
+    row, token, _ = data._counts.entries
     nodes, candidate = np.unique(_node(data, row, token), return_inverse=True)
     every_row = np.arange(data.num_contexts)
     anchor = np.searchsorted(nodes, _node(data, every_row, data.anchors))[row]
-    is_in_support = data._laws.at(row, token) > 0
+    is_in_support = data._laws.has(row, token)
     return _StarEdges(nodes, anchor, candidate, candidate[is_in_support], anchor[is_in_support])
 
 

@@ -18,6 +18,7 @@ from scipy import sparse
 import ntpnb
 from ntpnb import NextTokenData, attention, datasets
 from ntpnb.basics import saving
+from ntpnb.problem.table import Table
 from ntpnb.reporting.findings import Findings
 
 TOY = datasets.toy()
@@ -101,7 +102,7 @@ WAYS = {
 
 def state(thing):
     """What an object consists of, for a comparison; caches count only where they are kept."""
-    if isinstance(thing, Exception):
+    if isinstance(thing, Exception | Table):
         return {"made from": thing.__reduce_ex__(2)[1:]}
     return thing.__getstate__()
 
