@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from ntpnb.basics.array_types import BoolArray, FloatArray
-from ntpnb.problem.table import Entries
+from ntpnb.problem.table import Entries, Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,11 +17,10 @@ class RowBlock:
     context_probs : ndarray, shape (k,)
         Their frequencies among all contexts.
     token_embeddings : ndarray, shape (V, p), or None
-    candidate_counts : ndarray, shape (k, V), or None
-    entries : Entries
-        The positive entries of their next-token distributions, with rows counted from the block's
-        first.
-    vocab_size : int
+    laws : Table, shape (k, V)
+        Their next-token distributions.
+    counts : Table, shape (k, V), or None
+        Their candidate counts.
 
     Examples
     --------
@@ -36,20 +33,30 @@ class RowBlock:
     context_embeddings: FloatArray
     context_probs: FloatArray
     token_embeddings: FloatArray | None
-    candidate_counts: FloatArray | None
-    entries: Entries
-    vocab_size: int
+    laws: Table
+    counts: Table | None
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens ``V``."""
+        return self.laws.shape[1]
+
+    @property
+    def entries(self) -> Entries:
+        """The positive entries of the next-token distributions."""
+        return self.laws.entries
+
+    @property
+    def target_probs(self) -> FloatArray:
+        """The next-token distributions, shape (k, V)."""
+        return self.laws.dense
+
+    @property
+    def candidate_counts(self) -> FloatArray | None:
+        """The candidate counts, shape (k, V), or None for ones."""
+        return None if self.counts is None else self.counts.dense
 
     @cached_property
     def support(self) -> BoolArray:
         """Tokens with positive target probability, shape (k, V)."""
-        support = np.zeros((len(self.context_probs), self.vocab_size), dtype=bool)
-        support[self.entries.row, self.entries.token] = True
-        return support
-
-    @cached_property
-    def target_probs(self) -> FloatArray:
-        """The next-token distributions, shape (k, V)."""
-        P = np.zeros((len(self.context_probs), self.vocab_size))
-        P[self.entries.row, self.entries.token] = self.entries.value
-        return P
+        return self.laws.positive("support")

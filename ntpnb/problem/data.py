@@ -13,7 +13,6 @@ from scipy.spatial.distance import cdist
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.saving import Storable, make_read_only, state_without_caches
 from ntpnb.basics.validation import (
-    COUNTABLE,
     DENSE_LIMIT,
     LARGEST_COUNT,
     SMALLEST_COUNT,
@@ -22,6 +21,7 @@ from ntpnb.basics.validation import (
     as_indices,
     as_integer,
     as_sequences,
+    as_vocab_size,
     refuse_any,
     require_dense,
     require_lengths,
@@ -33,7 +33,7 @@ from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
 from ntpnb.problem.hidden import as_labels, count_states
 from ntpnb.problem.table import Entries, Table, TableLike, as_table, collected, row_slices
-from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, tokenized
+from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, numbered, tokenized
 
 Context = tuple[int, ...]  # the tokens that have been read
 
@@ -151,8 +151,7 @@ class NextTokenData(Storable):
         T = _checked_token_embeddings(token_embeddings, vocab_size)
         C = _checked_candidate_counts(candidate_counts, P)
         _require_positive_frequencies(pi, P)
-        groups = _checked_context_groups(context_groups, num_contexts)
-        _require_one_embedding_a_group(H, groups)
+        groups = _checked_context_groups(context_groups, H)
 
         rows = Contexts(H, P.divided_by(P.row_sums()), pi / pi.sum(), C, groups)
         if merge_tolerance is not None:
@@ -224,10 +223,8 @@ class NextTokenData(Storable):
             raise TypeError(f"embed is of type {type(embed).__name__}; a function is needed")
         if context_length is not None:
             context_length = as_integer("context_length", context_length, 1)
-        if vocab_size is None:
-            vocab_size = _vocab_size_of(tokens)
-        else:
-            vocab_size = as_integer("vocab_size", vocab_size, 1)
+        largest = max((int(sequence.max(initial=-1)) for sequence in tokens), default=-1)
+        vocab_size = as_vocab_size("sequences", largest, vocab_size)
         for i, sequence in enumerate(tokens):
             require_range(f"sequences[{i}]", sequence, vocab_size)
 
@@ -308,16 +305,15 @@ class NextTokenData(Storable):
                 f"text has {len(said)} words; at least context_length + 1 = {context_length + 1} "
                 "are needed"
             )
-        words = sorted(set(said))
-        token_of = {word: token for token, word in enumerate(words)}
+        token_of = numbered(said)
         tokens = [token_of[word] for word in said]
         starts = range(len(tokens) - context_length)
         contexts = list({tuple(tokens[start : start + context_length]) for start in starts})
-        embed = embedding_of(contexts, len(words), embedding, dim, seed)
+        embed = embedding_of(contexts, len(token_of), embedding, dim, seed)
         data = cls.from_sequences(
-            [tokens], embed, context_length=context_length, vocab_size=len(words)
+            [tokens], embed, context_length=context_length, vocab_size=len(token_of)
         )
-        data.words = tuple(words)
+        data.words = tuple(token_of)
         data.embedding = embedding
         return data
 
@@ -511,10 +507,7 @@ class NextTokenData(Storable):
                 f"labels has shape {y.shape} for {len(tokens)} sequences; "
                 "at least one sequence and one label for each are needed"
             )
-        for i, sequence in enumerate(tokens):
-            require_range(f"sequences[{i}]", sequence, vocab_size)
-        _require_nonempty(tokens)
-        _require_labels_in_sequences(y, tokens)
+        _require_queries_and_labels(tokens, y, vocab_size)
         last = np.array([sequence[-1] for sequence in tokens])
         rows = np.arange(len(tokens))
         row_of_position = np.repeat(rows, [len(sequence) for sequence in tokens])
@@ -700,7 +693,9 @@ class NextTokenData(Storable):
 
     @property
     def entries(self) -> Entries:
-        """The positive next-token probabilities, row by row: ``.row``, ``.token``, ``.value``.
+        """The positive next-token probabilities as arrays ``.row``, ``.token`` and ``.value``.
+
+        Rows increase, and tokens in each row.
 
         Examples
         --------
@@ -773,9 +768,8 @@ class NextTokenData(Storable):
             context_embeddings=self.context_embeddings[rows],
             context_probs=self.context_probs[rows],
             token_embeddings=self.token_embeddings,
-            candidate_counts=None if self._counts is None else self._counts.rows(rows),
-            entries=self._laws.entries_in(rows),
-            vocab_size=self.vocab_size,
+            laws=self._laws.part(rows),
+            counts=None if self._counts is None else self._counts.part(rows),
         )
 
     @cached_property
@@ -1084,22 +1078,15 @@ def _require_counts(counts: Table) -> None:
     )
 
 
-def _checked_context_groups(context_groups: ArrayLike | None, num_contexts: int) -> IntArray:
+def _checked_context_groups(context_groups: ArrayLike | None, H: FloatArray) -> IntArray:
     if context_groups is None:
-        return np.arange(num_contexts)
+        return np.arange(len(H))
     groups = as_indices("context_groups", context_groups)
-    if groups.shape != (num_contexts,):
+    if groups.shape != (len(H),):
         raise ValueError(
-            f"context_groups has shape {groups.shape}; it needs one name a context, "
-            f"({num_contexts},)"
+            f"context_groups has shape {groups.shape}; it needs one name a context, ({len(H)},)"
         )
-    return groups
-
-
-def _require_one_embedding_a_group(H: FloatArray, groups: IntArray) -> None:
     _, first_rows, group_index = np.unique(groups, return_index=True, return_inverse=True)
-    if len(first_rows) == len(groups):
-        return
     refuse_any(
         (H[first_rows[group_index]] != H).any(1),
         lambda j: (
@@ -1107,34 +1094,31 @@ def _require_one_embedding_a_group(H: FloatArray, groups: IntArray) -> None:
             "has another embedding; rows of one group must share one row of context_embeddings"
         ),
     )
-
-
-def _require_nonempty(sequences: Sequence[IntArray]) -> None:
-    for i, sequence in enumerate(sequences):
-        if sequence.size == 0:
-            raise ValueError(f"sequences[{i}] is empty; its last token is the query")
+    return groups
 
 
 def _require_room_for_contexts(sequences: Sequence[IntArray], context_length: int | None) -> None:
     """Raise before memory is taken where the contexts would not fit, each written down in full."""
-    lengths = [len(sequence) for sequence in sequences]
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     if context_length is None:
-        total = sum(n * (n - 1) // 2 for n in lengths)
-        what = "the prefixes of sequences"
-        needed = "give a context_length, so that contexts are windows of so many tokens"
+        total = int(np.sum(lengths * (lengths - 1) // 2))
     else:
-        total = sum(max(0, n - context_length) * context_length for n in lengths)
-        what = f"the windows of context_length = {context_length}"
-        needed = "give a smaller context_length, or fewer sequences"
+        total = int(np.maximum(0, lengths - context_length).sum()) * context_length
     if total > DENSE_LIMIT:
         raise ValueError(
-            f"{what} have {total} tokens in all, about {8 * total / 1e9:.2g} GB; at most "
-            f"{DENSE_LIMIT} are listed: {needed}"
+            f"the contexts in sequences have {total} tokens in all, about {8 * total / 1e9:.2g} "
+            f"GB; at most {DENSE_LIMIT} are listed: give a context_length, so that contexts are "
+            "windows of so many tokens, or a smaller one, or fewer sequences"
         )
 
 
-def _require_labels_in_sequences(labels: IntArray, sequences: Sequence[IntArray]) -> None:
-    for i, (label, sequence) in enumerate(zip(labels, sequences, strict=True)):
+def _require_queries_and_labels(
+    sequences: Sequence[IntArray], labels: IntArray, vocab_size: int
+) -> None:
+    for i, (sequence, label) in enumerate(zip(sequences, labels, strict=True)):
+        require_range(f"sequences[{i}]", sequence, vocab_size)
+        if sequence.size == 0:
+            raise ValueError(f"sequences[{i}] is empty; its last token is the query")
         if label not in sequence:
             raise ValueError(
                 f"labels[{i}] is {label}, which does not occur in sequences[{i}] = "
@@ -1162,17 +1146,6 @@ def _count_next_tokens(
     shape = (len(row_of), vocab_size)
     row, token = np.array([rows, next_tokens], dtype=np.int64)
     return row_of, collected("counts", row, token, shape)
-
-
-def _vocab_size_of(sequences: Sequence[IntArray]) -> int:
-    """One more than the largest token."""
-    largest = max((int(sequence.max()) for sequence in sequences if sequence.size), default=-1)
-    if largest >= COUNTABLE - 1:
-        raise ValueError(
-            f"sequences holds the token {largest}; tokens must lie below {COUNTABLE - 1} "
-            "(number the distinct ones 0, 1, 2, …)"
-        )
-    return largest + 1
 
 
 def _embedded(

@@ -8,12 +8,14 @@ from numpy.typing import ArrayLike
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.validation import (
-    COUNTABLE,
     LONGEST,
     SHORTEST,
     as_floats,
-    as_integer,
     as_integers,
+    as_vocab_size,
+    first_index,
+    refuse_any,
+    require_type,
 )
 from ntpnb.problem.table import Table, collected
 
@@ -124,10 +126,7 @@ def as_labels(labels: ArrayLike, shape: tuple[int, ...]) -> list[str]:
             f"{shape}"
         )
     for place, name in np.ndenumerate(names):
-        if not isinstance(name, str):
-            raise TypeError(
-                f"labels{list(place)} is of type {type(name).__name__}; a str is needed"
-            )
+        require_type(f"labels{list(place)}", name, str, "a str")
     return [str(name) for name in names.ravel()]
 
 
@@ -153,30 +152,24 @@ def _require_usable(rows: FloatArray, position: IntArray, shape: tuple[int, ...]
     """Raise unless every state that counts is finite, and neither tiny nor huge."""
     largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
     usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
-    if not usable.all():
-        k = int(np.argmin(usable))
-        place = [int(i) for i in np.unravel_index(position[k], shape)]
-        raise ValueError(
-            f"hidden{place} has the largest entry {largest[k]:g} in absolute value; it must be "
-            f"finite, and zero or between {SHORTEST:g} and {LONGEST:g}"
-        )
+    refuse_any(
+        ~usable,
+        lambda k: (
+            f"hidden{[int(i) for i in np.unravel_index(position[k], shape)]} has the largest entry "
+            f"{largest[k]:g} in absolute value; it must be finite, and zero or between "
+            f"{SHORTEST:g} and {LONGEST:g}"
+        ),
+    )
 
 
 def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None) -> int:
     """Return the number of tokens, or explain what is wrong with it or with a token."""
-    if vocab_size is None:
-        size = int(kept.max()) + 1
-        if size >= COUNTABLE:
-            raise ValueError(
-                f"next_tokens holds the token {size - 1}; tokens must lie below {COUNTABLE - 1}"
-            )
-    else:
-        size = as_integer("vocab_size", vocab_size, 1)
+    size = as_vocab_size("next_tokens", int(kept.max()), vocab_size)
     outside = (tokens != IGNORED) & ((tokens < 0) | (tokens >= max(size, 1)))
     if outside.any():
-        place = np.argwhere(outside)[0].tolist()
+        place = first_index(outside)
         raise ValueError(
-            f"next_tokens{place} is {tokens[tuple(place)]}; tokens must lie in 0…{size - 1}, or be "
+            f"next_tokens{list(place)} is {tokens[place]}; tokens must lie in 0…{size - 1}, or be "
             f"{IGNORED}, which leaves a position out"
         )
     return size

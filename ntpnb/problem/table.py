@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
+from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray, Sparse
 from ntpnb.basics.saving import make_read_only, register
 from ntpnb.basics.validation import (
     as_array,
     as_indices,
-    precision_of,
     refuse_any,
     require_dense,
     require_unit_sum,
@@ -36,7 +35,7 @@ class Entries(NamedTuple):
 
     row: IntArray
     token: IntArray
-    value: FloatArray
+    value: AnyPrecision
 
 
 @register
@@ -117,15 +116,12 @@ class Table:
         make_read_only(sparse)
         return sparse
 
-    def rows(self, rows: slice) -> FloatArray:
-        """Some rows as a dense array."""
-        return _scattered(self.entries_in(rows), (rows.stop - rows.start, self.shape[1]))
-
-    def entries_in(self, rows: slice) -> Entries:
-        """Entries of some rows; ``row`` is counted from the first of them."""
+    def part(self, rows: slice) -> "Table":
+        """The table of some rows, which are counted from the first of them."""
         row, token, value = self.entries
         part = slice(*np.searchsorted(row, [rows.start, rows.stop]))
-        return Entries(row[part] - rows.start, token[part], value[part])
+        entries = (row[part] - rows.start, token[part], value[part])
+        return Table(self.name, entries, (rows.stop - rows.start, self.shape[1]))
 
     def positive(self, name: str) -> BoolArray:
         """Where there are entries, as a read-only array with a name for errors."""
@@ -232,7 +228,7 @@ def as_table(name: str, value: TableLike, shape: tuple[int, int] | None = None) 
         dense = as_array(name, value, ndim=2)
         row, token = np.nonzero(dense)
         entries = (row, token, dense[row, token])
-        found = Table(name, entries, dense.shape, precision_of(value))
+        found = Table(name, entries, dense.shape, np.asarray(value).dtype)
     if shape is not None and found.shape != shape:
         raise ValueError(f"{name} has shape {found.shape}; it needs {shape}")
     return found
@@ -324,7 +320,7 @@ def _read_sparse(name: str, value: Sparse) -> Table:
         column.astype(np.int64),
         (int(value.shape[0]), int(value.shape[1])),
         data.astype(np.float64),
-        precision_of(value),
+        value.dtype,
     )
     row, token, found = table.entries
     refuse_any(

@@ -124,8 +124,8 @@ def test_a_table_says_of_rows_and_places_what_its_array_says(data, name):
     for given_as in (P, in_format(P, name)):
         laws = table.as_table("laws", given_as)
         np.testing.assert_array_equal(laws.dense, P)
-        np.testing.assert_array_equal(laws.rows(rows), P[rows])
-        row, token, value = laws.entries_in(rows)
+        np.testing.assert_array_equal(laws.part(rows).dense, P[rows])
+        row, token, value = laws.part(rows).entries
         for found, expected in zip((row, token), np.nonzero(P[rows]), strict=True):
             np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(value, P[rows][row, token])
