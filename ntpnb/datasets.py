@@ -114,17 +114,19 @@ def overparameterized(
     vocab_size = as_integer("vocab_size", vocab_size, 1)
     num_contexts = as_integer("num_contexts", num_contexts, 1)
     dim = as_integer("dim", dim, 1)
-    support_size = as_integer("support_size", support_size)
-    if not 1 <= support_size <= vocab_size:
-        raise ValueError(
-            f"support_size is {support_size}; it must lie between 1 and vocab_size = {vocab_size}"
-        )
+    _require_up_to("support_size", support_size, vocab_size, f"vocab_size = {vocab_size}")
     rng = np.random.default_rng(as_seed("seed", seed))
     H = rng.standard_normal((num_contexts, dim))
     supports = _shuffled_vocabularies(rng, vocab_size, num_contexts)[:, :support_size]
     P = np.zeros((num_contexts, vocab_size))
     np.put_along_axis(P, supports, rng.dirichlet(np.ones(support_size), num_contexts), axis=1)
     return NextTokenData(H, P)
+
+
+def _require_up_to(name: str, value: int, most: int, shown: str) -> None:
+    """Raise unless a number lies between 1 and the largest that is possible."""
+    if not 1 <= as_integer(name, value) <= most:
+        raise ValueError(f"{name} is {value}; it must lie between 1 and {shown}")
 
 
 def _shuffled_vocabularies(rng: np.random.Generator, vocab_size: int, num_copies: int) -> IntArray:
@@ -158,9 +160,7 @@ def lecun_init(data: NextTokenData, seed: Seed) -> FloatArray:
     >>> ntpnb.datasets.lecun_init(ntpnb.datasets.toy(), seed=0).shape
     (5, 2)
     """
-    require_data("data", data)
-    rng = np.random.default_rng(as_seed("seed", seed))
-    W: FloatArray = rng.standard_normal(data.shape) / np.sqrt(data.shape[1])
+    W: FloatArray = _generator(data, seed).standard_normal(data.shape) / np.sqrt(data.shape[1])
     return W
 
 
@@ -187,10 +187,13 @@ def uniform_init(data: NextTokenData, seed: Seed) -> FloatArray:
     >>> W.shape, bool(abs(W).max() <= 0.5)
     ((4, 4), True)
     """
-    require_data("data", data)
-    rng = np.random.default_rng(as_seed("seed", seed))
-    W: FloatArray = rng.uniform(-1, 1, data.shape) / np.sqrt(data.shape[1])
+    W: FloatArray = _generator(data, seed).uniform(-1, 1, data.shape) / np.sqrt(data.shape[1])
     return W
+
+
+def _generator(data: NextTokenData, seed: Seed) -> np.random.Generator:
+    require_data("data", data)
+    return np.random.default_rng(as_seed("seed", seed))
 
 
 # -- L24 ------------------------------------------------------------------------------------------
@@ -449,8 +452,7 @@ class TextCorpus(Result):
         [[0, 1], [1, 2], [2, 0]]
         """
         text: IntArray = np.concatenate(self.verses)
-        if not 1 <= as_integer("length", length) <= len(text):
-            raise ValueError(f"length is {length}; it must lie between 1 and {len(text)} words")
+        _require_up_to("length", length, len(text), f"{len(text)} words")
         starts = np.arange(len(text))
         positions = starts[:, None] + np.arange(length)
         windows: IntArray = text[positions % len(text)]
@@ -549,8 +551,7 @@ def _read_corpus(file_name: str, count_name: str, num_lines: int) -> TextCorpus:
     """The first lines of a text that ships with the package, without its comments."""
     text = files("ntpnb").joinpath("data_files", file_name).read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    if not 1 <= as_integer(count_name, num_lines) <= len(lines):
-        raise ValueError(f"{count_name} is {num_lines}; it must lie between 1 and {len(lines)}")
+    _require_up_to(count_name, num_lines, len(lines), f"{len(lines)}")
     verses = [split_words(_without_number(line)) for line in lines[:num_lines]]
     token = numbered(chain.from_iterable(verses))
     return TextCorpus(tuple(token), tuple(tuple(token[word] for word in verse) for verse in verses))

@@ -1102,13 +1102,16 @@ def _require_room_for_contexts(sequences: Sequence[IntArray], context_length: in
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     if context_length is None:
         total = int(np.sum(lengths * (lengths - 1) // 2))
+        what = "the prefixes of sequences"
+        needed = "give a context_length, so that contexts are windows of so many tokens"
     else:
         total = int(np.maximum(0, lengths - context_length).sum()) * context_length
+        what = f"the windows of context_length = {context_length}"
+        needed = "give a smaller context_length, or fewer sequences"
     if total > DENSE_LIMIT:
         raise ValueError(
-            f"the contexts in sequences have {total} tokens in all, about {8 * total / 1e9:.2g} "
-            f"GB; at most {DENSE_LIMIT} are listed: give a context_length, so that contexts are "
-            "windows of so many tokens, or a smaller one, or fewer sequences"
+            f"{what} have {total} tokens in all, about {8 * total / 1e9:.2g} GB; at most "
+            f"{DENSE_LIMIT} are listed: {needed}"
         )
 
 
