@@ -232,14 +232,20 @@ def require_range(name: str, tokens: IntArray, vocab_size: int) -> None:
         )
 
 
-def require_lengths(name: str, rows: FloatArray) -> None:
-    """Raise unless each row is zero or its largest entry lies between SHORTEST and LONGEST."""
+def require_lengths(
+    name: str, rows: FloatArray, place: Callable[[int], list[int]] = lambda j: [j]
+) -> None:
+    """Raise unless each row is zero, or its largest entry is between SHORTEST and LONGEST.
+
+    The message says the row's ``place``, which is its number where nothing else is given.
+    """
     largest = np.maximum(rows.max(1), -rows.min(1))
+    usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
     refuse_any(
-        (largest > 0) & ((largest < SHORTEST) | (largest > LONGEST)),
+        ~usable,
         lambda j: (
-            f"{name}[{j}] has the largest entry {largest[j]:g} in absolute value; it must be zero "
-            f"or lie between {SHORTEST:g} and {LONGEST:g}"
+            f"{name}{place(j)} has the largest entry {largest[j]:g} in absolute value; it must be "
+            f"finite, and zero or between {SHORTEST:g} and {LONGEST:g}"
         ),
     )
 

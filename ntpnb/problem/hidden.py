@@ -1,6 +1,5 @@
 """A model's hidden states and the tokens that came next, as contexts and counts."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,13 +7,11 @@ from numpy.typing import ArrayLike
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.validation import (
-    LONGEST,
-    SHORTEST,
     as_floats,
     as_integers,
     as_vocab_size,
     first_index,
-    refuse_any,
+    require_lengths,
     require_type,
 )
 from ntpnb.problem.table import Table, collected
@@ -77,7 +74,11 @@ def count_states(
             "leaves a position out"
         )
     rows = states.reshape(-1, states.shape[-1])[position]
-    _require_usable(rows, position, tokens.shape)
+
+    def place(k: int) -> list[int]:
+        return [int(i) for i in np.unravel_index(position[k], tokens.shape)]
+
+    require_lengths("hidden", rows, place)
     kept = tokens.ravel()[position]
     size = _checked_vocab_size(tokens, kept, vocab_size)
 
@@ -148,20 +149,6 @@ def _require_matching_shapes(states: tuple[int, ...], tokens: tuple[int, ...]) -
     )
 
 
-def _require_usable(rows: FloatArray, position: IntArray, shape: tuple[int, ...]) -> None:
-    """Raise unless every state that counts is finite, and neither tiny nor huge."""
-    largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
-    usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
-    refuse_any(
-        ~usable,
-        lambda k: (
-            f"hidden{[int(i) for i in np.unravel_index(position[k], shape)]} has the largest entry "
-            f"{largest[k]:g} in absolute value; it must be finite, and zero or between "
-            f"{SHORTEST:g} and {LONGEST:g}"
-        ),
-    )
-
-
 def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None) -> int:
     """Return the number of tokens, or explain what is wrong with it or with a token."""
     size = as_vocab_size("next_tokens", int(kept.max()), vocab_size)
@@ -178,7 +165,7 @@ def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None
 def _numbers_of_equal_rows(rows: FloatArray) -> IntArray:
     """Number rows 0, 1, 2, … in order of appearance; equal ones share a number, shape (n,)."""
     without_signed_zeros = np.ascontiguousarray(rows + 0.0)
-    as_bytes = np.dtype((np.void, math.prod(rows.shape[1:]) * rows.itemsize))
+    as_bytes = np.dtype((np.void, rows.shape[1] * rows.itemsize))
     keys = without_signed_zeros.view(as_bytes).ravel()
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
     place = np.argsort(np.argsort(first))

@@ -46,7 +46,7 @@ class Table:
     ----------
     name : str
         What errors call it.
-    entries : Entries, or a tuple of what it consists of
+    entries : Entries, or another tuple of such arrays
         Finite numbers, which nothing else changes.
     shape : tuple of int
         ``(m, V)``.
@@ -64,7 +64,7 @@ class Table:
     def __init__(
         self,
         name: str,
-        entries: Entries | tuple[IntArray, IntArray, FloatArray],
+        entries: tuple[IntArray, IntArray, AnyPrecision],
         shape: tuple[int, int],
         precision: npt.DTypeLike = np.float64,
     ) -> None:

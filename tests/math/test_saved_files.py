@@ -195,8 +195,7 @@ def test_a_table_with_wrong_entries(part, place, value, tmp_path):
     (name,) = [
         key
         for key, array in members.items()
-        if key != saving.STRUCTURE
-        and np.array_equal(array, expected)
+        if key != saving.STRUCTURE and np.array_equal(array, expected)
     ][-1:]
     members[name][place] = value
     with pytest.raises(ValueError, match="can read") as caught:
