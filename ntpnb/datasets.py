@@ -1,19 +1,21 @@
 """The papers' datasets, initializations, and texts that chapters train on."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal
+from itertools import chain
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import Seed, as_integer, as_seed
+from ntpnb.basics.validation import Seed, as_integer, as_seed, require_choice
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import token_priority
-from ntpnb.problem.text import spelled, split_words
+from ntpnb.problem.text import numbered, spelled, split_words
 
 DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused
 
@@ -112,17 +114,19 @@ def overparameterized(
     vocab_size = as_integer("vocab_size", vocab_size, 1)
     num_contexts = as_integer("num_contexts", num_contexts, 1)
     dim = as_integer("dim", dim, 1)
-    support_size = as_integer("support_size", support_size)
-    if not 1 <= support_size <= vocab_size:
-        raise ValueError(
-            f"support_size is {support_size}; it must lie between 1 and vocab_size = {vocab_size}"
-        )
+    _require_up_to("support_size", support_size, vocab_size, f"vocab_size = {vocab_size}")
     rng = np.random.default_rng(as_seed("seed", seed))
     H = rng.standard_normal((num_contexts, dim))
     supports = _shuffled_vocabularies(rng, vocab_size, num_contexts)[:, :support_size]
     P = np.zeros((num_contexts, vocab_size))
     np.put_along_axis(P, supports, rng.dirichlet(np.ones(support_size), num_contexts), axis=1)
     return NextTokenData(H, P)
+
+
+def _require_up_to(name: str, value: int, most: int, shown: str) -> None:
+    """Raise unless a number lies between 1 and the largest that is possible."""
+    if not 1 <= as_integer(name, value) <= most:
+        raise ValueError(f"{name} is {value}; it must lie between 1 and {shown}")
 
 
 def _shuffled_vocabularies(rng: np.random.Generator, vocab_size: int, num_copies: int) -> IntArray:
@@ -156,10 +160,7 @@ def lecun_init(data: NextTokenData, seed: Seed) -> FloatArray:
     >>> ntpnb.datasets.lecun_init(ntpnb.datasets.toy(), seed=0).shape
     (5, 2)
     """
-    require_data("data", data)
-    rng = np.random.default_rng(as_seed("seed", seed))
-    fan_in = data.shape[1]
-    W: FloatArray = rng.standard_normal(data.shape) / np.sqrt(fan_in)
+    W: FloatArray = _generator(data, seed).standard_normal(data.shape) / np.sqrt(data.shape[1])
     return W
 
 
@@ -186,11 +187,13 @@ def uniform_init(data: NextTokenData, seed: Seed) -> FloatArray:
     >>> W.shape, bool(abs(W).max() <= 0.5)
     ((4, 4), True)
     """
-    require_data("data", data)
-    rng = np.random.default_rng(as_seed("seed", seed))
-    fan_in = data.shape[1]
-    W: FloatArray = rng.uniform(-1, 1, data.shape) / np.sqrt(fan_in)
+    W: FloatArray = _generator(data, seed).uniform(-1, 1, data.shape) / np.sqrt(data.shape[1])
     return W
+
+
+def _generator(data: NextTokenData, seed: Seed) -> np.random.Generator:
+    require_data("data", data)
+    return np.random.default_rng(as_seed("seed", seed))
 
 
 # -- L24 ------------------------------------------------------------------------------------------
@@ -318,16 +321,18 @@ def attention_trials(
     >>> [data.shape for data in trials.data]
     [(8, 8), (8, 8), (8, 8)]
     """
-    _require_choice("kind", kind, ("acyclic", "cyclic", "any"))
-    _require_choice("tokens", tokens, ("distinct", "independent"))
-    _require_choice("labels", labels, ("sequence", "priority"))
+    require_choice("kind", kind, get_args(Kind))
+    require_choice("tokens", tokens, get_args(TokenRule))
+    require_choice("labels", labels, get_args(LabelRule))
     if kind == "cyclic" and labels == "priority":
         raise ValueError('labels="priority" never gives cyclic data; use labels="sequence"')
-    is_cyclic = kind == "cyclic"
+    of_figure_4 = (6, 6, 4)
+    of_figure_3 = (8, 4, 6)
+    default = of_figure_4 if kind == "cyclic" else of_figure_3
     recipe = _AttentionRecipe(
-        vocab_size=_size_or_default("vocab_size", vocab_size, 6 if is_cyclic else 8),
-        num_sequences=_size_or_default("num_sequences", num_sequences, 6 if is_cyclic else 4),
-        length=_size_or_default("length", length, 4 if is_cyclic else 6),
+        vocab_size=_size_or_default("vocab_size", vocab_size, default[0]),
+        num_sequences=_size_or_default("num_sequences", num_sequences, default[1]),
+        length=_size_or_default("length", length, default[2]),
         dim=as_integer("dim", dim, 1),
         tokens=tokens,
         labels=labels,
@@ -340,50 +345,38 @@ def attention_trials(
             f"vocab_size = {recipe.vocab_size}"
         )
 
-    trials = [
-        _first_of_kind(np.random.default_rng([seed, i]), recipe, kind) for i in range(num_trials)
-    ]
-    rejected = sum(trial.rejected for trial in trials)
-    degenerate = sum(trial.degenerate for trial in trials)
+    outcomes: Counter[str] = Counter()
+    kept = []
+    for i in range(num_trials):
+        rng = np.random.default_rng([seed, i])
+        kept.append(_first_of_kind(rng, recipe, kind, outcomes))
     return TrialSet(
-        data=tuple(trial.data for trial in trials),
-        drawn=num_trials + rejected + degenerate,
-        rejected=rejected,
-        degenerate=degenerate,
+        data=tuple(kept),
+        drawn=outcomes.total(),
+        rejected=outcomes["rejected"],
+        degenerate=outcomes["degenerate"],
     )
-
-
-def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} is {value!r}; it must be one of {choices}")
 
 
 def _size_or_default(name: str, size: int | None, default: int) -> int:
     return default if size is None else as_integer(name, size, 1)
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """The first dataset of a kind, and how many others were drawn before it."""
-
-    data: NextTokenData
-    rejected: int
-    degenerate: int
-
-
-def _first_of_kind(rng: np.random.Generator, recipe: _AttentionRecipe, kind: Kind) -> _Trial:
-    rejected = 0
-    degenerate = 0
+def _first_of_kind(
+    rng: np.random.Generator, recipe: _AttentionRecipe, kind: Kind, outcomes: Counter[str]
+) -> NextTokenData:
+    """Draw until a dataset is of a kind, and count what comes of each draw."""
     for _ in range(DRAWS):
         data = _draw_attention(rng, recipe)
         order = token_priority(data)
         found: Kind = "cyclic" if len(order.equal) else "acyclic"
         if kind not in ("any", found):
-            rejected += 1
+            outcomes["rejected"] += 1
         elif len(order.strict) == 0:
-            degenerate += 1
+            outcomes["degenerate"] += 1
         else:
-            return _Trial(data, rejected, degenerate)
+            outcomes["kept"] += 1
+            return data
     raise ValueError(
         f"{DRAWS} draws gave no {kind!r} dataset with a strict pair; "
         f"vocab_size = {recipe.vocab_size}, num_sequences = {recipe.num_sequences} and "
@@ -459,8 +452,7 @@ class TextCorpus(Result):
         [[0, 1], [1, 2], [2, 0]]
         """
         text: IntArray = np.concatenate(self.verses)
-        if not 1 <= as_integer("length", length) <= len(text):
-            raise ValueError(f"length is {length}; it must lie between 1 and {len(text)} words")
+        _require_up_to("length", length, len(text), f"{len(text)} words")
         starts = np.arange(len(text))
         positions = starts[:, None] + np.arange(length)
         windows: IntArray = text[positions % len(text)]
@@ -559,12 +551,10 @@ def _read_corpus(file_name: str, count_name: str, num_lines: int) -> TextCorpus:
     """The first lines of a text that ships with the package, without its comments."""
     text = files("ntpnb").joinpath("data_files", file_name).read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    if not 1 <= as_integer(count_name, num_lines) <= len(lines):
-        raise ValueError(f"{count_name} is {num_lines}; it must lie between 1 and {len(lines)}")
+    _require_up_to(count_name, num_lines, len(lines), f"{len(lines)}")
     verses = [split_words(_without_number(line)) for line in lines[:num_lines]]
-    words = tuple(sorted({word for verse in verses for word in verse}))
-    token = {word: v for v, word in enumerate(words)}
-    return TextCorpus(words, tuple(tuple(token[word] for word in verse) for verse in verses))
+    token = numbered(chain.from_iterable(verses))
+    return TextCorpus(tuple(token), tuple(tuple(token[word] for word in verse) for verse in verses))
 
 
 def _without_number(line: str) -> str:

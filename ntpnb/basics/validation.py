@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 
 SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does not
 LARGEST_SUM_TOLERANCE = 1e-2  # beyond it, in any precision, a token may have been forgotten
@@ -33,16 +33,22 @@ Seed = int | Sequence[int]  # what names one stream of random numbers
 
 def as_floats(name: str, value: ArrayLike) -> FloatArray:
     """Return ``value`` as a float64 array, copied only where needed, or explain."""
+    needed = "a rectangular array of numbers"
+    array = _read(name, value, needed)
+    if array.dtype.kind in "cmM":  # whose imaginary parts or units would be lost
+        raise ValueError(f"{name} is not {needed}: its entries are of type {array.dtype}")
+    return _read(name, array, needed, np.float64)
+
+
+def _read(
+    name: str, value: ArrayLike, needed: str, dtype: npt.DTypeLike | None = None
+) -> NDArray[Any]:
+    """Return what numpy makes of a value, or explain."""
     _require_every_entry(name, value)
     try:
-        array = np.asarray(value)
-        if array.dtype.kind in "cmM":  # whose imaginary parts or units would be lost
-            raise TypeError(f"its entries are of type {array.dtype}")
-        return np.asarray(array, dtype=np.float64)
+        return np.asarray(value, dtype=dtype)
     except READING_FAILURES as error:
-        raise ValueError(
-            f"{name} is not a rectangular array of numbers: {_first_sentence(error)}"
-        ) from None
+        raise ValueError(f"{name} is not {needed}: {_first_sentence(error)}") from None
 
 
 def as_array(
@@ -72,29 +78,21 @@ def as_array(
 
 def as_indices(name: str, value: ArrayLike) -> IntArray:
     """Return ``value`` as a fresh 1-D integer array, or explain."""
-    needed = "a flat sequence of integers"
-    array = as_integers(name, value, needed)
-    if array.ndim != 1:
-        raise ValueError(
-            f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
-        )
-    return array
+    return as_integers(name, value, "a flat sequence of integers", ndim=1)
 
 
-def as_integers(name: str, value: ArrayLike, needed: str = "an array of integers") -> IntArray:
-    """Return ``value`` as a fresh integer array of any shape, or explain what is ``needed``."""
-    _require_every_entry(name, value)
-    try:
-        array: NDArray[np.generic] = np.array(value)
-    except READING_FAILURES as error:
-        raise ValueError(f"{name} is not {needed}: {_first_sentence(error)}") from None
+def as_integers(
+    name: str, value: ArrayLike, needed: str = "an array of integers", ndim: int | None = None
+) -> IntArray:
+    """Return ``value`` as a fresh integer array, or explain what is ``needed``."""
+    array = _read(name, value, needed)
     if array.size == 0 and array.dtype.kind == "f":  # numpy's type for an empty list
         array = array.astype(int)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu" or array.ndim != (array.ndim if ndim is None else ndim):
         raise ValueError(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
         )
-    largest = int(array.max()) if array.size else 0
+    largest = array.max(initial=0)
     if largest > np.iinfo(np.int64).max:
         raise ValueError(f"{name} holds {largest}; it must be {needed} below 2**63")
     return array.astype(np.int64)
@@ -119,13 +117,6 @@ def _first_sentence(error: Exception) -> str:
     return sentence
 
 
-def precision_of(value: ArrayLike | Sparse) -> np.dtype[np.generic]:
-    """Type of the numbers in something array-like, or in a sparse matrix."""
-    array: Any = value if issparse(value) else np.asarray(value)
-    dtype: np.dtype[np.generic] = array.dtype
-    return dtype
-
-
 def _require_every_entry(name: str, value: object) -> None:
     """Raise where numpy would read entries that are masked, or none of a sparse matrix."""
     if issparse(value):
@@ -146,6 +137,12 @@ def require_type(name: str, value: object, kind: type, needed: str | None = None
         raise TypeError(
             f"{name} is of type {type(value).__name__}; {needed or kind.__name__} is needed"
         )
+
+
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise unless ``value`` is one of some words."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
 def require_dense(what: str, shape: tuple[int, ...], instead: str) -> None:
@@ -211,6 +208,18 @@ def require_number(name: str, value: object, good: Callable[[float], bool], need
         raise ValueError(f"{name} is {value}; it must {needed}")
 
 
+def as_vocab_size(name: str, largest: int, vocab_size: int | None) -> int:
+    """Return the size that is given, or else one more than the largest token, or explain."""
+    if vocab_size is not None:
+        return as_integer("vocab_size", vocab_size, 1)
+    if largest >= COUNTABLE - 1:
+        raise ValueError(
+            f"{name} holds the token {largest}; tokens must lie below {COUNTABLE - 1} "
+            "(number the distinct ones 0, 1, 2, …)"
+        )
+    return largest + 1
+
+
 # -- contents of arrays ---------------------------------------------------------------------------
 
 
@@ -223,28 +232,28 @@ def require_range(name: str, tokens: IntArray, vocab_size: int) -> None:
         )
 
 
-def require_lengths(name: str, rows: FloatArray) -> None:
-    """Raise unless each row is zero or its largest entry lies between SHORTEST and LONGEST."""
-    largest = np.maximum(rows.max(1), -rows.min(1))
-    odd = (largest > 0) & ((largest < SHORTEST) | (largest > LONGEST))
-    if odd.any():
-        j = int(np.argmax(odd))
-        raise ValueError(
-            f"{name}[{j}] has the largest entry {largest[j]:g} in absolute value; it must be zero "
-            f"or lie between {SHORTEST:g} and {LONGEST:g}"
-        )
-
-
-def require_distributions(
-    name: str, rows: FloatArray, precision: npt.DTypeLike = np.float64
+def require_lengths(
+    name: str, rows: FloatArray, place: Callable[[int], list[int]] = lambda j: [j]
 ) -> None:
-    """Raise unless every row is nonnegative and sums to one, see :func:`sum_tolerance`."""
-    negative = rows < 0
-    if negative.any():
-        j, v = first_index(negative)
-        raise ValueError(f"{name} row {j} has the entry {rows[j, v]:g}; none may be negative")
-    num_terms = np.count_nonzero(rows, axis=1)
-    require_unit_sum(name, rows.sum(1), sum_tolerance(num_terms, precision))
+    """Raise unless each row is zero, or its largest entry is between SHORTEST and LONGEST.
+
+    The message says the row's ``place``, which is its number where nothing else is given.
+    """
+    largest = np.maximum(rows.max(1), -rows.min(1))
+    usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
+    refuse_any(
+        ~usable,
+        lambda j: (
+            f"{name}{place(j)} has the largest entry {largest[j]:g} in absolute value; it must be "
+            f"finite, and zero or between {SHORTEST:g} and {LONGEST:g}"
+        ),
+    )
+
+
+def refuse_any(bad: BoolArray, explain: Callable[[int], str]) -> None:
+    """Raise ``ValueError`` if something is bad, and explain it by the first that is."""
+    if bad.any():
+        raise ValueError(explain(int(np.argmax(bad))))
 
 
 def sum_tolerance(num_terms: int | IntArray, precision: npt.DTypeLike) -> FloatArray:
@@ -273,15 +282,13 @@ def sum_tolerance(num_terms: int | IntArray, precision: npt.DTypeLike) -> FloatA
 
 def require_unit_sum(name: str, sums: FloatArray, tolerance: FloatArray) -> None:
     """Raise unless the sums of all rows are one, each within its tolerance."""
-    empty = sums == 0
-    if empty.any():
-        raise ValueError(f"{name} row {np.argmax(empty)} is all zero; its support is empty")
-    wrong = np.abs(sums - 1) > tolerance
-    if wrong.any():
-        j = int(np.argmax(wrong))
-        raise ValueError(
+    refuse_any(sums == 0, lambda j: f"{name} row {j} is all zero; its support is empty")
+    refuse_any(
+        np.abs(sums - 1) > tolerance,
+        lambda j: (
             f"{name} row {j} sums to {sums[j]:.10g}; it must sum to one (within {tolerance[j]:g})"
-        )
+        ),
+    )
 
 
 def as_increasing(name: str, values: ArrayLike) -> FloatArray:

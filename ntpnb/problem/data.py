@@ -1,9 +1,7 @@
 """The one container behind both papers: contexts, their next tokens' distributions, candidates."""
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -12,10 +10,9 @@ from scipy.linalg import eigvalsh
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray, Sparse
+from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.saving import Storable, make_read_only
 from ntpnb.basics.validation import (
-    COUNTABLE,
     DENSE_LIMIT,
     LARGEST_COUNT,
     SMALLEST_COUNT,
@@ -24,9 +21,9 @@ from ntpnb.basics.validation import (
     as_indices,
     as_integer,
     as_sequences,
-    precision_of,
+    as_vocab_size,
+    refuse_any,
     require_dense,
-    require_distributions,
     require_lengths,
     require_number,
     require_range,
@@ -35,14 +32,14 @@ from ntpnb.basics.validation import (
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
 from ntpnb.problem.hidden import as_labels, count_states
-from ntpnb.problem.table import Table, as_table, collected, row_slices
-from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, tokenized
+from ntpnb.problem.table import Entries, Table, TableLike, as_table, collected, row_slices
+from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, numbered, tokenized
 
 Context = tuple[int, ...]  # the tokens that have been read
 
 SAME_STATE = 1e-5  # relative distance of hidden states that are one, up to single precision
-# What data may hold of each row beside the arrays, and what an entry is.
-ENTRIES = {"contexts": tuple, "labels": str, "merged_rows": tuple}
+# What data may hold of each row or token beside the arrays, and what an entry is.
+ENTRIES = {"contexts": tuple, "labels": str, "merged_rows": tuple, "words": str}
 
 
 class NextTokenData(Storable):
@@ -55,8 +52,8 @@ class NextTokenData(Storable):
     sequence ``j``.
 
     The arrays are copied, checked once, and read-only from then on. The two tables of contexts and
-    tokens may be dense or of any scipy.sparse format, and of any real type. What is given sparse
-    stays sparse from 2**20 entries on, zeros included; its dense form is made when it is asked for.
+    tokens may be dense or of any scipy.sparse format, and of any real type. What is held are their
+    entries that are not zero; a dense form is made when it is asked for.
 
     Parameters
     ----------
@@ -134,10 +131,10 @@ class NextTokenData(Storable):
     def __init__(
         self,
         context_embeddings: ArrayLike,
-        target_probs: ArrayLike | Sparse,
+        target_probs: TableLike,
         context_probs: ArrayLike | None = None,
         token_embeddings: ArrayLike | None = None,
-        candidate_counts: ArrayLike | Sparse | None = None,
+        candidate_counts: TableLike | None = None,
         context_groups: ArrayLike | None = None,
         *,
         merge_tolerance: float | None = None,
@@ -154,8 +151,7 @@ class NextTokenData(Storable):
         T = _checked_token_embeddings(token_embeddings, vocab_size)
         C = _checked_candidate_counts(candidate_counts, P)
         _require_positive_frequencies(pi, P)
-        groups = _checked_context_groups(context_groups, num_contexts)
-        _require_one_embedding_a_group(H, groups)
+        groups = _checked_context_groups(context_groups, H)
 
         rows = Contexts(H, P.divided_by(P.row_sums()), pi / pi.sum(), C, groups)
         if merge_tolerance is not None:
@@ -227,26 +223,20 @@ class NextTokenData(Storable):
             raise TypeError(f"embed is of type {type(embed).__name__}; a function is needed")
         if context_length is not None:
             context_length = as_integer("context_length", context_length, 1)
-        if vocab_size is None:
-            vocab_size = _vocab_size_of(tokens)
-        else:
-            vocab_size = as_integer("vocab_size", vocab_size, 1)
+        largest = max((int(sequence.max(initial=-1)) for sequence in tokens), default=-1)
+        vocab_size = as_vocab_size("sequences", largest, vocab_size)
         for i, sequence in enumerate(tokens):
             require_range(f"sequences[{i}]", sequence, vocab_size)
 
         _require_room_for_contexts(tokens, context_length)
-        next_tokens = _count_next_tokens(tokens, context_length)
-        if not next_tokens:
+        row_of, counts = _count_next_tokens(tokens, context_length, vocab_size)
+        if not row_of:
             raise ValueError(
                 "sequences holds no context followed by a token; at least one sequence must be "
                 f"longer than {context_length or 1}"
             )
-        data = cls.from_counts(
-            _embedded(next_tokens, embed),
-            _counts_table(list(next_tokens.values()), vocab_size),
-            merge_tolerance=merge_tolerance,
-        )
-        data.contexts = tuple(next_tokens)
+        data = cls.from_counts(_embedded(row_of, embed), counts, merge_tolerance=merge_tolerance)
+        data.contexts = tuple(row_of)
         if data.merged_rows is not None:
             data.contexts = tuple(data.contexts[rows[0]] for rows in data.merged_rows)
         return data
@@ -315,16 +305,15 @@ class NextTokenData(Storable):
                 f"text has {len(said)} words; at least context_length + 1 = {context_length + 1} "
                 "are needed"
             )
-        words = sorted(set(said))
-        token_of = {word: token for token, word in enumerate(words)}
+        token_of = numbered(said)
         tokens = [token_of[word] for word in said]
         starts = range(len(tokens) - context_length)
         contexts = list({tuple(tokens[start : start + context_length]) for start in starts})
-        embed = embedding_of(contexts, len(words), embedding, dim, seed)
+        embed = embedding_of(contexts, len(token_of), embedding, dim, seed)
         data = cls.from_sequences(
-            [tokens], embed, context_length=context_length, vocab_size=len(words)
+            [tokens], embed, context_length=context_length, vocab_size=len(token_of)
         )
-        data.words = tuple(words)
+        data.words = tuple(token_of)
         data.embedding = embedding
         return data
 
@@ -332,10 +321,10 @@ class NextTokenData(Storable):
     def from_counts(
         cls,
         context_embeddings: ArrayLike,
-        counts: ArrayLike | Sparse,
+        counts: TableLike,
         *,
         token_embeddings: ArrayLike | None = None,
-        candidate_counts: ArrayLike | Sparse | None = None,
+        candidate_counts: TableLike | None = None,
         context_groups: ArrayLike | None = None,
         merge_tolerance: float | None = None,
     ) -> Self:
@@ -378,7 +367,7 @@ class NextTokenData(Storable):
         occurrences = table.row_sums()
         return cls(
             context_embeddings=context_embeddings,
-            target_probs=table.divided_by(occurrences).held,
+            target_probs=table.divided_by(occurrences),
             context_probs=occurrences / occurrences.sum(),
             token_embeddings=token_embeddings,
             candidate_counts=candidate_counts,
@@ -518,25 +507,22 @@ class NextTokenData(Storable):
                 f"labels has shape {y.shape} for {len(tokens)} sequences; "
                 "at least one sequence and one label for each are needed"
             )
-        for i, sequence in enumerate(tokens):
-            require_range(f"sequences[{i}]", sequence, vocab_size)
-        _require_nonempty(tokens)
-        _require_labels_in_sequences(y, tokens)
+        _require_queries_and_labels(tokens, y, vocab_size)
         last = np.array([sequence[-1] for sequence in tokens])
         rows = np.arange(len(tokens))
         row_of_position = np.repeat(rows, [len(sequence) for sequence in tokens])
-        token_at_position = np.concatenate(tokens)
-        once = np.ones(len(token_at_position))
         shape = (len(tokens), vocab_size)
         return cls(
             context_embeddings=E[last],
-            target_probs=collected(rows, y, np.ones(len(rows)), shape),
+            target_probs=collected("target_probs", rows, y, shape),
             token_embeddings=E,
-            candidate_counts=collected(row_of_position, token_at_position, once, shape),
+            candidate_counts=collected(
+                "candidate_counts", row_of_position, np.concatenate(tokens), shape
+            ),
             context_groups=last,
         )
 
-    def replace(self, **changes: ArrayLike | Sparse | None) -> "NextTokenData":
+    def replace(self, **changes: TableLike | None) -> "NextTokenData":
         """The same data with some of the constructor's arguments replaced.
 
         Parameters
@@ -566,10 +552,10 @@ class NextTokenData(Storable):
         """
         arguments: dict[str, Any] = {
             "context_embeddings": self.context_embeddings,
-            "target_probs": self._laws.held,
+            "target_probs": self._laws,
             "context_probs": self.context_probs,
             "token_embeddings": self.token_embeddings,
-            "candidate_counts": None if self._counts is None else self._counts.held,
+            "candidate_counts": self._counts,
             "context_groups": self.context_groups,
         }
         replaced = NextTokenData(**(arguments | changes))
@@ -597,16 +583,13 @@ class NextTokenData(Storable):
             raise ValueError("NextTokenData holds arrays of other types than those that it makes")
         for name, kind in ENTRIES.items():
             entries = getattr(self, name)
+            length = self.vocab_size if name == "words" else self.num_contexts
             if entries is None:
                 continue
-            if type(entries) is not tuple or len(entries) != self.num_contexts:
-                raise ValueError(f"NextTokenData.{name} has no entry for each of its rows")
+            if type(entries) is not tuple or len(entries) != length:
+                raise ValueError(f"NextTokenData.{name} needs {length} entries")
             if not all(type(entry) is kind for entry in entries):
                 raise ValueError(f"NextTokenData.{name} has entries that are no {kind.__name__}")
-        if self.words is not None:
-            is_right = type(self.words) is tuple and len(self.words) == self.vocab_size
-            if not is_right or not all(type(word) is str for word in self.words):
-                raise ValueError("NextTokenData.words has no word for each of its tokens")
         if self.embedding not in (None, *EMBEDDINGS):
             raise ValueError("NextTokenData.embedding is the name of no embedding")
         return self
@@ -706,6 +689,20 @@ class NextTokenData(Storable):
         return self._laws.sparse
 
     @property
+    def entries(self) -> Entries:
+        """The positive next-token probabilities as arrays ``.row``, ``.token`` and ``.value``.
+
+        Rows increase, and tokens in each row.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().entries.token.tolist()
+        [1, 2, 3, 0, 3, 4, 0, 1, 4]
+        """
+        return self._laws.entries
+
+    @property
     def candidate_counts(self) -> FloatArray | None:
         """The multiplicities ``c_jv``, shape (m, V), or None for ones.
 
@@ -768,9 +765,8 @@ class NextTokenData(Storable):
             context_embeddings=self.context_embeddings[rows],
             context_probs=self.context_probs[rows],
             token_embeddings=self.token_embeddings,
-            candidate_counts=None if self._counts is None else self._counts.rows(rows),
-            entries=self._laws.entries(rows),
-            vocab_size=self.vocab_size,
+            laws=self._laws.part(rows),
+            counts=None if self._counts is None else self._counts.part(rows),
         )
 
     @cached_property
@@ -816,7 +812,8 @@ class NextTokenData(Storable):
         >>> ntpnb.datasets.toy().anchors.tolist()
         [1, 0, 0]
         """
-        return self._laws.first_tokens()
+        laws = self._laws
+        return laws.entries.token[laws.first_entries()]
 
     @cached_property
     def entropy(self) -> float:
@@ -828,7 +825,8 @@ class NextTokenData(Storable):
         >>> round(ntpnb.datasets.toy().entropy, 4)  # T24 prints 0.8811
         0.8811
         """
-        entropy = -self.context_probs @ self._laws.sums_of_x_log_x()
+        p = self._laws.entries.value
+        entropy = -self.context_probs @ self._laws.sums_in_rows(p * np.log(p))
         return float(entropy) + 0.0  # never −0.0
 
     def near_duplicates(self, tolerance: float = 1e-6) -> tuple[NearDuplicates, ...]:
@@ -889,7 +887,7 @@ class NextTokenData(Storable):
         """
         weights = self.context_probs * self._squared_diameters() / 4
         weighted_embeddings = np.sqrt(weights)[:, None] * self.context_embeddings
-        if self._laws.is_sparse:
+        if self._laws.is_large:
             return _largest_squared_singular_value(weighted_embeddings)
         return float(np.linalg.norm(weighted_embeddings, 2) ** 2)
 
@@ -941,11 +939,7 @@ class NextTokenData(Storable):
             return np.where(np.broadcast_to(num_candidates, self.num_contexts) > 1, 2.0, 0.0)
         if counts is None:
             return np.full(self.num_contexts, _squared_diameter(T))
-        if counts.is_sparse:
-            return _squared_diameters_of_sets(T, counts.sparse)
-        distinct, kind = np.unique(self.candidates, axis=0, return_inverse=True)
-        squared = [_squared_diameter(T[mask]) for mask in distinct]
-        return np.array(squared)[kind.ravel()]
+        return _squared_diameters_of_sets(T, counts)
 
 
 def require_data(name: str, value: object) -> None:
@@ -986,12 +980,13 @@ def _above_threshold(P: Table, threshold: float) -> Table:
     if not threshold:
         return P
     kept = P.above(threshold)
-    empty = kept.num_entries() == 0
-    if empty.any():
-        raise ValueError(
-            f"support_threshold is {threshold:g}, and target_probs row {int(np.argmax(empty))} has "
-            "no larger entry; every context needs a token that follows it"
-        )
+    refuse_any(
+        kept.num_entries() == 0,
+        lambda j: (
+            f"support_threshold is {threshold:g}, and target_probs row {j} has no larger entry; "
+            "every context needs a token that follows it"
+        ),
+    )
     return kept
 
 
@@ -999,12 +994,14 @@ def _checked_context_probs(context_probs: ArrayLike | None, num_contexts: int) -
     if context_probs is None:
         return np.full(num_contexts, 1 / num_contexts)
     pi = as_array("context_probs", context_probs, ndim=1, length=num_contexts)
-    require_distributions("context_probs", pi[None], precision_of(context_probs))
-    if not pi.all():
-        raise ValueError(
-            f"context_probs[{int(np.argmin(pi))}] is 0; every context needs a positive "
-            "probability (drop the contexts that never occur)"
-        )
+    as_table("context_probs", np.asarray(context_probs)[None]).require_distributions()
+    refuse_any(
+        pi == 0,
+        lambda j: (
+            f"context_probs[{j}] is 0; every context needs a positive probability "
+            "(drop the contexts that never occur)"
+        ),
+    )
     return pi
 
 
@@ -1020,109 +1017,92 @@ def _checked_token_embeddings(
     return T
 
 
-def _checked_candidate_counts(
-    candidate_counts: ArrayLike | Sparse | None, P: Table
-) -> Table | None:
+def _checked_candidate_counts(candidate_counts: TableLike | None, P: Table) -> Table | None:
     if candidate_counts is None:
         return None
     C = as_table("candidate_counts", candidate_counts, P.shape)
-    for row, token, count in C.entry_blocks():
-        negative = count < 0
-        if negative.any():
-            k = int(np.argmax(negative))
-            raise ValueError(
-                f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; "
-                "counts must not be negative"
-            )
-        odd = (count < SMALLEST_COUNT) | (count > LARGEST_COUNT)
-        if odd.any():
-            k = int(np.argmax(odd))
-            raise ValueError(
-                f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; counts must be zero or "
-                f"lie between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}"
-            )
-    for row, token, probability in P.entry_blocks():
-        missing = C.at(row, token) == 0
-        if missing.any():
-            k = int(np.argmax(missing))
-            place = f"[{row[k]}, {token[k]}]"
-            raise ValueError(
-                f"candidate_counts{place} is 0 but target_probs{place} is {probability[k]:g}; "
-                "a token with positive target probability must be a candidate"
-            )
+    row, token, count = C.entries
+    refuse_any(
+        count < 0,
+        lambda k: (
+            f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; counts must not be negative"
+        ),
+    )
+    refuse_any(
+        (count < SMALLEST_COUNT) | (count > LARGEST_COUNT),
+        lambda k: (
+            f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; counts must be zero or lie "
+            f"between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}"
+        ),
+    )
+    j, v, p = P.entries
+    refuse_any(
+        ~C.has(j, v),
+        lambda k: (
+            f"candidate_counts[{j[k]}, {v[k]}] is 0 but target_probs[{j[k]}, {v[k]}] is {p[k]:g}; "
+            "a token with positive target probability must be a candidate"
+        ),
+    )
     return C
 
 
 def _require_positive_frequencies(pi: FloatArray, P: Table) -> None:
-    for row, token, probability in P.entry_blocks():
-        lost = pi[row] * probability == 0
-        if lost.any():
-            k = int(np.argmax(lost))
-            j = row[k]
-            raise ValueError(
-                f"context_probs[{j}] · target_probs[{j}, {token[k]}] is "
-                f"{pi[j]:g} · {probability[k]:g}, which rounds to 0; pairs of a context and a next "
-                "token need positive frequencies"
-            )
+    j, v, p = P.entries
+    refuse_any(
+        pi[j] * p == 0,
+        lambda k: (
+            f"context_probs[{j[k]}] · target_probs[{j[k]}, {v[k]}] is {pi[j[k]]:g} · {p[k]:g}, "
+            "which rounds to 0; pairs of a context and a next token need positive frequencies"
+        ),
+    )
 
 
 def _require_counts(counts: Table) -> None:
-    for row, token, count in counts.entry_blocks():
-        wrong = (count < 0) | (count != np.rint(count))
-        if wrong.any():
-            k = int(np.argmax(wrong))
-            raise ValueError(
-                f"counts[{row[k]}, {token[k]}] is {count[k]:g}; "
-                "counts must be whole numbers, none of them negative"
-            )
-    empty = counts.num_entries() == 0
-    if empty.any():
-        raise ValueError(
-            f"counts row {int(np.argmax(empty))} is all zero; every context needs a token that "
-            "follows it (drop the contexts that never occur)"
-        )
+    row, token, count = counts.entries
+    refuse_any(
+        (count < 0) | (count != np.rint(count)),
+        lambda k: (
+            f"counts[{row[k]}, {token[k]}] is {count[k]:g}; "
+            "counts must be whole numbers, none of them negative"
+        ),
+    )
+    refuse_any(
+        counts.num_entries() == 0,
+        lambda j: (
+            f"counts row {j} is all zero; every context needs a token that follows it "
+            "(drop the contexts that never occur)"
+        ),
+    )
 
 
-def _checked_context_groups(context_groups: ArrayLike | None, num_contexts: int) -> IntArray:
+def _checked_context_groups(context_groups: ArrayLike | None, H: FloatArray) -> IntArray:
     if context_groups is None:
-        return np.arange(num_contexts)
+        return np.arange(len(H))
     groups = as_indices("context_groups", context_groups)
-    if groups.shape != (num_contexts,):
+    if groups.shape != (len(H),):
         raise ValueError(
-            f"context_groups has shape {groups.shape}; it needs one name a context, "
-            f"({num_contexts},)"
+            f"context_groups has shape {groups.shape}; it needs one name a context, ({len(H)},)"
         )
-    return groups
-
-
-def _require_one_embedding_a_group(H: FloatArray, groups: IntArray) -> None:
     _, first_rows, group_index = np.unique(groups, return_index=True, return_inverse=True)
-    if len(first_rows) == len(groups):
-        return
-    differs = (H[first_rows[group_index]] != H).any(1)
-    if differs.any():
-        j = int(np.argmax(differs))
-        raise ValueError(
+    refuse_any(
+        (H[first_rows[group_index]] != H).any(1),
+        lambda j: (
             f"context_groups puts row {j} into group {groups[j]}, whose first row "
             "has another embedding; rows of one group must share one row of context_embeddings"
-        )
-
-
-def _require_nonempty(sequences: Sequence[IntArray]) -> None:
-    for i, sequence in enumerate(sequences):
-        if sequence.size == 0:
-            raise ValueError(f"sequences[{i}] is empty; its last token is the query")
+        ),
+    )
+    return groups
 
 
 def _require_room_for_contexts(sequences: Sequence[IntArray], context_length: int | None) -> None:
     """Raise before memory is taken where the contexts would not fit, each written down in full."""
-    lengths = [len(sequence) for sequence in sequences]
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     if context_length is None:
-        total = sum(n * (n - 1) // 2 for n in lengths)
+        total = int(np.sum(lengths * (lengths - 1) // 2))
         what = "the prefixes of sequences"
         needed = "give a context_length, so that contexts are windows of so many tokens"
     else:
-        total = sum(max(0, n - context_length) * context_length for n in lengths)
+        total = int(np.maximum(0, lengths - context_length).sum()) * context_length
         what = f"the windows of context_length = {context_length}"
         needed = "give a smaller context_length, or fewer sequences"
     if total > DENSE_LIMIT:
@@ -1132,8 +1112,13 @@ def _require_room_for_contexts(sequences: Sequence[IntArray], context_length: in
         )
 
 
-def _require_labels_in_sequences(labels: IntArray, sequences: Sequence[IntArray]) -> None:
-    for i, (label, sequence) in enumerate(zip(labels, sequences, strict=True)):
+def _require_queries_and_labels(
+    sequences: Sequence[IntArray], labels: IntArray, vocab_size: int
+) -> None:
+    for i, (sequence, label) in enumerate(zip(sequences, labels, strict=True)):
+        require_range(f"sequences[{i}]", sequence, vocab_size)
+        if sequence.size == 0:
+            raise ValueError(f"sequences[{i}] is empty; its last token is the query")
         if label not in sequence:
             raise ValueError(
                 f"labels[{i}] is {label}, which does not occur in sequences[{i}] = "
@@ -1145,28 +1130,22 @@ def _require_labels_in_sequences(labels: IntArray, sequences: Sequence[IntArray]
 
 
 def _count_next_tokens(
-    sequences: Sequence[IntArray], context_length: int | None
-) -> dict[Context, Counter[int]]:
-    """How often each context is followed by each token; contexts in order of appearance."""
-    counts: dict[Context, Counter[int]] = defaultdict(Counter)
+    sequences: Sequence[IntArray], context_length: int | None, vocab_size: int
+) -> tuple[dict[Context, int], Table]:
+    """Number the contexts in order of appearance, and count how often each token follows each."""
+    row_of: dict[Context, int] = {}
+    rows = []
+    next_tokens = []
     shortest = 1 if context_length is None else context_length
     for sequence in sequences:
         tokens = tuple(sequence.tolist())
         for end in range(shortest, len(tokens)):
             start = 0 if context_length is None else end - context_length
-            counts[tokens[start:end]][tokens[end]] += 1
-    return counts
-
-
-def _vocab_size_of(sequences: Sequence[IntArray]) -> int:
-    """One more than the largest token."""
-    largest = max((int(sequence.max()) for sequence in sequences if sequence.size), default=-1)
-    if largest >= COUNTABLE - 1:
-        raise ValueError(
-            f"sequences holds the token {largest}; tokens must lie below {COUNTABLE - 1} "
-            "(number the distinct ones 0, 1, 2, …)"
-        )
-    return largest + 1
+            rows.append(row_of.setdefault(tokens[start:end], len(row_of)))
+            next_tokens.append(tokens[end])
+    shape = (len(row_of), vocab_size)
+    row, token = np.array([rows, next_tokens], dtype=np.int64)
+    return row_of, collected("counts", row, token, shape)
 
 
 def _embedded(
@@ -1187,14 +1166,6 @@ def _embedded(
     return vectors
 
 
-def _counts_table(counts: Sequence[Counter[int]], vocab_size: int) -> FloatArray | csr_array:
-    """How often each token was counted in each row, shape (m, V)."""
-    rows = np.repeat(np.arange(len(counts)), [len(seen) for seen in counts])
-    tokens = np.array([token for seen in counts for token in seen])
-    numbers = np.array([number for seen in counts for number in seen.values()], dtype=float)
-    return collected(rows, tokens, numbers, (len(counts), vocab_size))
-
-
 def _largest_squared_singular_value(A: FloatArray) -> float:
     """Largest squared singular value of a long or wide matrix, by its smaller Gram matrix."""
     num_rows, num_columns = A.shape
@@ -1204,17 +1175,16 @@ def _largest_squared_singular_value(A: FloatArray) -> float:
     return max(0.0, float(largest[0]))
 
 
-def _squared_diameters_of_sets(T: FloatArray, counts: csr_array) -> FloatArray:
+def _squared_diameters_of_sets(T: FloatArray, counts: Table) -> FloatArray:
     """Squared diameter of the embeddings of each row's tokens, computed once for equal sets."""
     known: dict[bytes, float] = {}
-    squared = np.empty(counts.shape[0])
-    for j, (start, end) in enumerate(pairwise(counts.indptr.tolist())):
-        tokens = counts.indices[start:end]
+    squared = []
+    for tokens in np.split(counts.entries.token, counts.first_entries()[1:]):
         key = tokens.tobytes()
         if key not in known:
             known[key] = _squared_diameter(T[tokens])
-        squared[j] = known[key]
-    return squared
+        squared.append(known[key])
+    return np.array(squared)
 
 
 def _squared_diameter(points: FloatArray) -> float:
@@ -1229,10 +1199,8 @@ def _squared_diameter(points: FloatArray) -> float:
 
 def _kinds_of(data: NextTokenData) -> dict[str, object]:
     """Types, number types and shapes of what data hold, by the names of the attributes."""
-    held = vars(data) | {"_laws": data._laws.held, "_counts": data._counts and data._counts.held}
-    kinds = {
+    return {
         name: (type(part), getattr(part, "dtype", None), getattr(part, "shape", None))
-        for name, part in held.items()
-        if name not in {*ENTRIES, "words", "embedding"}
+        for name, part in vars(data).items()
+        if name not in {*ENTRIES, "embedding"}
     }
-    return kinds | {"names": (data._laws.name, data._counts and data._counts.name)}

@@ -102,9 +102,8 @@ def near_duplicates(
     """
     require_tolerance("tolerance", tolerance)
     _, first_row, group = np.unique(groups, return_index=True, return_inverse=True)
-    in_order = np.argsort(first_row)
-    first_row = first_row[in_order]
-    place = np.argsort(in_order)[group]  # of each row's group in the order of first rows
+    place = np.argsort(np.argsort(first_row))[group]  # of each row's group by their first rows
+    first_row = np.sort(first_row)
     clusters = _clusters(embeddings[first_row], tolerance)
     cluster_of_place = np.full(len(first_row), len(clusters))  # that many: in none
     for k, cluster in enumerate(clusters):
@@ -253,9 +252,9 @@ def _relative_distances(points: FloatArray, reference: FloatArray) -> FloatArray
 
 def _require_equal_counts(counts: Table, rows: IntArray) -> None:
     """Raise unless rows have the same candidate counts, without which laws cannot be mixed."""
-    first = counts.rows(slice(rows[0], rows[0] + 1))
+    first = counts.part(slice(rows[0], rows[0] + 1)).dense
     for row in rows[1:]:
-        if (counts.rows(slice(row, row + 1)) != first).any():
+        if (counts.part(slice(row, row + 1)).dense != first).any():
             raise ValueError(
                 f"merge_tolerance makes one context of rows {rows[0]} and {row}, whose "
                 "candidate_counts differ; give them equal ones, or a smaller merge_tolerance"

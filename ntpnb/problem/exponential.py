@@ -58,11 +58,12 @@ def log_sum_exp(x: FloatArray) -> FloatArray:
     """
     largest = x.max(axis=-1, keepdims=True)
     is_largest = x == largest
-    count = is_largest.sum(axis=-1, keepdims=True, dtype=x.dtype)
-    others = np.where(is_largest, -np.inf, x)
-    # All entries may be -inf: then so are the others, and nothing is taken from them.
-    shift = np.where(np.isneginf(largest), 0.0, largest)
+    count = np.count_nonzero(is_largest, axis=-1, keepdims=True)
+    # All entries may be -inf: then nothing is taken from them.
+    others = x - np.where(np.isneginf(largest), 0.0, largest)
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative_sum = np.exp(others - shift).sum(axis=-1, keepdims=True) / count
+        np.exp(others, out=others)
+        np.copyto(others, 0.0, where=is_largest)
+        relative_sum = others.sum(axis=-1, keepdims=True) / count
         total = np.log1p(relative_sum) + np.log(count) + largest
     return np.asarray(total[..., 0])

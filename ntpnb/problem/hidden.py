@@ -1,22 +1,20 @@
 """A model's hidden states and the tokens that came next, as contexts and counts."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.validation import (
-    COUNTABLE,
-    LONGEST,
-    SHORTEST,
     as_floats,
-    as_integer,
     as_integers,
+    as_vocab_size,
+    first_index,
+    require_lengths,
+    require_type,
 )
-from ntpnb.problem.table import collected
+from ntpnb.problem.table import Table, collected
 
 IGNORED = -100  # the next token of a position that is left out, by the convention of many libraries
 
@@ -28,13 +26,13 @@ class CountedStates:
     Attributes
     ----------
     embeddings : ndarray, shape (m, d)
-    counts : ndarray or csr_array, shape (m, V)
+    counts : Table, shape (m, V)
     positions : tuple of ndarray of int
         Where each of them occurs among all positions, ignored ones included.
     """
 
     embeddings: FloatArray
-    counts: FloatArray | csr_array
+    counts: Table
     positions: tuple[IntArray, ...]
 
 
@@ -61,7 +59,7 @@ def count_states(
     --------
     >>> from ntpnb.problem.hidden import count_states
     >>> found = count_states([[1.0, 0.0], [0.0, 2.0], [1.0, 0.0]], [2, 0, 1], vocab_size=3)
-    >>> found.embeddings.tolist(), found.counts.tolist()
+    >>> found.embeddings.tolist(), found.counts.dense.tolist()
     ([[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
     >>> [positions.tolist() for positions in found.positions]
     [[0, 2], [1]]
@@ -76,7 +74,11 @@ def count_states(
             "leaves a position out"
         )
     rows = states.reshape(-1, states.shape[-1])[position]
-    _require_usable(rows, position, tokens.shape)
+
+    def place(k: int) -> list[int]:
+        return [int(i) for i in np.unravel_index(position[k], tokens.shape)]
+
+    require_lengths("hidden", rows, place)
     kept = tokens.ravel()[position]
     size = _checked_vocab_size(tokens, kept, vocab_size)
 
@@ -87,7 +89,7 @@ def count_states(
     first = in_order[np.concatenate([[0], ends[:-1]])]
     return CountedStates(
         embeddings=rows[first],
-        counts=collected(row, kept, np.ones(len(row)), (num_contexts, size)),
+        counts=collected("counts", row, kept, (num_contexts, size)),
         positions=tuple(np.split(position[in_order], ends[:-1])),
     )
 
@@ -125,10 +127,7 @@ def as_labels(labels: ArrayLike, shape: tuple[int, ...]) -> list[str]:
             f"{shape}"
         )
     for place, name in np.ndenumerate(names):
-        if not isinstance(name, str):
-            raise TypeError(
-                f"labels{list(place)} is of type {type(name).__name__}; a str is needed"
-            )
+        require_type(f"labels{list(place)}", name, str, "a str")
     return [str(name) for name in names.ravel()]
 
 
@@ -150,34 +149,14 @@ def _require_matching_shapes(states: tuple[int, ...], tokens: tuple[int, ...]) -
     )
 
 
-def _require_usable(rows: FloatArray, position: IntArray, shape: tuple[int, ...]) -> None:
-    """Raise unless every state that counts is finite, and neither tiny nor huge."""
-    largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
-    usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
-    if not usable.all():
-        k = int(np.argmin(usable))
-        place = [int(i) for i in np.unravel_index(position[k], shape)]
-        raise ValueError(
-            f"hidden{place} has the largest entry {largest[k]:g} in absolute value; it must be "
-            f"finite, and zero or between {SHORTEST:g} and {LONGEST:g}"
-        )
-
-
 def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None) -> int:
     """Return the number of tokens, or explain what is wrong with it or with a token."""
-    if vocab_size is None:
-        size = int(kept.max()) + 1
-        if size >= COUNTABLE:
-            raise ValueError(
-                f"next_tokens holds the token {size - 1}; tokens must lie below {COUNTABLE - 1}"
-            )
-    else:
-        size = as_integer("vocab_size", vocab_size, 1)
+    size = as_vocab_size("next_tokens", int(kept.max()), vocab_size)
     outside = (tokens != IGNORED) & ((tokens < 0) | (tokens >= max(size, 1)))
     if outside.any():
-        place = np.argwhere(outside)[0].tolist()
+        place = first_index(outside)
         raise ValueError(
-            f"next_tokens{place} is {tokens[tuple(place)]}; tokens must lie in 0…{size - 1}, or be "
+            f"next_tokens{list(place)} is {tokens[place]}; tokens must lie in 0…{size - 1}, or be "
             f"{IGNORED}, which leaves a position out"
         )
     return size
@@ -186,7 +165,7 @@ def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None
 def _numbers_of_equal_rows(rows: FloatArray) -> IntArray:
     """Number rows 0, 1, 2, … in order of appearance; equal ones share a number, shape (n,)."""
     without_signed_zeros = np.ascontiguousarray(rows + 0.0)
-    as_bytes = np.dtype((np.void, math.prod(rows.shape[1:]) * rows.itemsize))
+    as_bytes = np.dtype((np.void, rows.shape[1] * rows.itemsize))
     keys = without_signed_zeros.view(as_bytes).ravel()
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
     place = np.argsort(np.argsort(first))

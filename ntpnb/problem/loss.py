@@ -3,6 +3,7 @@
 Sums over contexts take a block of contexts at a time where the table of all scores would be large.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.validation import as_floats, require_dense
 from ntpnb.problem import table
-from ntpnb.problem.blocks import RowBlock, excess_of_each, gradient_of, mean_log_probs
+from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.exponential import exp_minus_linear, log_sum_exp
+
+Rows = NextTokenData | RowBlock  # all contexts, or some of them
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
 
@@ -130,7 +133,7 @@ def cross_entropy(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     1.609438
     """
     weights = as_weights("W", W, data)
-    mean_log_q = _for_each_context(_mean_log_probs, mean_log_probs, weights, data)
+    mean_log_q = _for_each_context(_mean_log_probs, weights, data)
     return _float_if_single(-(mean_log_q @ data.context_probs))
 
 
@@ -164,12 +167,10 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
     [[-1.0], [1.0]]
     """
     weights = as_weights("W", W, data)
-    if not _is_large(weights, data):
-        return _gradient(weights, data)
     stack = weights.reshape(-1, *data.shape)
     total = np.zeros_like(stack)
-    for part in _parts(stack, data, _gradient, gradient_of):
-        total[part.matrices] += part.value
+    for part in _parts(len(stack), data):
+        total[part.matrices] += _gradient(stack[part.matrices], part.rows)
     return total.reshape(weights.shape)
 
 
@@ -211,16 +212,16 @@ def excess_loss(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     '1.3839e-87'
     """
     weights = as_weights("W", W, data)
-    rows = _for_each_context(_excess_of_each, excess_of_each, weights, data)
+    rows = _for_each_context(_excess_of_each, weights, data)
     return _float_if_single(rows @ data.context_probs)
 
 
 def excess_of_logits(L: FloatArray, data: NextTokenData) -> float | FloatArray:
     """:func:`excess_loss` from logits of shape (..., m, V)."""
-    return _float_if_single(_excess_of_each(L, data) @ data.context_probs)
+    return _float_if_single(_excess_of_each(L.copy(), data) @ data.context_probs)
 
 
-def bilinear_scores(W: FloatArray, data: NextTokenData) -> FloatArray:
+def bilinear_scores(W: FloatArray, data: Rows) -> FloatArray:
     """:func:`scores` of weights that are known to fit."""
     T = data.token_embeddings
     num_contexts = len(data.context_embeddings)
@@ -234,7 +235,7 @@ def bilinear_scores(W: FloatArray, data: NextTokenData) -> FloatArray:
     return S if T is None else product(S, T.T)
 
 
-def candidate_logits(W: FloatArray, data: NextTokenData) -> FloatArray:
+def candidate_logits(W: FloatArray, data: Rows) -> FloatArray:
     """:func:`logits` of weights that are known to fit."""
     S = bilinear_scores(W, data)
     if data.candidate_counts is None:
@@ -243,7 +244,7 @@ def candidate_logits(W: FloatArray, data: NextTokenData) -> FloatArray:
         return S + np.log(data.candidate_counts)
 
 
-def pull_back(residuals: FloatArray, data: NextTokenData) -> FloatArray:
+def pull_back(residuals: FloatArray, data: Rows) -> FloatArray:
     """Turn derivatives along the scores, shape (..., m, V), into ones along W, (..., p, q)."""
     R = np.swapaxes(residuals, -1, -2)
     if data.token_embeddings is not None:
@@ -260,120 +261,106 @@ def log_target_probs(data: NextTokenData) -> FloatArray:
 # -- by blocks where a table of all scores would be large -----------------------------------------
 
 
-def _is_large(W: FloatArray, data: NextTokenData) -> bool:
-    """Whether the scores of all matrices in all contexts have more entries than a block."""
-    num_matrices = W.size // (data.shape[0] * data.shape[1])
-    return num_matrices * data.num_contexts * data.vocab_size > table.BLOCK
-
-
-def _fits_a_block(data: NextTokenData) -> bool:
-    """Whether the scores of one matrix in all contexts fit a block."""
-    return data.num_contexts * data.vocab_size <= table.BLOCK
-
-
 class _Part(NamedTuple):
-    """What a function is of some matrices of a stack and some contexts."""
+    """Some matrices of a stack, and all contexts or some of them."""
 
     matrices: slice
     contexts: slice
-    value: FloatArray
+    rows: Rows
 
 
-def _parts(
-    stack: FloatArray,
-    data: NextTokenData,
-    of_whole: Callable[[FloatArray, NextTokenData], FloatArray],
-    of_block: Callable[[FloatArray, RowBlock], FloatArray],
-) -> Iterator[_Part]:
-    """A function of parts whose scores fit a block, in one of its two forms.
+def _parts(num_matrices: int, data: NextTokenData) -> Iterator[_Part]:
+    """Divide matrices and contexts so that the scores of a part fit a block.
 
     All contexts are taken together where they fit: products with fewer of them may round
     differently.
     """
-    if _fits_a_block(data):
-        for matrices in table.row_slices((len(stack), data.num_contexts, data.vocab_size)):
-            yield _Part(matrices, slice(None), of_whole(stack[matrices], data))
+    shape = (data.num_contexts, data.vocab_size)
+    if math.prod(shape) <= table.BLOCK:
+        for matrices in table.row_slices((num_matrices, *shape)):
+            yield _Part(matrices, slice(None), data)
         return
-    for contexts in table.row_slices((data.num_contexts, data.vocab_size)):
+    for contexts in table.row_slices(shape):
         block = data.block(contexts)
-        for i, matrix in enumerate(stack):
-            yield _Part(slice(i, i + 1), contexts, of_block(matrix, block)[None])
+        for i in range(num_matrices):
+            yield _Part(slice(i, i + 1), contexts, block)
 
 
 def _for_each_context(
-    of_logits: Callable[[FloatArray, NextTokenData], FloatArray],
-    of_block: Callable[[FloatArray, RowBlock], FloatArray],
-    W: FloatArray,
-    data: NextTokenData,
+    of_logits: Callable[[FloatArray, Rows], FloatArray], W: FloatArray, data: NextTokenData
 ) -> FloatArray:
-    """Let a function give each context a number, shape (..., m).
-
-    It comes in two forms: for the logits of all contexts, and for a matrix and a block of contexts.
-    """
-    if not _is_large(W, data):
-        return of_logits(candidate_logits(W, data), data)
+    """Let a function of logits, which may write over them, give each context a number."""
     stack = W.reshape(-1, *data.shape)
     values = np.empty((len(stack), data.num_contexts))
-
-    def of_whole(matrices: FloatArray, data: NextTokenData) -> FloatArray:
-        return of_logits(candidate_logits(matrices, data), data)
-
-    for part in _parts(stack, data, of_whole, of_block):
-        values[part.matrices, part.contexts] = part.value
+    for part in _parts(len(stack), data):
+        L = candidate_logits(stack[part.matrices], part.rows)
+        values[part.matrices, part.contexts] = of_logits(L, part.rows)
     return values.reshape(*W.shape[:-2], data.num_contexts)
 
 
-# -- from the logits of all contexts --------------------------------------------------------------
+# -- from the logits of some contexts, which are written over where memory matters ----------------
 
 
-def _mean_log_probs(L: FloatArray, data: NextTokenData) -> FloatArray:
+def _mean_log_probs(L: FloatArray, data: Rows) -> FloatArray:
     """Mean log-probability of the next token of each context, shape (..., m)."""
-    log_q = L - log_sum_exp(L)[..., None]
-    log_q = np.where(data.support, log_q, 0.0)
-    means: FloatArray = (data.target_probs * log_q).sum(-1)
+    row, token, p = data.entries
+    log_q = L[..., row, token] - log_sum_exp(L)[..., row]
+    means: FloatArray = _at_entries(p * log_q, data).sum(-1)
     return means
 
 
-def _gradient(W: FloatArray, data: NextTokenData) -> FloatArray:
-    """:func:`gradient` of weights that are known to fit, from the logits of all contexts."""
-    L = candidate_logits(W, data)
-    Q = np.exp(L - log_sum_exp(L)[..., None])
-    residuals = data.context_probs[:, None] * (Q - data.target_probs)
+def _gradient(W: FloatArray, data: Rows) -> FloatArray:
+    """:func:`gradient` of weights that are known to fit."""
+    residuals = candidate_logits(W, data)
+    residuals -= log_sum_exp(residuals)[..., None]
+    np.exp(residuals, out=residuals)
+    row, token, p = data.entries
+    residuals[..., row, token] -= p
+    residuals *= data.context_probs[:, None]
     # Rows of the residuals sum to zero. Taken from the others' sum, the likeliest token's entry
     # keeps its digits as its probability nears one.
-    likeliest = np.arange(data.vocab_size) == data.target_probs.argmax(1)[:, None]
-    others = np.where(likeliest, 0.0, residuals)
-    residuals = np.where(likeliest, -others.sum(-1, keepdims=True), others)
+    likeliest = np.arange(len(data.context_probs)), data.target_probs.argmax(1)
+    residuals[..., *likeliest] = 0.0
+    residuals[..., *likeliest] = -residuals.sum(-1)
     return pull_back(residuals, data)
 
 
-def _excess_of_each(L: FloatArray, data: NextTokenData) -> FloatArray:
+def _excess_of_each(L: FloatArray, data: Rows) -> FloatArray:
     """Cross-entropy minus entropy of each context, shape (..., m)."""
     return _divergence_on_support(L, data) + _cost_of_mass_outside(L, data)
 
 
-def _divergence_on_support(L: FloatArray, data: NextTokenData) -> FloatArray:
+def _divergence_on_support(L: FloatArray, data: Rows) -> FloatArray:
     """KL divergence of each row's p̂ from the model conditioned on its support, shape (..., m)."""
-    P = data.target_probs
-    delta = np.where(data.support, L - log_target_probs(data), 0.0)
-    mean = (P * delta).sum(-1, keepdims=True)
-    delta = np.where(data.support, delta - mean, 0.0)
-    with np.errstate(over="ignore", divide="ignore"):
-        divergence: FloatArray = np.log1p((P * exp_minus_linear(delta)).sum(-1))
-        overflowed = np.isinf(divergence)
-        if overflowed.any():
-            divergence[overflowed] = log_sum_exp(delta + np.log(P))[overflowed]
+    row, token, p = data.entries
+    log_p = np.log(p)
+    delta = L[..., row, token] - log_p
+    delta -= _at_entries(p * delta, data).sum(-1)[..., row]
+    with np.errstate(over="ignore"):
+        divergence: FloatArray = np.log1p(_at_entries(p * exp_minus_linear(delta), data).sum(-1))
+    overflowed = np.isinf(divergence)
+    if overflowed.any():
+        large = log_sum_exp(_at_entries(delta + log_p, data, elsewhere=-np.inf))
+        divergence[overflowed] = large[overflowed]
     return divergence
 
 
-def _cost_of_mass_outside(L: FloatArray, data: NextTokenData) -> FloatArray:
+def _cost_of_mass_outside(L: FloatArray, data: Rows) -> FloatArray:
     """``−log`` of the model's probability of each row's support, shape (..., m)."""
-    with np.errstate(over="ignore", divide="ignore"):
-        inside = log_sum_exp(np.where(data.support, L, -np.inf))
-        outside = log_sum_exp(np.where(data.support, -np.inf, L))
+    row, token, _ = data.entries
+    inside = log_sum_exp(_at_entries(L[..., row, token], data, elsewhere=-np.inf))
+    L[..., row, token] = -np.inf
+    with np.errstate(over="ignore"):
         # log1p(exp(·)) that neither overflows nor rounds
-        cost: FloatArray = np.logaddexp(0.0, outside - inside)
+        cost: FloatArray = np.logaddexp(0.0, log_sum_exp(L) - inside)
     return cost
+
+
+def _at_entries(values: FloatArray, data: Rows, elsewhere: float = 0.0) -> FloatArray:
+    """Numbers for the entries of the distributions, (..., n), as a table (..., m, V)."""
+    table = np.full((*values.shape[:-1], len(data.context_probs), data.vocab_size), elsewhere)
+    table[..., data.entries.row, data.entries.token] = values
+    return table
 
 
 def _float_if_single(x: FloatArray) -> float | FloatArray:

@@ -14,7 +14,7 @@ from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import require_dense, require_type
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.table import row_slices
+from ntpnb.problem.table import entries_of
 
 
 class TokenPairs(NamedTuple):
@@ -226,22 +226,15 @@ class TokenPriority(Result):
 
     def _strict_over_all_others(self) -> IntArray:
         """The first listed token of each group over all tokens that are not listed."""
-        table = self.sparse_components
-        winners = table.indices[table.indptr[:-1]]
         position, token, _ = listed_tokens(self)
-        pairs = np.empty((math.prod(self.shape) - table.nnz, 3), dtype=np.int64)
-        end = 0
-        for block in row_slices(self.shape):
-            is_losing = np.ones((block.stop - block.start, self.shape[1]), dtype=bool)
-            listed = slice(table.indptr[block.start], table.indptr[block.stop])
-            is_losing[position[listed] - block.start, token[listed]] = False
-            group, loser = np.nonzero(is_losing)
-            group += block.start
-            start = end
-            end += len(group)
-            pairs[start:end, 0] = self.groups[group]
-            pairs[start:end, 1] = winners[group]
-            pairs[start:end, 2] = loser
+        table = self.sparse_components
+        is_losing = np.ones(self.shape, dtype=bool)
+        is_losing[position, token] = False
+        group, loser = np.nonzero(is_losing)
+        pairs = np.empty((len(group), 3), dtype=np.int64)
+        pairs[:, 0] = self.groups[group]
+        pairs[:, 1] = table.indices[table.indptr[:-1]][group]
+        pairs[:, 2] = loser
         return pairs
 
     def positions(self, pairs: IntArray) -> IntArray:
@@ -291,9 +284,7 @@ def listed_tokens(order: TokenPriority) -> TokenLabels:
     >>> listed_tokens(order).token.tolist()
     [0, 1]
     """
-    table = order.sparse_components
-    position = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
-    return TokenLabels(position, table.indices.astype(np.int64), table.data)
+    return TokenLabels(*entries_of(order.sparse_components))
 
 
 def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
@@ -451,8 +442,8 @@ def _order_of_all_tokens(data: NextTokenData) -> TokenPriority:
 
     Its first token stands for it, and it wins over each token in none of them.
     """
-    in_support = data._laws.entries(slice(0, data.num_contexts))
-    nodes = np.unique(_node(data, in_support.row, in_support.token))
+    row, token, _ = data.entries
+    nodes = np.unique(_node(data, row, token))
     first_of_group = np.unique(nodes // data.vocab_size, return_index=True)[1]
     representative = np.repeat(nodes[first_of_group], np.diff(first_of_group, append=len(nodes)))
     return TokenPriority(
@@ -510,11 +501,11 @@ def _star_edges(data: NextTokenData) -> _StarEdges:
     from the other in-support tokens.
     """
     assert data._counts is not None
-    row, token, _ = data._counts.entries(slice(0, data.num_contexts))
+    row, token, _ = data._counts.entries
     nodes, candidate = np.unique(_node(data, row, token), return_inverse=True)
     every_row = np.arange(data.num_contexts)
     anchor = np.searchsorted(nodes, _node(data, every_row, data.anchors))[row]
-    is_in_support = data._laws.at(row, token) > 0
+    is_in_support = data._laws.has(row, token)
     return _StarEdges(nodes, anchor, candidate, candidate[is_in_support], anchor[is_in_support])
 
 
@@ -532,10 +523,8 @@ def _strong_components(edges: _StarEdges) -> IntArray:
 def _distinct_pairs(above: IntArray, below: IntArray, size: int) -> IntArray:
     """Sorted distinct rows ``(above, below)`` without those of two equal nodes, shape (n, 2)."""
     # Pairs of nodes as single numbers, which sort much faster than rows.
-    codes = above * size + below
-    codes = np.sort(codes[above != below], kind="stable")
-    is_first = np.diff(codes, prepend=-1) > 0
-    return np.stack(np.divmod(codes[is_first], size), axis=1)
+    codes = np.unique((above * size + below)[above != below])
+    return np.stack(np.divmod(codes, size), axis=1)
 
 
 # -- nodes ----------------------------------------------------------------------------------------

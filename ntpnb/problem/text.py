@@ -2,14 +2,22 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.validation import as_indices, as_integer, as_seed, require_dense, require_range
+from ntpnb.basics.validation import (
+    as_indices,
+    as_integer,
+    as_seed,
+    require_choice,
+    require_dense,
+    require_range,
+    require_type,
+)
 
 Tokenizer = Callable[[str], Sequence[str]]
 Embedding = Literal["random", "mean", "concatenated"]
@@ -86,6 +94,18 @@ def _word_pattern(text: str) -> re.Pattern[str]:
     return re.compile(rf"{spaced}(?:{joined})*|{unspaced}")
 
 
+def numbered(said: Iterable[str]) -> dict[str, int]:
+    """Number the distinct words in alphabetical order.
+
+    Examples
+    --------
+    >>> from ntpnb.problem.text import numbered
+    >>> numbered(["we", "see", "we"])
+    {'see': 0, 'we': 1}
+    """
+    return {word: token for token, word in enumerate(sorted(set(said)))}
+
+
 def spelled(tokens: ArrayLike, words: Sequence[str]) -> str:
     """Write tokens as words, separated by spaces; ValueError for a token that is no word's."""
     indices = as_indices("tokens", tokens)
@@ -109,8 +129,7 @@ def tokenized(text: str, tokenizer: Tokenizer | None) -> Sequence[str]:
     >>> tokenized("We see.", None), tokenized("We see.", str.split)
     (['we', 'see'], ['We', 'see.'])
     """
-    if not isinstance(text, str):
-        raise TypeError(f"text is of type {type(text).__name__}; a str is needed")
+    require_type("text", text, str, "a str")
     if FILE_NAME.fullmatch(text):
         raise ValueError(
             f"text is {text!r}, which looks like the name of a file; "
@@ -166,8 +185,7 @@ def embedding_of(
     >>> embed((0, 1)).shape
     (3,)
     """
-    if name not in EMBEDDINGS:
-        raise ValueError(f"embedding is {name!r}; it must be one of {', '.join(EMBEDDINGS)}")
+    require_choice("embedding", name, EMBEDDINGS)
     context_length = len(contexts[0])
     if dim is None:
         num_vectors = len(contexts) if name == "random" else vocab_size
@@ -213,6 +231,5 @@ def as_names(name: str, words: object, vocab_size: int) -> tuple[str, ...]:
     if len(words) != vocab_size:
         raise ValueError(f"{name} has {len(words)} entries; the vocabulary has {vocab_size}")
     for token, word in enumerate(words):
-        if not isinstance(word, str):
-            raise TypeError(f"{name}[{token}] is of type {type(word).__name__}; a str is needed")
+        require_type(f"{name}[{token}]", word, str, "a str")
     return tuple(words)

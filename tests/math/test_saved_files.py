@@ -189,58 +189,56 @@ def test_data_that_the_constructor_would_refuse(name, value, words, tmp_path):
     require_one_clear_line(caught.value, words)
 
 
-# -- sparse tables --------------------------------------------------------------------------------
+# -- tables ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("part", "place", "value"),
     [
-        ("indices", 5, 10**6),
-        ("indices", 5, -1),
-        ("indptr", 3, -4),
-        ("indptr", 3, 10**6),
-        ("indptr", -1, 10**6),
-        ("data", 0, np.nan),
-        ("data", 0, -1.0),
+        ("token", 5, 10**6),
+        ("token", 5, -1),
+        ("row", 3, -4),
+        ("row", 3, 10**6),
+        ("row", -1, 10**6),
+        ("value", 0, np.nan),
+        ("value", 0, -1.0),
     ],
 )
-def test_a_sparse_table_with_wrong_indices(part, place, value, tmp_path):
+def test_a_table_with_wrong_entries(part, place, value, tmp_path):
     data = large()
     arrays = arrays_of(data)
-    table = data._laws.held
+    expected = getattr(data._laws.entries, part)
     (name,) = [
         key
         for key, array in arrays.items()
-        if key != saving.STRUCTURE
-        and array.shape == getattr(table, part).shape
-        and (array == getattr(table, part)).all()
-    ][:1]
+        if key != saving.STRUCTURE and np.array_equal(array, expected)
+    ][-1:]
     arrays[name][place] = value
     with pytest.raises(ValueError, match="can read") as caught:
         read(tmp_path, arrays)
-    require_one_clear_line(caught.value, "_SparseTable" if part != "data" else "target_probs")
+    require_one_clear_line(caught.value, "in the Table" if part != "value" else "target_probs")
 
 
-def test_a_sparse_table_whose_indices_are_no_integers(tmp_path):
+def test_a_table_whose_tokens_are_no_integers(tmp_path):
     data = large()
-    indices = data._laws.held.indices
+    tokens = data._laws.entries.token
     arrays = {
-        name: array.astype(float) if np.array_equal(array, indices) else array
+        name: array.astype(float) if np.array_equal(array, tokens) else array
         for name, array in arrays_of(data).items()
     }
     with pytest.raises(ValueError, match="can read") as caught:
         read(tmp_path, arrays)
-    require_one_clear_line(caught.value, "_SparseTable", "integers as its indices")
+    require_one_clear_line(caught.value, "in the Table", "token")
 
 
-def test_a_sparse_table_of_a_wrong_shape(tmp_path):
+def test_a_table_of_a_wrong_shape(tmp_path):
     data = large()
     text = json.dumps(structure_of(data))
     wrong = text.replace(f'{{"tuple": [{SIZE}, {SIZE}]}}', f'{{"tuple": [{SIZE}, -3]}}')
     assert wrong != text
     with pytest.raises(ValueError, match="can read") as caught:
         read(tmp_path, arrays_of(data), wrong.encode())
-    require_one_clear_line(caught.value, "_SparseTable")
+    require_one_clear_line(caught.value, "in the Table")
 
 
 # -- what is no array of numbers ------------------------------------------------------------------

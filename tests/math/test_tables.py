@@ -24,7 +24,7 @@ FORMATS = ("csr", "csc", "coo", "bsr", "lil", "dok", "dia")
 
 @pytest.fixture
 def held_sparse(monkeypatch):
-    """Sparse tables stay sparse, however small."""
+    """No table is formed whole, however small."""
     monkeypatch.setattr(table, "LARGE", 0)
 
 
@@ -84,7 +84,7 @@ def test_every_format_agrees_with_dense_to_the_last_bit(name, as_matrix):
 def test_what_is_held_sparse_agrees_with_dense(name, held_sparse):
     dense = regimes()[name]
     sparse = made_sparse(dense)
-    assert sparse._laws.is_sparse
+    assert sparse._laws.is_large
     expected = everything(dense)
     found = everything(sparse)
     for key in ("support", "candidates", "anchors", "components", "equal", "strict"):
@@ -118,24 +118,26 @@ def test_sparse_tables_are_canonical_and_say_what_dense_ones_say(held_sparse):
 
 
 @given(any_problem(), st.sampled_from(FORMATS))
-def test_both_ways_of_holding_a_table_give_the_same_blocks(data, name):
+def test_a_table_says_of_rows_and_places_what_its_array_says(data, name):
     rows = slice(len(data.context_probs) // 2, len(data.context_probs))
-    sparse = table._SparseTable("laws", sp.csr_array(data.target_probs))
-    dense = table._DenseTable("laws", data.target_probs.copy())
-    np.testing.assert_array_equal(sparse.rows(rows), dense.rows(rows))
-    for one, other in zip(sparse.entries(rows), dense.entries(rows), strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(sparse.num_entries(), dense.num_entries())
-    np.testing.assert_array_equal(sparse.first_tokens(), dense.first_tokens())
-    every = np.nonzero(np.ones(dense.shape))
-    np.testing.assert_array_equal(sparse.at(*every), dense.at(*every))
-    for one, other in zip(sparse.entry_blocks(), dense.entry_blocks(), strict=True):
-        for column, expected in zip(one, other, strict=True):
-            np.testing.assert_array_equal(column, expected)
+    P = data.target_probs
+    for given_as in (P, in_format(P, name)):
+        laws = table.as_table("laws", given_as)
+        np.testing.assert_array_equal(laws.dense, P)
+        np.testing.assert_array_equal(laws.part(rows).dense, P[rows])
+        row, token, value = laws.part(rows).entries
+        for found, expected in zip((row, token), np.nonzero(P[rows]), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(value, P[rows][row, token])
+        np.testing.assert_array_equal(laws.num_entries(), (P > 0).sum(1))
+        first = laws.entries.token[laws.first_entries()]
+        np.testing.assert_array_equal(first, (P > 0).argmax(1))
+        every = np.nonzero(np.ones(P.shape))
+        np.testing.assert_array_equal(laws.has(*every), P.ravel() > 0)
+        np.testing.assert_array_equal(laws.sums_in_rows(laws.entries.value), P.sum(1))
     block = data.block(rows)
-    np.testing.assert_array_equal(block.target_probs, data.target_probs[rows])
+    np.testing.assert_array_equal(block.target_probs, P[rows])
     np.testing.assert_array_equal(block.support, data.support[rows])
-    np.testing.assert_array_equal(block.likeliest, data.target_probs[rows].argmax(1))
 
 
 # -- types, duplicates, explicit zeros ------------------------------------------------------------
@@ -508,8 +510,6 @@ def test_tables_are_read_only_in_every_copy(monkeypatch, transport, large):
 def test_replacing_one_argument_keeps_the_others_sparse(held_sparse):
     data = made_sparse(t24(20, V=6, m=10, candidates=True))
     moved = data.replace(context_embeddings=2 * data.context_embeddings)
-    assert moved._laws.is_sparse
-    assert moved._counts.is_sparse
     assert "dense" not in vars(moved._laws)
     np.testing.assert_allclose(moved.target_probs, data.target_probs, rtol=10 * EPS)
     np.testing.assert_array_equal(moved.candidate_counts, data.candidate_counts)
