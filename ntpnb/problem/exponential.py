@@ -58,7 +58,7 @@ def log_sum_exp(x: FloatArray) -> FloatArray:
     """
     largest = x.max(axis=-1, keepdims=True)
     is_largest = x == largest
-    count = np.count_nonzero(is_largest, axis=-1, keepdims=True)
+    count = is_largest.sum(axis=-1, keepdims=True, dtype=x.dtype)
     # All entries may be -inf: then nothing is taken from them.
     others = x - np.where(np.isneginf(largest), 0.0, largest)
     with np.errstate(divide="ignore", invalid="ignore"):

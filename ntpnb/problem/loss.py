@@ -167,6 +167,8 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
     [[-1.0], [1.0]]
     """
     weights = as_weights("W", W, data)
+    if _fits_a_block(weights, data):
+        return _gradient(weights, data)
     stack = weights.reshape(-1, *data.shape)
     total = np.zeros_like(stack)
     for part in _parts(len(stack), data):
@@ -261,6 +263,11 @@ def log_target_probs(data: NextTokenData) -> FloatArray:
 # -- by blocks where a table of all scores would be large -----------------------------------------
 
 
+def _fits_a_block(W: FloatArray, data: NextTokenData) -> bool:
+    """Whether the scores of all matrices in all contexts do."""
+    return math.prod(W.shape[:-2]) * data.num_contexts * data.vocab_size <= table.BLOCK
+
+
 class _Part(NamedTuple):
     """Some matrices of a stack, and all contexts or some of them."""
 
@@ -290,6 +297,8 @@ def _for_each_context(
     of_logits: Callable[[FloatArray, Rows], FloatArray], W: FloatArray, data: NextTokenData
 ) -> FloatArray:
     """Let a function of logits, which may write over them, give each context a number."""
+    if _fits_a_block(W, data):
+        return of_logits(candidate_logits(W, data), data)
     stack = W.reshape(-1, *data.shape)
     values = np.empty((len(stack), data.num_contexts))
     for part in _parts(len(stack), data):

@@ -523,8 +523,10 @@ def _strong_components(edges: _StarEdges) -> IntArray:
 def _distinct_pairs(above: IntArray, below: IntArray, size: int) -> IntArray:
     """Sorted distinct rows ``(above, below)`` without those of two equal nodes, shape (n, 2)."""
     # Pairs of nodes as single numbers, which sort much faster than rows.
-    codes = np.unique((above * size + below)[above != below])
-    return np.stack(np.divmod(codes, size), axis=1)
+    codes = above * size + below
+    codes = np.sort(codes[above != below], kind="stable")
+    is_first = np.diff(codes, prepend=-1) > 0
+    return np.stack(np.divmod(codes[is_first], size), axis=1)
 
 
 # -- nodes ----------------------------------------------------------------------------------------
