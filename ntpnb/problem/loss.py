@@ -310,12 +310,16 @@ def _for_each_context(
 # -- from the logits of some contexts, which are written over where memory matters ----------------
 
 
+def _laws(data: Rows) -> table.Table:
+    """The next-token distributions as their entries."""
+    return data.laws if isinstance(data, RowBlock) else data._laws
+
+
 def _mean_log_probs(L: FloatArray, data: Rows) -> FloatArray:
     """Mean log-probability of the next token of each context, shape (..., m)."""
     row, token, p = data.entries
     log_q = L[..., row, token] - log_sum_exp(L)[..., row]
-    means: FloatArray = _at_entries(p * log_q, data).sum(-1)
-    return means
+    return _laws(data).sums_in_rows(p * log_q)
 
 
 def _gradient(W: FloatArray, data: Rows) -> FloatArray:
@@ -328,7 +332,7 @@ def _gradient(W: FloatArray, data: Rows) -> FloatArray:
     residuals *= data.context_probs[:, None]
     # Rows of the residuals sum to zero. Taken from the others' sum, the likeliest token's entry
     # keeps its digits as its probability nears one.
-    likeliest = np.arange(len(data.context_probs)), data.target_probs.argmax(1)
+    likeliest = np.arange(len(data.context_probs)), _laws(data).largest_tokens
     residuals[..., *likeliest] = 0.0
     residuals[..., *likeliest] = -residuals.sum(-1)
     return pull_back(residuals, data)
@@ -341,23 +345,23 @@ def _excess_of_each(L: FloatArray, data: Rows) -> FloatArray:
 
 def _divergence_on_support(L: FloatArray, data: Rows) -> FloatArray:
     """KL divergence of each row's p̂ from the model conditioned on its support, shape (..., m)."""
+    laws = _laws(data)
     row, token, p = data.entries
     log_p = np.log(p)
     delta = L[..., row, token] - log_p
-    delta -= _at_entries(p * delta, data).sum(-1)[..., row]
+    delta -= laws.sums_in_rows(p * delta)[..., row]
     with np.errstate(over="ignore"):
-        divergence: FloatArray = np.log1p(_at_entries(p * exp_minus_linear(delta), data).sum(-1))
+        divergence = np.log1p(laws.sums_in_rows(p * exp_minus_linear(delta)))
     overflowed = np.isinf(divergence)
     if overflowed.any():
-        large = log_sum_exp(_at_entries(delta + log_p, data, elsewhere=-np.inf))
-        divergence[overflowed] = large[overflowed]
+        divergence[overflowed] = _log_sum_exp_in_rows(delta + log_p, data)[overflowed]
     return divergence
 
 
 def _cost_of_mass_outside(L: FloatArray, data: Rows) -> FloatArray:
     """``−log`` of the model's probability of each row's support, shape (..., m)."""
     row, token, _ = data.entries
-    inside = log_sum_exp(_at_entries(L[..., row, token], data, elsewhere=-np.inf))
+    inside = _log_sum_exp_in_rows(L[..., row, token], data)
     L[..., row, token] = -np.inf
     with np.errstate(over="ignore"):
         # log1p(exp(·)) that neither overflows nor rounds
@@ -365,11 +369,13 @@ def _cost_of_mass_outside(L: FloatArray, data: Rows) -> FloatArray:
     return cost
 
 
-def _at_entries(values: FloatArray, data: Rows, elsewhere: float = 0.0) -> FloatArray:
-    """Numbers for the entries of the distributions, (..., n), as a table (..., m, V)."""
-    table = np.full((*values.shape[:-1], len(data.context_probs), data.vocab_size), elsewhere)
-    table[..., data.entries.row, data.entries.token] = values
-    return table
+def _log_sum_exp_in_rows(values: FloatArray, data: Rows) -> FloatArray:
+    """``log Σ exp`` of numbers for each row's entries, (..., n), shape (..., m)."""
+    laws = _laws(data)
+    largest = laws.largest_in_rows(values)
+    relative = np.exp(values - largest[..., data.entries.row])
+    total: FloatArray = np.log(laws.sums_in_rows(relative)) + largest
+    return total
 
 
 def _float_if_single(x: FloatArray) -> float | FloatArray:
