@@ -16,6 +16,7 @@ from ntpnb import attention, datasets, thresholds
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.saving import Result, load
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
+from ntpnb.bias.floor import LossFloor, loss_floor
 from ntpnb.margin.largest_margin import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
@@ -46,6 +47,7 @@ __all__ = [
     "FinitePart",
     "FlowTrace",
     "ImplicitBias",
+    "LossFloor",
     "MarginSolution",
     "NextTokenData",
     "NormMarginSolution",
@@ -72,6 +74,7 @@ __all__ = [
     "is_separable",
     "load",
     "logits",
+    "loss_floor",
     "max_margin",
     "next_order_term",
     "regularization_path",

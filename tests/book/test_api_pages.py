@@ -97,6 +97,7 @@ def test_the_overview_links_what_the_package_exports():
         "Comparison",
         "EqualSubspace",
         "FinitePart",
+        "LossFloor",
         "FlowTrace",
         "ImplicitBias",
         "MarginSolution",

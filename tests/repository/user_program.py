@@ -205,6 +205,7 @@ def limits_of_training(data: ntpnb.NextTokenData, bias: ntpnb.ImplicitBias) -> N
     assert_type(flow.excess, FloatArray)
     assert_type(flow.norm, FloatArray)
     assert_type(flow.compare(bias.finite_part, svm), ntpnb.Comparison)
+    assert_type(ntpnb.loss_floor(data, gap=1e-3), ntpnb.LossFloor)
     assert_type(ntpnb.next_order_term(data), FloatArray)
     assert_type(ntpnb.next_order_term(bias), FloatArray)
 
