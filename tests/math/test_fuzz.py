@@ -359,6 +359,14 @@ def test_next_order_term(data):
     assert_numbers(call(ntpnb.next_order_term, data))
 
 
+@fuzz(data=problems())
+def test_adam_metric(data):
+    found = call(ntpnb.adam_metric, data, (0.0, 0.9), 200)
+    if found is not None:
+        assert_numbers(found)
+        assert found.D.max() == 1.0
+
+
 @fuzz(data=problems(tame=True), draw=st.data())
 def test_comparison(data, draw):
     svm, finite = call(ntpnb.max_margin, data), call(ntpnb.finite_part, data)
@@ -434,6 +442,7 @@ CALLS = {
     ntpnb.ridge_path: dict(data=TOY, log_multipliers=[0.0, -3.0]),
     ntpnb.gradient_flow: dict(data=TOY, log_times=[0.0, 3.0], init=np.ones((5, 2))),
     ntpnb.next_order_term: dict(data=TOY),
+    ntpnb.adam_metric: dict(data=TOY, betas=(0.0, 0.9), steps=200, seed=1),
     attention.descend_head: dict(
         data=TRIPLE,
         loss=attention.squared,
