@@ -52,7 +52,8 @@ class AdamMetric(Result):
         four blocks, two halves of two starts; the logarithms of each block's metric, less their
         mean over the entries, have a standard deviation over the blocks, and the error is half of
         that. It measures both how much longer the run should have been and whether the two starts
-        end in the same process.
+        end in the same process. Two starts can agree by chance where a third would not: with betas
+        0 and 0.9, for example, some bowls have two processes.
     betas : ndarray, shape (2,)
         Those of Adam.
     steps : int
