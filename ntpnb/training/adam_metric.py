@@ -97,6 +97,9 @@ def adam_metric(
     "Adam's limit without training" says which. Where an entry of ``D`` is zero there is no ``W^D``:
     the steps of such an entry stay of full length while all others bounce, so that it outruns them.
 
+    As ``beta2`` tends to one, ``D`` comes near the diagonal matrix of least trace above the Hessian
+    of the bowl, whatever ``beta1``; the same page derives this by averaging, and measures it.
+
     Data that are not separable have a bowl too, of all pairs that stay finite; then ``D`` is the
     metric of the twin, in which the pairs are won that can be.
 
