@@ -26,6 +26,7 @@ from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.reporting.analysis import Report, report
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.training.adam_metric import AdamMetric, adam_metric
 from ntpnb.training.comparison import Comparison, WeightComparison, compare
 from ntpnb.training.descent import descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
@@ -41,6 +42,7 @@ __all__ = [
     "NGD",
     "SGD",
     "Adam",
+    "AdamMetric",
     "Comparison",
     "ConvergenceError",
     "EqualSubspace",
@@ -60,6 +62,7 @@ __all__ = [
     "Trace",
     "Twin",
     "WeightComparison",
+    "adam_metric",
     "attention",
     "compare",
     "cross_entropy",

@@ -367,6 +367,14 @@ def test_next_order_term(data):
     assert_numbers(call(ntpnb.next_order_term, data))
 
 
+@fuzz(data=problems())
+def test_adam_metric(data):
+    found = call(ntpnb.adam_metric, data, (0.0, 0.9), 200)
+    if found is not None:
+        assert_numbers(found)
+        assert found.D.max() == 1.0
+
+
 @fuzz(data=problems(tame=True), draw=st.data())
 def test_comparison(data, draw):
     svm, finite = call(ntpnb.max_margin, data), call(ntpnb.finite_part, data)
@@ -443,6 +451,7 @@ CALLS = {
     ntpnb.gradient_flow: dict(data=TOY, log_times=[0.0, 3.0], init=np.ones((5, 2))),
     ntpnb.next_order_term: dict(data=TOY),
     ntpnb.loss_floor: dict(data=TOY, gap=1e-3, seconds=9),
+    ntpnb.adam_metric: dict(data=TOY, betas=(0.0, 0.9), steps=200, seed=1),
     attention.descend_head: dict(
         data=TRIPLE,
         loss=attention.squared,
