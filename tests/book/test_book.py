@@ -177,7 +177,7 @@ def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site)
 
 
 def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
-    for page in contents():
+    for page in all_pages():
         shown = soup(site / f"{page}.html").select_one(".extra_footer")
         assert f"Version {ntpnb.__version__}." in shown.text, page
         target = "#" if page == "changelog" else "changelog.html"
