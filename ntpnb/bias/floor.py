@@ -31,18 +31,18 @@ from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP, VANISHES, decomposition_error
 from ntpnb.basics.validation import require_dense, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.bias.partition import largest_gradient
-from ntpnb.problem.blocks import RowBlock
+from ntpnb.bias.partition import centred, largest_gradient
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import (
     LARGEST,
+    Rows,
     as_weights,
     bilinear_scores,
     candidate_logits,
     cross_entropy,
+    parts,
     pull_back,
 )
-from ntpnb.problem.table import row_slices
 
 SHARE_OF_GAP = 0.25
 """Share of the gap that probabilities may cost which are set to zero for the lower bound."""
@@ -82,7 +82,7 @@ class Distributions:
     threshold: float
     corrections: tuple[FloatArray, ...] = ()
 
-    def of(self, block: RowBlock) -> FloatArray:
+    def of(self, block: Rows) -> FloatArray:
         """The distributions of a block of contexts, shape (k, V)."""
         q = candidate_logits(self.W, block)
         to_probabilities(q)
@@ -375,8 +375,10 @@ class FloorSearch:
         start = self.scale.coordinates(self.W)
         remembered = max(1, min(REMEMBERED, HELD // (2 * self.scale.size)))
         options = {"ftol": tolerance, "gtol": 0.0, "maxcor": remembered}
-        minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-        self.upper = float(cross_entropy(self.W, self.data))
+        try:
+            minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+        finally:  # also where the time is over: the same sum, rounded as everybody else's
+            self.upper = float(cross_entropy(self.W, self.data))
 
     def _go(self, move: FloatArray) -> None:
         """Go on a way, twice as far each time, as long as the loss falls.
@@ -419,7 +421,7 @@ class FloorSearch:
             if np.linalg.norm(left) > 10 * HALF_THE_DIGITS * np.linalg.norm(before):
                 return  # what was negative has been cut off, and a better W is needed first
 
-    def _newton_step(self, found: Distributions, moments: FloatArray) -> "NewtonStep":
+    def _newton_step(self, found: Distributions, moments: FloatArray) -> NewtonStep:
         """The step along which the moments of the distributions vanish."""
         size = moments.size
         shape = moments.shape
@@ -519,10 +521,9 @@ def loss_and_gradient(W: FloatArray, data: NextTokenData) -> tuple[float, FloatA
     return loss, gradient
 
 
-def blocks(data: NextTokenData) -> Iterator[RowBlock]:
+def blocks(data: NextTokenData) -> Iterator[Rows]:
     """All contexts of a dataset, so many at a time as fit a block."""
-    for rows in row_slices((data.num_contexts, data.vocab_size)):
-        yield data.block(rows)
+    return (part.rows for part in parts(1, data))
 
 
 def to_probabilities(logits: FloatArray) -> FloatArray:
@@ -534,9 +535,3 @@ def to_probabilities(logits: FloatArray) -> FloatArray:
     logits /= totals
     log_sums: FloatArray = (largest + np.log(totals))[:, 0]
     return log_sums
-
-
-def centred(scores: FloatArray, probs: FloatArray) -> FloatArray:
-    """Scores less their mean in each context, in place."""
-    scores -= np.vecdot(probs, scores)[:, None]
-    return scores

@@ -171,7 +171,7 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
         return _gradient(weights, data)
     stack = weights.reshape(-1, *data.shape)
     total = np.zeros_like(stack)
-    for part in _parts(len(stack), data):
+    for part in parts(len(stack), data):
         total[part.matrices] += _gradient(stack[part.matrices], part.rows)
     return total.reshape(weights.shape)
 
@@ -268,7 +268,7 @@ def _fits_a_block(W: FloatArray, data: NextTokenData) -> bool:
     return math.prod(W.shape[:-2]) * data.num_contexts * data.vocab_size <= table.BLOCK
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Some matrices of a stack, and all contexts or some of them."""
 
     matrices: slice
@@ -276,7 +276,7 @@ class _Part(NamedTuple):
     rows: Rows
 
 
-def _parts(num_matrices: int, data: NextTokenData) -> Iterator[_Part]:
+def parts(num_matrices: int, data: NextTokenData) -> Iterator[Part]:
     """Divide matrices and contexts so that the scores of a part fit a block.
 
     All contexts are taken together where they fit: products with fewer of them may round
@@ -285,12 +285,12 @@ def _parts(num_matrices: int, data: NextTokenData) -> Iterator[_Part]:
     shape = (data.num_contexts, data.vocab_size)
     if math.prod(shape) <= table.BLOCK:
         for matrices in table.row_slices((num_matrices, *shape)):
-            yield _Part(matrices, slice(None), data)
+            yield Part(matrices, slice(None), data)
         return
     for contexts in table.row_slices(shape):
         block = data.block(contexts)
         for i in range(num_matrices):
-            yield _Part(slice(i, i + 1), contexts, block)
+            yield Part(slice(i, i + 1), contexts, block)
 
 
 def _for_each_context(
@@ -301,7 +301,7 @@ def _for_each_context(
         return of_logits(candidate_logits(W, data), data)
     stack = W.reshape(-1, *data.shape)
     values = np.empty((len(stack), data.num_contexts))
-    for part in _parts(len(stack), data):
+    for part in parts(len(stack), data):
         L = candidate_logits(stack[part.matrices], part.rows)
         values[part.matrices, part.contexts] = of_logits(L, part.rows)
     return values.reshape(*W.shape[:-2], data.num_contexts)

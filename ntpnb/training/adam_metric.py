@@ -24,7 +24,6 @@ from ntpnb.basics.validation import Seed, as_integer, as_seed
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.tied.subspace import equal_subspace
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.coordinates import bias_within
 from ntpnb.training.descent import paced
@@ -162,7 +161,7 @@ def adam_metric(
     bowl = _Bowl(twin.data)
     draws = np.random.default_rng(seed).standard_normal((STARTS, *twin.data.shape))
     # Only the part on F bounces, and rounding spares it most where it is all that there is.
-    y = equal_subspace(twin.data, twin.order).project(draws)
+    y = twin.equal_subspace.project(draws)
     advance = method._begin(bowl, y)
     taken = []
     for step in paced(advance, np.array(marks), watch, "bowl of Adam"):

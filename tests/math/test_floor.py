@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import ntpnb
+from ntpnb.basics.watch import OutOfTime, Watch
 from ntpnb.bias import floor as module
 
 
@@ -150,12 +151,28 @@ def test_where_inverses_take_too_much_memory_the_whitening_serves(monkeypatch):
     assert found.lower == pytest.approx(expected.lower, abs=2e-6 * expected.upper)
 
 
+def time_for(num_checks):
+    """What a watch checks so many times before the time is over."""
+    left = iter(range(num_checks))
+
+    def check():
+        if next(left, None) is None:
+            raise OutOfTime
+
+    return check
+
+
 def test_time_that_is_over_leaves_the_best_bounds():
     data = not_separable(8)
     floor = ntpnb.loss_floor(data, seconds=0)
     assert floor.ended == "0 seconds are over"
     assert floor.lower == data.entropy
     assert floor.upper == ntpnb.cross_entropy(floor.W, data)
+    stopped = module.FloorSearch(data, Watch())
+    stopped.watch.check = time_for(9)
+    with pytest.raises(OutOfTime):
+        stopped.run(1e-6)
+    assert 0 < stopped.upper == ntpnb.cross_entropy(stopped.W, data)
     lines = []
     ntpnb.loss_floor(data, progress=lines.append)
     assert "the floor lies between" in lines[0]
