@@ -27,7 +27,6 @@ from ntpnb_book.geometries import (
     dual_norm,
     margin_share,
     matrix_norm,
-    max_margin_in_metric,
     smoothness_in_norm,
     visible_norm,
 )
@@ -107,7 +106,6 @@ __all__ = [
     "margin",
     "margin_share",
     "matrix_norm",
-    "max_margin_in_metric",
     "next_order",
     "orthogonal_part",
     "pair_matrices",

@@ -12,9 +12,8 @@ from ntpnb.basics.errors import NotSeparableError
 from ntpnb.basics.matrix_norms import norm_named
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.order import token_priority
 from ntpnb.tied.subspace import equal_subspace
-from ntpnb_book.vocabulary import least_norm_separator, margin, pair_matrices
+from ntpnb_book.vocabulary import margin
 
 __all__ = [
     "bowl_curvature_in_norm",
@@ -22,7 +21,6 @@ __all__ = [
     "dual_norm",
     "margin_share",
     "matrix_norm",
-    "max_margin_in_metric",
     "smoothness_in_norm",
     "visible_norm",
 ]
@@ -197,48 +195,6 @@ def bowl_curvature_in_norm(
     for _ in range(rounds):
         moves = ruler.steepest((weights * deviations(moves)) @ H)
     return float((weights * deviations(moves) ** 2).sum(axis=(1, 2)).max())
-
-
-def max_margin_in_metric(data: NextTokenData, D: FloatArray) -> FloatArray:
-    """The matrix with ties met and margins of at least one of which ``Σ D_vi W_vi²`` is least.
-
-    Parameters
-    ----------
-    data : NextTokenData
-    D : ndarray, shape (V, q)
-        Positive.
-
-    Returns
-    -------
-    ndarray, shape (V, q)
-
-    Raises
-    ------
-    NotSeparableError
-        There is none, see :func:`ntpnb.max_margin`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import ntpnb
-    >>> from ntpnb_book import max_margin_in_metric
-    >>> toy = ntpnb.datasets.toy()
-    >>> W = max_margin_in_metric(toy, np.ones(toy.shape))
-    >>> bool(np.abs(W - ntpnb.max_margin(toy).W).max() < 1e-9)
-    True
-    """
-    max_margin(data)  # no metric matters to whether there is one
-    order = token_priority(data)
-    root = np.sqrt(D / D.max())
-    ties, strict = (
-        (pair_matrices(data, pairs) / root).reshape(len(pairs), D.size)
-        for pairs in (order.equal, order.strict)
-    )
-    if len(ties):
-        basis = np.linalg.svd(ties, full_matrices=False)[2]
-        strict = strict - strict @ basis.T @ basis  # what the ties leave free
-    separator: FloatArray = least_norm_separator(strict).reshape(D.shape) / root
-    return separator
 
 
 def drawn_problems(

@@ -29,8 +29,8 @@ from ntpnb.basics.extras import needs_extra
 from ntpnb.basics.matrix_norms import MatrixNorm, norm_named
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import ACCEPT
-from ntpnb.basics.validation import as_array, require_dense
-from ntpnb.margin.pair_program import EveryPair
+from ntpnb.basics.validation import as_array
+from ntpnb.margin.pair_program import EveryPair, require_listable
 from ntpnb.margin.separation import CLEAR_MARGIN
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -267,14 +267,11 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
     >>> pair_rows(data, ntpnb.token_priority(data)).strict.toarray().round(6).tolist()
     [[0.707107, -0.707107]]
     """
-    p, q = data.shape
-    num_ties = len(order.equal)
-    num_pairs = num_ties + len(order.strict)
-    num_tokens = 2 if data.token_embeddings is None else p  # that a pair's matrix has rows of
-    require_dense("this norm's program", (num_pairs, num_tokens, q), 'use norm="frobenius"')
+    require_listable(data, order, "this norm's program", 'use norm="frobenius"')
     pairs = EveryPair(data, order)
-    rows = pairs.rows(np.arange(num_pairs)) * (-1 / pairs.norms.max())
-    return PairRows(rows[:num_ties], rows[num_ties:], (p, q))
+    rows = pairs.rows(np.arange(len(pairs.norms))) * (-1 / pairs.norms.max())
+    num_ties = len(order.equal)
+    return PairRows(rows[:num_ties], rows[num_ties:], data.shape)
 
 
 # -- solvers --------------------------------------------------------------------------------------

@@ -310,7 +310,11 @@ def positive_norms(rows: FloatArray) -> FloatArray:
     The constraint of a zero row is impossible where it is strict. With the smallest norm it has the
     largest right-hand side, so that nothing hides it.
     """
-    norms = np.linalg.norm(rows, axis=1)
+    return without_zeros(np.linalg.norm(rows, axis=1))
+
+
+def without_zeros(norms: FloatArray) -> FloatArray:
+    """Norms of rows, with zero replaced as :func:`positive_norms` says."""
     nonzero = norms[norms > 0]
     smallest = nonzero.min() if len(nonzero) else 1.0
     positive: FloatArray = np.where(norms > 0, norms, smallest)

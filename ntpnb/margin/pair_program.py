@@ -5,6 +5,10 @@ place among the order's pairs. There are no columns and no common scores. Pairs 
 their context: what they combine to is a sum of token rows first, and a matrix only then. A Newton
 system takes a dense matrix of the pairs in its mask, or of the entries of ``W`` where these are
 fewer.
+
+In a metric ``D`` the length of ``W`` is ``‖W‖_D = (Σ D_vi W_vi²)^½``, which is Frobenius' of
+``√D W`` by entries. So the program is one for ``√D W``, with the pairs' matrices divided by ``√D``.
+These are products of a token row and a context no longer, and are listed as flat rows.
 """
 
 from collections.abc import Callable
@@ -18,6 +22,7 @@ from scipy.sparse import csr_array
 from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.factors import upper_factor, woodbury_factors
+from ntpnb.basics.validation import require_dense
 from ntpnb.margin.normal_form import (
     AllPairs,
     KKTSolver,
@@ -25,6 +30,7 @@ from ntpnb.margin.normal_form import (
     NewtonStep,
     PairMultipliers,
     positive_norms,
+    without_zeros,
 )
 from ntpnb.problem.collapse import listed_weights
 from ntpnb.problem.data import NextTokenData
@@ -193,11 +199,94 @@ class PairProgram(MarginProgram):
             rows /= self._pairs.norms[self.keys[tight], None]
             woodbury = woodbury_factors(rows[None], theta[None])[0]
             return lambda r: r / theta - woodbury @ (r @ woodbury)
+        factor = upper_factor(self._inner_products(tight), theta)
+        return lambda r: lapack.dpotrs(factor, r)[0]
+
+    def _inner_products(self, tight: IntArray) -> FloatArray:
+        """``⟨φ_k, φ_l⟩`` of some entries."""
         token_rows = self._token_rows[tight]
         matrix = token_rows @ token_rows.T
         if sparse.issparse(matrix):
             matrix = matrix.toarray()
         context_rows = self._directions[self._group[tight]]
         matrix *= context_rows @ context_rows.T
-        factor = upper_factor(matrix, theta)
-        return lambda r: lapack.dpotrs(factor, r)[0]
+        return np.asarray(matrix)
+
+
+def require_listable(data: NextTokenData, order: TokenPriority, what: str, instead: str) -> None:
+    """Raise ``ValueError`` where all pairs' matrices, as sparse rows, have more than 2**28 entries.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.margin.pair_program import require_listable
+    >>> data = ntpnb.datasets.toy()
+    >>> require_listable(data, ntpnb.token_priority(data), "the program", "use fewer contexts")
+    """
+    p, q = data.shape
+    num_pairs = len(order.equal) + len(order.strict)
+    num_tokens = 2 if data.token_embeddings is None else p  # that a pair's matrix has rows of
+    require_dense(what, (num_pairs, num_tokens, q), instead)
+
+
+class PairsInMetric(EveryPair):
+    """All pairs of a dataset, for the smallest ``W`` in a metric.
+
+    Parameters
+    ----------
+    data : NextTokenData
+    order : TokenPriority
+        The order of ``data``, with strict pairs.
+    metric : ndarray, shape (p, q)
+        ``D``, positive.
+    """
+
+    def __init__(self, data: NextTokenData, order: TokenPriority, metric: FloatArray) -> None:
+        require_listable(data, order, "the program in a metric", "leave metric out")
+        super().__init__(data, order)
+        self._inverse_root = sparse.diags_array(1 / np.sqrt(metric.ravel()))
+        rows = self.rows(np.arange(len(self.group)))
+        self.norms = without_zeros(sparse.linalg.norm(rows, axis=1))
+        self.unit = float(self.norms[self.num_ties :].min())
+        self.unit_rows = sparse.diags_array(1 / self.norms) @ rows
+
+    def rows(self, places: IntArray) -> csr_array:
+        """The pairs' matrices, divided by ``√D``, as flat rows, shape (k, p q)."""
+        return super().rows(places) @ self._inverse_root
+
+    def program(self, strict: IntArray) -> "ProgramInMetric":
+        """The program of some strict pairs."""
+        return ProgramInMetric(self, np.append(np.arange(self.num_ties), strict))
+
+    @cached_property
+    def _everything(self) -> "ProgramInMetric":
+        return ProgramInMetric(self, np.arange(len(self.group)))
+
+
+class ProgramInMetric(PairProgram):
+    """The program by pair on a set, whose ``W`` is ``√D W`` of the data's.
+
+    Parameters
+    ----------
+    pairs : PairsInMetric
+    keys : ndarray of int
+        Places of pairs, increasing, all ties among them.
+    """
+
+    def __init__(self, pairs: PairsInMetric, keys: IntArray) -> None:
+        super().__init__(pairs, keys)
+        self._rows = pairs.unit_rows[keys]
+
+    def weights(self, dual: AnyPrecision) -> AnyPrecision:
+        """``W = Σ_k A_k φ_k``, shape (p q,)."""
+        weights: AnyPrecision = dual @ self._rows
+        return weights
+
+    def scores(self, weights: AnyPrecision) -> AnyPrecision:
+        """``φ_k(W)`` of the entries."""
+        scores: AnyPrecision = self._rows @ weights
+        return scores
+
+    def _inner_products(self, tight: IntArray) -> FloatArray:
+        rows = self._rows[tight]
+        return np.asarray((rows @ rows.T).toarray())

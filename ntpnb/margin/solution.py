@@ -4,13 +4,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import VANISHES
-from ntpnb.basics.validation import as_array
+from ntpnb.basics.validation import as_array, first_index
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.problem.collapse import (
     Collapse,
@@ -53,7 +54,7 @@ class MarginSolution(Result):
     ----------
     W : ndarray, shape (p, q)
     norm : float
-        Frobenius norm of ``W``.
+        Frobenius norm of ``W``, or ``‖W‖_D`` in a metric.
     min_margin : float
         Smallest ``w_k`` over strict pairs; ``inf`` where there are none.
     kkt_residual : float
@@ -71,6 +72,10 @@ class MarginSolution(Result):
         :attr:`multipliers`, or what they are formed from where data list no strict pairs.
     equal_multipliers : ndarray, shape (len(order.equal),)
         ``μ``, one per row of the order's ``equal``.
+    metric : ndarray, shape (p, q), or None
+        ``D``, where ``W`` is the smallest in the length ``‖W‖_D = (Σ D_vi W_vi²)^½``. Then ``W`` is
+        what the multipliers combine to, divided by ``D`` entry by entry, and ``‖W‖_D`` stands for
+        ``‖W‖`` wherever bounds and values are compared; in ``σ_k`` it is Frobenius' norm.
 
     References
     ----------
@@ -97,6 +102,7 @@ class MarginSolution(Result):
     solver: str
     strict_multipliers: FloatArray | SharedMultipliers
     equal_multipliers: FloatArray
+    metric: FloatArray | None
     _data: NextTokenData
 
     def _checked(self) -> "MarginSolution":
@@ -168,10 +174,12 @@ class MarginSolution(Result):
         return relative_gap(self.margin_bounds)
 
 
-def without_strict_pairs(data: NextTokenData, order: TokenPriority) -> MarginSolution:
+def without_strict_pairs(
+    data: NextTokenData, order: TokenPriority, metric: FloatArray | None = None
+) -> MarginSolution:
     """The solution where no token has to win over another, which is zero."""
     nothing = PairMultipliers(np.zeros(0), np.zeros(len(order.equal)))
-    return replace(certify(data, order, nothing), solver="no strict pairs")
+    return replace(certify(data, order, nothing, metric=metric), solver="no strict pairs")
 
 
 def certify(
@@ -179,6 +187,7 @@ def certify(
     order: TokenPriority,
     multipliers: PairMultipliers,
     multiplicity: IntArray | None = None,
+    metric: FloatArray | None = None,
 ) -> MarginSolution:
     """Compute the ``W`` of the multipliers of all pairs, and how far it is from the solution.
 
@@ -196,6 +205,8 @@ def certify(
     multiplicity : ndarray of int, shape (V,), optional
         How many tokens each one-hot token stands for. Multipliers are then sums over these, rows
         of ``W`` what each of them has, and the norm counts all. Default: ones.
+    metric : ndarray, shape (p, q), optional
+        What the squares of the entries of ``W`` are weighted by. Default: ones.
 
     Returns
     -------
@@ -211,14 +222,17 @@ def certify(
     W = combined_pairs(data, order, np.append(mu, lam))
     if multiplicity is not None:
         W = W / multiplicity[:, None]
+    if metric is not None:
+        W = W / metric
     if isinstance(strict, csr_array):
         order, lam = _with_worst_pairs(data, order, W, lam)
 
     num_ties = len(order.equal)
-    norm = np.linalg.norm(W if multiplicity is None else W * np.sqrt(multiplicity)[:, None])
+    size = np.linalg.norm(W if multiplicity is None else W * np.sqrt(multiplicity)[:, None])
+    norm = size if metric is None else np.linalg.norm(W * np.sqrt(metric))
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
-    relative = missed / margin_scales(data, order, float(norm))
+    relative = missed / margin_scales(data, order, float(size))
     violation = float(relative.max(initial=0.0))
     beyond_tenth = float(missed.max(initial=0.0)) - 0.1
     total = float(lam.sum())
@@ -236,8 +250,26 @@ def certify(
         solver=METHOD,
         strict_multipliers=strict,
         equal_multipliers=mu,
+        metric=metric,
         _data=data,
     )
+
+
+def as_metric(name: str, metric: ArrayLike | None, data: NextTokenData) -> FloatArray | None:
+    """Return a metric as an array of positive numbers, shape (p, q), or None where there is none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none.
+    """
+    if metric is None:
+        return None
+    D = as_array(name, metric, ndim=2, shape=data.shape)
+    if not (D > 0).all():
+        row, column = first_index(D <= 0)
+        raise ValueError(f"{name}[{row}, {column}] is {D[row, column]:g}; it must be positive")
+    return D
 
 
 def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution:
@@ -249,6 +281,7 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
         They do not fit the data, or each other.
     """
     as_array("MarginSolution.W", solution.W, ndim=2, shape=data.shape)
+    metric = as_metric("MarginSolution.metric", solution.metric, data)
     stored = solution.strict_multipliers
     mu = solution.equal_multipliers
     collapse = not_collapsed(data)
@@ -260,10 +293,14 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
     if isinstance(strict, csr_array):
         strict = csr_array(strict.multiply(np.bincount(collapse.kept)))
     multipliers = PairMultipliers(strict, mu)
-    again = restored(certify(collapse.data, order, multipliers, collapse.multiplicity), collapse)
+    found = certify(collapse.data, order, multipliers, collapse.multiplicity, metric)
+    again = restored(found, collapse)
     longest = float(np.linalg.norm(data.group_embeddings, axis=1).max())
     terms = max(1.0, longest) * (again.total_multiplier + float(np.abs(mu).sum()))
-    if not np.abs(again.W - solution.W).max() <= VANISHES * terms:
+    difference = again.W - solution.W
+    if metric is not None:
+        difference = difference * metric
+    if not np.abs(difference).max() <= VANISHES * terms:
         raise ValueError("MarginSolution.W is not what its multipliers combine to")
     if isinstance(stored, SharedMultipliers):
         stored = collapse.shared_multipliers(stored.table)

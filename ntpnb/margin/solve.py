@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Literal, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
@@ -16,11 +18,17 @@ from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.largest_margin import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.narrow import linear_programs
 from ntpnb.margin.normal_form import AllPairs, SetStep
-from ntpnb.margin.pair_program import EveryPair
+from ntpnb.margin.pair_program import EveryPair, PairsInMetric
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps
 from ntpnb.margin.separation import meet_ties, refutation, separates
-from ntpnb.margin.solution import MarginSolution, certify, restored, without_strict_pairs
+from ntpnb.margin.solution import (
+    MarginSolution,
+    as_metric,
+    certify,
+    restored,
+    without_strict_pairs,
+)
 from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.problem.collapse import collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
@@ -37,6 +45,7 @@ def max_margin(
     data: NextTokenData,
     *,
     norm: Literal["frobenius"] = "frobenius",
+    metric: ArrayLike | None = None,
     order: TokenPriority | None = None,
     gap: float = 0.0,
     seconds: float | None = None,
@@ -61,6 +70,7 @@ def max_margin(
     data: NextTokenData,
     *,
     norm: str,
+    metric: ArrayLike | None = None,
     order: TokenPriority | None = None,
     gap: float = 0.0,
     seconds: float | None = None,
@@ -73,6 +83,7 @@ def max_margin(
     data: NextTokenData,
     *,
     norm: str = "frobenius",
+    metric: ArrayLike | None = None,
     order: TokenPriority | None = None,
     gap: float = 0.0,
     seconds: float | None = None,
@@ -88,10 +99,14 @@ def max_margin(
         sum of the entries' absolute values, both by linear programming, ``"spectral"``, the largest
         singular value, or ``"nuclear"``, their sum, both by cvxpy, which is needed for them. For
         small problems; with the other arguments but ``data`` and ``order`` left out.
+    metric : array_like, shape (p, q), optional
+        Positive numbers ``D``: ``Σ D_vi W_vi²`` is minimised. It decides in which direction the
+        margins are largest, and not whether there is one. For problems whose pairs can be listed
+        with a matrix each. Default: ones.
     order : TokenPriority, optional
-        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then
-        one token of a linear decoder stands for those that are never a target, where these are at
-        least half, and what is found is restored for all of them.
+        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then,
+        without a metric, one token of a linear decoder stands for those that are never a target,
+        where these are at least half, and what is found is restored for all of them.
     gap : float
         With a positive one, the first solution is returned that, up to rounding, meets all ties
         and keeps every margin at least one, and whose bounds of the largest margin differ by no
@@ -115,11 +130,13 @@ def max_margin(
     TypeError
         ``data`` is no dataset, or ``order`` no order.
     ValueError
-        An unknown ``norm``; ``gap`` or ``seconds`` out of range, or given with another norm.
+        An unknown ``norm``; ``gap``, ``seconds`` or ``metric`` out of range, or given with another
+        norm; or pairs whose matrices have more than 2**28 entries, with a metric.
     NotSeparableError
         ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the ``W`` of
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
-        embedding or a difference of length zero counts as long as the shortest other one.
+        embedding or a difference of length zero counts as long as the shortest other one. With a
+        metric, lengths of matrices are those of what is left when they are divided by ``√D``.
     ConvergenceError
         Undecided: neither proof was reached, or not in time;
         ``.point`` is the best :class:`MarginSolution`, not one yet, whose bounds hold all the same,
@@ -127,7 +144,8 @@ def max_margin(
 
     References
     ----------
-    T24 (002) Eq. (6), NTP-SVM; L24 (004), Graph-SVM.
+    T24 (002) Eq. (6), NTP-SVM; L24 (004), Graph-SVM. A metric: S. Gunasekar, J. Lee, D. Soudry &
+    N. Srebro (2018), Characterizing implicit bias in terms of optimization geometry, Thm 2.
 
     Examples
     --------
@@ -135,20 +153,27 @@ def max_margin(
     >>> svm = ntpnb.max_margin(ntpnb.datasets.toy())
     >>> (svm.W[0] * 25).round(6).tolist()
     [-3.0, -24.0]
+
+    Where the second token is three times as costly to move, the first moves more:
+
+    >>> data = ntpnb.NextTokenData([[1.0]], [[1.0, 0.0]])
+    >>> ntpnb.max_margin(data, metric=[[1.0], [3.0]]).W.round(6).tolist()
+    [[0.75], [-0.25]]
     >>> round(ntpnb.max_margin(ntpnb.datasets.toy(), norm="max").norm, 9)
     1.0
     """
     require_data("data", data)
     require_order(order)
     if norm != "frobenius":
-        if gap != 0 or seconds is not None or progress is not None:
+        if gap != 0 or seconds is not None or progress is not None or metric is not None:
             raise ValueError(
-                f"norm is {norm!r}, whose solver is fixed; gap, seconds and progress must be left "
-                "out"
+                f"norm is {norm!r}, whose solver is fixed; gap, seconds, progress and metric must "
+                "be left out"
             )
         return _in_another_norm(data, norm, order)
     require_number("gap", gap, lambda number: 0 <= number < 1, "be at least 0 and less than 1")
-    search = MarginSearch(data, order, Watch(seconds, progress))
+    D = as_metric("metric", metric, data)
+    search = MarginSearch(data, order, Watch(seconds, progress), D)
     try:
         return search.solution(gap)
     except OutOfTime:
@@ -231,7 +256,7 @@ class MarginSearch:
     """The search for a max-margin solution, or for the first proof, and what it has found so far.
 
     One token stands for those that are never a target (:mod:`ntpnb.problem.collapse`), unless an
-    order is given; contradictions among few tokens are looked for first
+    order or a metric is given; contradictions among few tokens are looked for first
     (:mod:`ntpnb.margin.parts`); then the method runs (:mod:`ntpnb.margin.growing_set`), and a
     linear program is asked of what stays undecided and is small (:mod:`ntpnb.margin.narrow`).
     What is returned and raised is about the data themselves.
@@ -241,11 +266,20 @@ class MarginSearch:
     data : NextTokenData
     order : TokenPriority, optional
     watch : Watch
+    metric : ndarray, shape (p, q), optional
     """
 
-    def __init__(self, data: NextTokenData, order: TokenPriority | None, watch: Watch) -> None:
-        self.collapse = collapsed(data) if order is None else not_collapsed(data)
+    def __init__(
+        self,
+        data: NextTokenData,
+        order: TokenPriority | None,
+        watch: Watch,
+        metric: FloatArray | None = None,
+    ) -> None:
+        each_for_itself = order is not None or metric is not None
+        self.collapse = not_collapsed(data) if each_for_itself else collapsed(data)
         self.data = self.collapse.data
+        self.metric = metric
         self.order = token_priority(self.data) if order is None else order
         self.watch = watch
         self.best: MarginSolution | None = None
@@ -257,9 +291,10 @@ class MarginSearch:
     def solution(self, gap: float) -> MarginSolution:
         """Return the solution, or raise what :func:`max_margin` raises."""
         if not self.order.has_strict_pairs:
-            return restored(without_strict_pairs(self.data, self.order), self.collapse)
+            nothing = without_strict_pairs(self.data, self.order, self.metric)
+            return restored(nothing, self.collapse)
         self._refute_by_parts()
-        pairs = all_pairs(self.data, self.order, self.collapse.multiplicity)
+        pairs = self._all_pairs()
         for step in self._steps(pairs):
             if step.iterate.direction is None:  # a guess
                 continue
@@ -287,7 +322,7 @@ class MarginSearch:
             return True
         try:
             self._refute_by_parts()
-            pairs = all_pairs(self.data, self.order, self.collapse.multiplicity)
+            pairs = self._all_pairs()
             for step in self._steps(pairs):
                 if separates(pairs, step):
                     return True
@@ -311,6 +346,12 @@ class MarginSearch:
             if weights is not None:
                 raise self._refusal(weights, f"; they are pairs of {size}")
             self.watch.say(f"no contradiction found among the {size}")
+
+    def _all_pairs(self) -> AllPairs:
+        """The problem in normal form."""
+        if self.metric is None:
+            return all_pairs(self.data, self.order, self.collapse.multiplicity)
+        return PairsInMetric(self.data, self.order, self.metric)
 
     def _steps(self, pairs: AllPairs) -> Iterator[SetStep]:
         """The method's steps, until one proves that nothing separates, or arithmetic fails.
@@ -339,7 +380,8 @@ class MarginSearch:
     def _certified(self, pairs: AllPairs, step: SetStep) -> MarginSolution:
         """The solution, with its residuals, that a step's dual stands for."""
         multipliers = pairs.multipliers(step.program, step.iterate.dual)
-        return certify(self.data, self.order, multipliers, self.collapse.multiplicity)
+        multiplicity = self.collapse.multiplicity
+        return certify(self.data, self.order, multipliers, multiplicity, self.metric)
 
     def _note(self, solution: MarginSolution) -> None:
         """Keep a solution where it is the best, and tell of it."""
