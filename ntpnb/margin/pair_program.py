@@ -87,15 +87,18 @@ class EveryPair(AllPairs):
 
     def program(self, strict: IntArray) -> "PairProgram":
         """The program of some strict pairs."""
-        return PairProgram(self, np.append(np.arange(self.num_ties), strict))
-
-    @cached_property
-    def _everything(self) -> "PairProgram":
-        return PairProgram(self, np.arange(len(self.group)))
+        return self._program_of(np.append(np.arange(self.num_ties), strict))
 
     def everything(self) -> "PairProgram":
         """The program of all strict pairs."""
         return self._everything
+
+    @cached_property
+    def _everything(self) -> "PairProgram":
+        return self._program_of(np.arange(len(self.group)))
+
+    def _program_of(self, places: IntArray) -> "PairProgram":
+        return PairProgram(self, places)
 
     def missed(
         self, program: MarginProgram, weights: FloatArray, common: FloatArray, by: float
@@ -254,13 +257,8 @@ class PairsInMetric(EveryPair):
         """The pairs' matrices, divided by ``√D``, as flat rows, shape (k, p q)."""
         return super().rows(places) @ self._inverse_root
 
-    def program(self, strict: IntArray) -> "ProgramInMetric":
-        """The program of some strict pairs."""
-        return ProgramInMetric(self, np.append(np.arange(self.num_ties), strict))
-
-    @cached_property
-    def _everything(self) -> "ProgramInMetric":
-        return ProgramInMetric(self, np.arange(len(self.group)))
+    def _program_of(self, places: IntArray) -> "ProgramInMetric":
+        return ProgramInMetric(self, places)
 
 
 class ProgramInMetric(PairProgram):
