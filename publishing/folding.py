@@ -16,7 +16,9 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 from ntpnb_book import claims
-from publishing import project
+from ntpnb_book.comparisons import comparison, describe
+from publishing import pages, project
+from publishing.symbols import numbers, symbols
 
 IDEA = "idea"
 """Tag of a cell whose code is the idea, and stays open."""
@@ -131,6 +133,17 @@ def _statement(text: str) -> Iterator[nodes.Node]:
             yield nodes.Text(piece)
 
 
+def _basis(claim: claims.Claim) -> str:
+    """Say of what kind a claim is, what was expected of its value, and what a paper prints."""
+    words = [pages.group(claim)]
+    expect = comparison(claim["expect"])
+    if not isinstance(expect.get("equals"), bool):
+        words.append(f"expected {numbers(describe(expect))}")
+    if claim.get("printed"):
+        words.append(f"printed: {symbols(claim['printed']['text'])}")
+    return "; ".join(words)
+
+
 class FoldChecks(SphinxTransform):
     """Gather what `check` printed in a section into one closed line at the section's end."""
 
@@ -173,6 +186,9 @@ class FoldChecks(SphinxTransform):
                 text += [nodes.inline("", measured, classes=["measured"]), nodes.Text(" ")]
             text += nodes.literal("", id)
             item = nodes.list_item("", text, names=[anchor(id)])
+            if id in known:
+                basis = _statement(_basis(known[id]))
+                item += nodes.paragraph("", "", *basis, classes=["basis"])
             if anchor(id) not in self.document.nameids:  # else a page with a check too many
                 self.document.note_explicit_target(item)
             listed += item

@@ -4,12 +4,12 @@ import csv
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ntpnb_book.claims import EVIDENCE, covers
-from ntpnb_book.comparisons import at_horizons, comparison, describe, horizons
+from ntpnb_book.comparisons import at_horizons, horizons
 from ntpnb_book.ledger import shown
 from ntpnb_book.output import ROOT
 from publishing import manifest, statement_map
@@ -35,13 +35,9 @@ _OUTCOMES = {
     "a gap in the argument": "a step of a proof does not follow; what it is to prove stands",
     "holds by construction": "no evidence: the check cannot come out otherwise",
 }
-_NOTABLE = (
-    "wrong as printed",
-    "a gap in the argument",
-    "does not reproduce",
-    "undecided by the text",
-    "reproduced with a stated change",
-)
+_MISPRINTS = ("wrong as printed", "a gap in the argument")
+_DIFFERENCES = ("does not reproduce", "undecided by the text", "reproduced with a stated change")
+_NOTABLE = (*_MISPRINTS, *_DIFFERENCES)
 _COMPARED = (*_NOTABLE, "reproduced", "holds by construction")
 """Outcomes of what was compared with the print, the least favourable first."""
 
@@ -141,14 +137,6 @@ def _value(entry: Entry) -> str:
     return plain(numbers(number))
 
 
-def _expected(entry: Entry) -> str:
-    """Write what was expected, truth values in the words of `_value`."""
-    expect = comparison(entry["expect"])
-    if isinstance(expect.get("equals"), bool):
-        return _value({**entry, "value": expect["equals"]})
-    return plain(numbers(describe(expect)))
-
-
 def _place(entry: Entry, root: Path) -> str:
     """Link to where a claim is explained; the words are the title of the page."""
     page, label = entry["explained"].split("#")
@@ -201,120 +189,99 @@ def sentences(entries: Sequence[Entry]) -> dict[tuple[str, str], str]:
 
 def _in_sum(entries: Sequence[Entry]) -> str:
     """Say in one sentence each what was compared with the print, and what else was measured."""
-    of = Counter(map(group, entries))
-    found = sentences([entry for entry in entries if group(entry) == "printed"])
-    printed = Counter(found.values())
-    others = sentences([e for e in entries if group(e) not in ("printed", _ERRATUM)])
-    more = len(others.keys() - found.keys())
-    errata = {entry["explained"]: entry["outcome"] for entry in entries if _is_erratum(entry)}
-    places = Counter(errata.values())
+    printed = Counter(sentences([e for e in entries if group(e) == "printed"]).values())
+    errata = Counter(sentences([e for e in entries if _is_erratum(e)]).values())
     return (
         f"**Of {printed.total()} sentences of the papers that print a number or a comparison and "
         f"that we measure, {printed['reproduced']} are met as printed, "
         f"{printed['reproduced with a stated change']} after a stated change, "
         f"{printed['does not reproduce']} are not met, and {printed['undecided by the text']} "
-        f"are undecided by the text.** These are {of['printed']} claims; a sentence counts with "
-        "the least favourable outcome of its claims. "
-        f"Besides these, {places['wrong as printed']} places of the papers are shown "
-        f"to be wrong as printed, and {places['a gap in the argument']} to leave a gap; "
-        f"{of['proof-step']} steps of proofs, identities and bounds are "
-        f"recomputed; {of['property']} properties are tested over random problems, "
-        "without a counterexample; "
-        f"{of['illustration']} illustrations are made on data built for them; and "
-        f"{of['prediction']} claims are this book's own predictions and results. "
-        f"{of['by construction']} more are no evidence, as they cannot come out otherwise. "
-        f"({more} more printed sentences are tested as properties or hold by construction.)\n\n"
+        f"are undecided by the text.** {errata['wrong as printed']} more lines are shown to be "
+        f"wrong as printed, and {errata['a gap in the argument']} to leave a gap. All else that is "
+        "measured holds, or the build would have stopped.\n\n"
     )
 
 
-def _counted(entries: Iterable[Entry]) -> str:
+def _counted(outcomes: Iterable[str]) -> str:
     """Say how often each outcome occurs, the notable ones first."""
-    counts = Counter(entry["outcome"] for entry in entries)
+    counts = Counter(outcomes)
     order = [*_NOTABLE, *(outcome for outcome in _OUTCOMES if outcome not in _NOTABLE)]
     return ", ".join(f"{outcome}: {counts[outcome]}" for outcome in order if counts[outcome])
 
 
 def _evidence(entries: Sequence[Entry]) -> str:
-    """Tabulate the claims by the kind of evidence that they give."""
-    rows = []
+    """Tabulate what was measured by the kind of evidence, the papers' own words by the sentence."""
+    rows: list[tuple[object, ...]] = []
     for name, meaning in _GROUPS.items():
         of = [entry for entry in entries if group(entry) == name]
         if of:
-            rows.append((name, meaning, len(of), _counted(of)))
-    return table(("Evidence", "What it is", "Claims", "Outcomes"), rows, (13, 37, 10, 40))
-
-
-def _outcomes(entries: Sequence[Entry]) -> str:
-    """Tabulate how often each outcome occurs, among claims and among printed sentences."""
-    claims = Counter(entry["outcome"] for entry in entries)
-    printed = Counter(sentences(entries).values())
-    rows = [
-        (outcome, meaning, claims[outcome] or "–", printed[outcome] or "–")
-        for outcome, meaning in _OUTCOMES.items()
-    ]
-    rows.append(("all", "", claims.total(), printed.total()))
-    return table(("Outcome", "Meaning", "Claims", "Printed sentences"), rows, (27, 45, 12, 16))
+            in_print = name in ("printed", _ERRATUM)
+            found = sentences(of).values() if in_print else [entry["outcome"] for entry in of]
+            rows.append((name, meaning, len(of), len(found) if in_print else "–", _counted(found)))
+    rows.append(("all", "", len(entries), "", ""))
+    header = ("Evidence", "What it is", "Claims", "Sentences", "Outcomes")
+    return table(header, rows, (13, 34, 9, 12, 32))
 
 
 def _differing(entries: Sequence[Entry], root: Path) -> str:
-    """Tabulate the claims that are not simply reproduced, from every chapter."""
+    """Tabulate the claims about a printed number that are not simply reproduced."""
     rows = []
-    for outcome in _NOTABLE:
-        for entry in entries:
-            if entry["outcome"] == outcome:
-                where = _outcome(entry, root)
-                if "explained" not in entry:
-                    where += f" in {_notebook(entry['notebook'])}"
-                printed = _words(entry["printed"]["text"])
-                rows.append((_claim(entry), printed, _value(entry), where))
+    for entry in _with_outcomes(_DIFFERENCES, entries):
+        printed = _words(entry["printed"]["text"])
+        where = _outcome(entry, root)
+        if "explained" not in entry:
+            where += f" in {_notebook(entry['notebook'])}"
+        rows.append((_claim(entry), printed, _value(entry), where))
     return table(("Claim", "Printed", "Measured", "Outcome"), rows, (36, 32, 13, 19))
 
 
-def _chapter(entries: Sequence[Entry], root: Path) -> str:
-    """Tabulate the claims of one notebook."""
+def _misprints(entries: Sequence[Entry], root: Path) -> str:
+    """Tabulate the claims that show a line to be wrong, which the errata quote."""
+    rows = (
+        (_claim(entry), _value(entry), _outcome(entry, root))
+        for entry in _with_outcomes(_MISPRINTS, entries)
+    )
+    return table(("Claim", "Measured", "Outcome"), rows, (55, 17, 28))
+
+
+def _with_outcomes(outcomes: Sequence[str], entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The claims with some outcomes, one outcome after the other."""
+    for outcome in outcomes:
+        yield from (entry for entry in entries if entry["outcome"] == outcome)
+
+
+def _pages(entries: Sequence[Entry]) -> str:
+    """Tabulate how the claims of each notebook came out."""
     rows = []
-    for entry in entries:
-        printed = (entry["printed"] or {}).get("text", "—")
-        rows.append(
-            (
-                _claim(entry),
-                group(entry),
-                _words(printed),
-                _expected(entry),
-                _value(entry),
-                _outcome(entry, root),
-            )
-        )
-    header = ("Claim", "Evidence", "Printed", "Expected", "Measured", "Outcome")
-    return table(header, rows, (28, 13, 22, 12, 12, 13))
+    for name in dict.fromkeys(entry["notebook"] for entry in entries):
+        of = [entry["outcome"] for entry in entries if entry["notebook"] == name]
+        rows.append((_notebook(name), len(of), _counted(of)))
+    return table(("Page", "Claims", "Outcomes"), rows, (50, 10, 40))
 
 
 def _scoreboard(entries: Sequence[Entry], root: Path) -> str:
-    """Every claim with its printed, expected and measured value, and the outcome that follows."""
-    text = "# Scoreboard\n\n" + _in_sum(entries)
-    text += (
-        f"There are {len(entries)} claims, by the kind of evidence that each gives. A printed "
-        "sentence that several claims measure, perhaps under several settings which the paper does "
-        "not print, counts once above, and in this table with each of its claims.\n\n"
+    """What came out of all claims, which differ from the print, and where the others are."""
+    outcomes = {entry["outcome"] for entry in entries}
+    known = ((name, meaning) for name, meaning in _OUTCOMES.items() if name in outcomes)
+    return (
+        "# Scoreboard\n\n"
+        + _in_sum(entries)
+        + "A claim is a value with an expectation that was written down beforehand; a sentence in "
+        "print may be measured by several, perhaps under several settings which the paper does not "
+        "print, and counts with the least favourable of their outcomes.\n\n"
+        + _evidence(entries)
+        + "\n::::{dropdown} What the outcomes mean\n"
+        + table(("Outcome", "Meaning"), known, (35, 65))
+        + "::::\n\n"
+        "## Where the print and the run differ\n\n"
+        + _differing(entries, root)
+        + "\n## Lines that are wrong as printed\n\n"
+        "What each line says, and what is meant, stands among the {doc}`errata`.\n\n"
+        + _misprints(entries, root)
+        + "\n## Page by page\n\n"
+        "Each section of a page ends with its claims: what is expected, printed and measured.\n\n"
+        + _pages(entries)
     )
-    text += _evidence(entries)
-    text += (
-        "\nEach outcome is computed from the executed notebooks; a value outside its expectation "
-        "stops the build. Where the outcome is a link, it leads to the explanation.\n\n"
-    )
-    text += _outcomes(entries)
-    text += "\n## Where the print and the run differ\n\n" + (
-        "Everything that is not simply reproduced. The rest of this page repeats these claims "
-        "among all the others, chapter by chapter.\n\n"
-    )
-    text += _differing(entries, root)
-    for name in dict.fromkeys(entry["notebook"] for entry in entries):
-        of = [entry for entry in entries if entry["notebook"] == name]
-        text += f"\n## {title(name, root)}\n\n"
-        text += f"::::{{dropdown}} {len(of)} claims ({_counted(of)})\n"
-        text += f"Measured in {_notebook(name)}.\n\n"
-        text += _chapter(of, root) + "::::\n"
-    return text
 
 
 def _paragraphs(texts: Iterable[str]) -> str:

@@ -51,7 +51,6 @@ def test_its_claims_close_the_ledger_and_are_counted_under_its_name(executed):
         "t24.fig2.sum": PAGE,
     }
     scoreboard = (executed / "book/scoreboard.md").read_text(encoding="utf-8")
-    assert "## Sums" in scoreboard
     assert f"{{doc}}`nb/{PAGE}`" in scoreboard
 
 

@@ -109,6 +109,10 @@ def test_a_check_says_what_was_claimed_and_can_be_linked_to(page):
     assert first["id"] == folding.anchor("t24.fig1.sum")
     assert [first.code.text, first.select_one(".math").text] == ["t24.fig1.sum", r"\(6.\)"]
     assert "True" not in first.text
+    assert [item.select_one("p.basis").text for item in (first, others[1])] == [
+        "property",
+        "property; expected ≤ 1",
+    ]
     assert [item.p.text[0] for item in others] == ["✓", "✗", "?"]
     assert "expected ≤ 1, measured 2" in others[1].text
 

@@ -372,15 +372,13 @@ def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     assert (root / "book/errata_l24.txt").exists()
     assert (root / "book/map_l24.txt").exists()
     assert entry["evidence"] == "printed"
-    assert "12.0000" in pages["scoreboard"]
-    assert r"$2 \cdot 6$" in pages["scoreboard"]
     assert r"a sum \| W\* and W\*" in pages["statements"]
     assert "Of 2 numbered statements" in pages["statements"]
     assert "1 are executed, 0 in part, 0 quoted and 1 not in the book" in pages["statements"]
     assert "{doc}`nb/01_tiny` (1 check)" in pages["statements"]
     assert f"`{data[:16]}`" in pages["reproducibility"]
     assert "{download}`CSV <../figures/tiny.csv>`" in pages["reproducibility"]
-    assert "::::{dropdown} 1 claims (reproduced: 1)" in pages["scoreboard"]
+    assert "* - {doc}`nb/01_tiny`\n  - 1\n  - reproduced: 1" in pages["scoreboard"]
     collect.collect(root)
     assert pages == {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
 
@@ -408,8 +406,10 @@ def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):
     collect.collect(root)
     text = (root / "book/scoreboard.md").read_text()
     row = "does not reproduce; why: {ref}`Tiny <why>`"
-    assert text.index("## Where") < text.index(row) < text.index("## Tiny")
-    assert "1 claims (does not reproduce: 1)" in text
+    assert text.index("## Where") < text.index(row) < text.index("## Page by page")
+    assert r"$2 \cdot 6$" in text
+    assert "12.0000" in text
+    assert "  - 1\n  - does not reproduce: 1" in text
 
 
 def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
