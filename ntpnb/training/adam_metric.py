@@ -5,8 +5,9 @@ A. Adam divides each entry of a step by the root mean square of that entry's gra
 ignores any factor that all gradients have in common. With ε = 0 and steps ``s_k`` that are fixed
 and small, or decay like ``k^-a`` with ``a < 1``, the rescaled distance ``y = (W − W*)/s_k`` on F
 therefore moves as Adam with step one does on ``½⟨y, A y⟩``, up to what vanishes with ``s_k`` and
-``1/k``. The root mean square D of the gradients of that process depends on contexts, supports, odds
-and betas alone, and what Adam adds outside F tends to the separating matrix of least ``Σ D W²``.
+``1/k``. As far as this process forgets its start and what vanishes, which is a hypothesis, the root
+mean square D of its gradients depends on contexts, supports, odds and betas alone. That what Adam
+adds outside F tends to the separating matrix of least ``Σ D W²`` is a conjecture, and measured.
 """
 
 from collections.abc import Sequence
@@ -47,12 +48,11 @@ class AdamMetric(Result):
         no gradient at all: a token that is nowhere one of several, or a coordinate that is zero in
         all contexts of such tokens.
     error : float
-        Standard error of ``log D``, root mean square over the positive entries: the run is cut into
-        four blocks, two halves of two starts; the logarithms of each block's metric, less their
-        mean over the entries, have a standard deviation over the blocks, and the error is half of
-        that. It measures both how much longer the run should have been and whether the two starts
-        end in the same process. Two starts can agree by chance where a third would not: with betas
-        0 and 0.9, for example, some bowls have two processes.
+        Standard error of ``log D``, root mean square over the positive entries: the larger one of
+        that from four blocks, two halves of two starts, and that from the two starts. The first
+        measures how much longer the run should have been, the second whether the two starts end in
+        the same process. Where a bowl has two processes, as some have with betas 0 and 0.9, the two
+        starts agree by chance about half the time, and the error does not tell.
     betas : ndarray, shape (2,)
         Those of Adam.
     steps : int
@@ -168,12 +168,12 @@ def adam_metric(
         if step not in marks:
             raise ConvergenceError(f"{watch.stopped}: {step} of {marks.end} steps", np.inf)
         taken.append(bowl.take_squares())
-    blocks = np.concatenate(taken[1:])  # the first mark ends what is forgotten
-    _require_bouncing(blocks)
-    root = np.sqrt(blocks.mean(axis=0))
+    halves = np.stack(taken[1:])  # the first mark ends what is forgotten
+    _require_bouncing(np.concatenate(halves))
+    root = np.sqrt(halves.mean(axis=(0, 1)))
     return AdamMetric(
         D=root / root.max(),
-        error=_error_of_logs(blocks[:, root > 0]),
+        error=_error_of_logs(halves[:, :, root > 0]),
         betas=np.array([method.beta1, method.beta2]),
         steps=marks.end,
     )
@@ -280,8 +280,14 @@ def _require_bouncing(blocks: FloatArray) -> None:
 
 
 def _error_of_logs(mean_squares: FloatArray) -> float:
-    """Standard error of the logarithms of roots of mean squares, shape (blocks, entries)."""
+    """Standard error of the logarithms of roots of mean squares, shape (halves, starts, entries)."""
     logs = np.log(mean_squares) / 2
-    logs -= logs.mean(axis=1, keepdims=True)  # D is known up to a factor
-    of_one_block = np.sqrt(logs.var(axis=0, ddof=1).mean())
-    return float(of_one_block / np.sqrt(len(logs)))
+    logs -= logs.mean(axis=2, keepdims=True)  # D is known up to a factor
+    blocks = logs.reshape(-1, logs.shape[2])
+    starts = logs.mean(axis=0)
+    return max(_standard_error(blocks), _standard_error(starts))
+
+
+def _standard_error(samples: FloatArray) -> float:
+    """Of the mean of some samples of each entry, shape (n, entries): root mean square."""
+    return float(np.sqrt(samples.var(axis=0, ddof=1).mean() / len(samples)))
