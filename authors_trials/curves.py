@@ -33,7 +33,7 @@ class Drawing:
 
 
 def page_content(pdf: bytes) -> str:
-    """Unpack the longest compressed stream, which is the page.
+    r"""Unpack the longest compressed stream, which is the page.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def page_content(pdf: bytes) -> str:
     Examples
     --------
     >>> import zlib
-    >>> page_content(b"stream\\n" + zlib.compress(b"0 0 m 1 1 l S") + b"\\nendstream")
+    >>> page_content(b"stream\n" + zlib.compress(b"0 0 m 1 1 l S") + b"\nendstream")
     '0 0 m 1 1 l S'
     """
     contents = []

@@ -95,9 +95,8 @@ def draw_trial(log: Log) -> dict[str, list]:
                     labels[i] = sequences[i, torch.randint(log.length, (1,))]
         if has_cycle(sequences.tolist(), labels.tolist()) != log.acyclic:
             break
-    layers = []
-    for _ in range(log.layers):
-        layers.append(torch.nn.Linear(log.dimension, log.dimension, bias=False).weight)
+    shape = (log.dimension, log.dimension)
+    layers = [torch.nn.Linear(*shape, bias=False).weight for _ in range(log.layers)]
     return {
         "embeddings": embeddings.tolist(),
         "sequences": sequences.tolist(),

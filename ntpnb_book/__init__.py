@@ -5,7 +5,7 @@ saving of figures with the data behind them, and `vocabulary`, the small mathema
 share. `drawing` is what their pictures share, `toy_picture` the toy of Chapter 1 as each of them
 draws it, `attention_picture` the sequences, graphs and tokens of the chapters on attention.
 
-`authors_runs` is what L24's authors released, as numbers (10, 11). The other modules are mathematics that one chapter needs, or a few: `twins`, data on which training
+The other modules are mathematics that one chapter needs, or a few: `twins`, data on which training
 is the same; `trials`, random problems; `late_training`, what is known in advance of the end of
 training (15); `features`, word and context vectors that train together (18); `geometries`, what is
 measured in other norms (19); `heads`, attention with several heads, `factors`, with keys and
@@ -17,12 +17,6 @@ needs is in `publishing`.
 from typing import TYPE_CHECKING
 
 from ntpnb_book import attention_picture, features, toy_picture
-from ntpnb_book.authors_runs import (
-    AuthorsTrial,
-    authors_curve,
-    authors_trials,
-    curve_distance,
-)
 from ntpnb_book.factors import (
     FactorsTrace,
     descend_factors,
@@ -77,7 +71,6 @@ if TYPE_CHECKING:
     from ntpnb_book import drawing, figures
 
 __all__ = [
-    "AuthorsTrial",
     "FactorsTrace",
     "HeadsTrace",
     "LanguageModel",
@@ -86,13 +79,10 @@ __all__ = [
     "NextOrder",
     "RankingFloor",
     "attention_picture",
-    "authors_curve",
-    "authors_trials",
     "bowl_curvature_in_norm",
     "check",
     "cosine",
     "curvatures",
-    "curve_distance",
     "descend_factors",
     "descend_heads",
     "distance",

@@ -1,6 +1,6 @@
 """What L24's authors released: the curves of their figures, and their trials one by one.
 
-Where the numbers come from is told in ``data_files/l24_authors/README.md``.
+Where the numbers come from is told in ``authors_files/README.md``.
 """
 
 import csv
@@ -17,7 +17,7 @@ from ntpnb.problem.data import NextTokenData
 
 __all__ = ["AuthorsTrial", "authors_curve", "authors_trials", "curve_distance"]
 
-_FOLDER = files("ntpnb_book") / "data_files" / "l24_authors"
+_FOLDER = files("ntpnb_book") / "authors_files"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class AuthorsTrial:
 
     Examples
     --------
-    >>> from ntpnb_book import authors_trials
+    >>> from ntpnb_book.authors_runs import authors_trials
     >>> trial = authors_trials("global 514473c")[0]
     >>> trial.drawn["labels"] == trial.printed["labels"], round(trial.printed["correlation"], 4)
     (True, 0.9874)
@@ -69,14 +69,14 @@ def authors_trials(log: str) -> list[AuthorsTrial]:
 
     Examples
     --------
-    >>> from ntpnb_book import authors_trials
+    >>> from ntpnb_book.authors_runs import authors_trials
     >>> len(authors_trials("local 514473c"))
     10
     """
-    printed = json.loads((_FOLDER / "printed.json").read_text())
+    printed = json.loads((_FOLDER / "l24_printed.json").read_text())
     if log not in printed:
         raise ValueError(f"log is {log!r}; one of {sorted(printed)} is needed")
-    drawn = json.loads((_FOLDER / "draws.json").read_text())["trials"]
+    drawn = json.loads((_FOLDER / "l24_draws.json").read_text())["trials"]
     trials = []
     for one, of in zip(drawn[log], printed[log], strict=True):
         data = NextTokenData.from_attention(
@@ -109,7 +109,7 @@ def authors_curve(table: str, curve: str, steps: ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> from ntpnb_book import authors_curve
+    >>> from ntpnb_book.authors_runs import authors_curve
     >>> authors_curve("fig4a_correlation", "correlation", [3999]).round(4)
     array([0.9869])
     """
@@ -142,7 +142,7 @@ def curve_distance(sets: ArrayLike, theirs: ArrayLike) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb_book import curve_distance
+    >>> from ntpnb_book.authors_runs import curve_distance
     >>> ours = np.random.default_rng(0).normal(size=(3, 100, 1))
     >>> curve_distance(ours, [0.0]) < 3 < curve_distance(ours, [1.0])
     True
