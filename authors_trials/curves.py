@@ -117,10 +117,10 @@ def parse(content: str) -> Drawing:
 
 
 def _calibration(places: list[float], numbers: list[tuple[float, float]]) -> np.ndarray:
-    """Fit value = a place + b through grid lines, each with the number printed nearest to it.
+    """Fit value = a place + b through grid lines, the numbers matched in their order.
 
-    A label is centred at its grid line, so that its beginning is off by about the same amount for
-    all numbers of an axis; labels are therefore matched in order.
+    A number is centred at its grid line, so that where it begins is not where the line is. Numbers
+    with a sign, which no axis of these files has, are not read.
     """
     values = [value for _, value in sorted(numbers)]
     if len(values) != len(places) or len(values) < 2:

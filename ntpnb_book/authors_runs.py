@@ -120,7 +120,8 @@ def authors_curve(table: str, curve: str, steps: ArrayLike) -> FloatArray:
         known = sorted({row["curve"] for row in rows})
         raise ValueError(f"curve is {curve!r}; the table has {known}")
     x, y = np.array(points).T
-    return np.interp(np.asarray(steps, dtype=float), x, y)
+    values: FloatArray = np.interp(np.asarray(steps, dtype=float), x, y)
+    return values
 
 
 def curve_distance(sets: ArrayLike, theirs: ArrayLike) -> float:
