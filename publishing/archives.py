@@ -49,7 +49,7 @@ def notebooks(root: Path = output.ROOT) -> dict[str, Path]:
     root = Path(root)
     beside = ("LICENSE", "LICENSE-BOOK", "CITATION.cff", "requirements/readers.lock")
     paths = [root / name for name in beside]
-    for pattern in ("**/*.py", "*.toml", "data_files/*"):
+    for pattern in ("**/*.py", "*.toml", "data_files/*", "authors_files/*"):
         paths += (root / "ntpnb_book").glob(pattern)
     paths += (root / "book/claims").rglob("*.yml")
     for name in project.names(root):

@@ -107,6 +107,7 @@ def imported(folder):
     local = {path.stem for path in (ROOT / "tests").rglob("*.py")} | set(sys.stdlib_module_names)
     local |= {
         "benchmarks",
+        "authors_trials",
         "language_model",
         "ntpnb_book",
         "publishing",
