@@ -280,7 +280,7 @@ def _require_bouncing(blocks: FloatArray) -> None:
 
 
 def _error_of_logs(mean_squares: FloatArray) -> float:
-    """Standard error of the logarithms of roots of mean squares, shape (halves, starts, entries)."""
+    """Standard error of log D from mean squares, shape (halves, starts, entries)."""
     logs = np.log(mean_squares) / 2
     logs -= logs.mean(axis=2, keepdims=True)  # D is known up to a factor
     blocks = logs.reshape(-1, logs.shape[2])
