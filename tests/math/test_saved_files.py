@@ -402,19 +402,26 @@ def test_a_twin_that_is_none_is_refused():
     assert again(Twin(**honest)).finite.tolist() == twin.finite.tolist()
 
 
-@pytest.mark.parametrize("name", ["flow.loss", "flow.W", "weights.margin", "weights.angle"])
-def test_parts_of_a_report_have_the_shapes_of_its_data(name):
-    found = ntpnb.report(TOY, W=np.ones((2, *TOY.shape)))
-    part, array = name.split(".")
-    forged = replace(getattr(found, part), **{array: np.array([0.5])})
-    with pytest.raises(ValueError, match=f"{array} has shape"):
-        again(replace(found, **{part: forged}))
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        ({"W": np.ones((2, 2, 5))}, r"W has shape \(2, 2, 5\)"),
+        ({"W": np.full(TOY.shape, np.nan)}, "W has entries that are not finite"),
+        ({"words": ("a", "b")}, "words has 2 entries; the vocabulary has 5"),
+    ],
+)
+def test_words_and_weights_of_a_report_fit_its_data(forged, message):
+    found = ntpnb.report(TOY, words=list("abcde"), W=np.ones((2, *TOY.shape)))
+    with pytest.raises(ValueError, match=message):
+        again(replace(found, **forged))
 
 
-def test_angles_of_a_report_are_measured_anew():
-    found = ntpnb.report(TOY)
-    back = again(replace(found, angle=np.zeros(len(found.angle))))
-    assert back.angle == pytest.approx(found.angle)
+def test_a_report_comes_back_with_what_it_was_asked():
+    found = ntpnb.report(TOY, words=list("abcde"), W=np.ones((2, *TOY.shape)))
+    back = again(found)
+    assert str(back) == str(found)
+    assert back.summary() == found.summary()
+    np.testing.assert_array_equal(back.W, found.W)
 
 
 def test_what_follows_from_a_report_is_not_read(tmp_path):
