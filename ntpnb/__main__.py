@@ -131,13 +131,9 @@ def _write(found: Report, as_json: bool) -> None:
     written = str(found)
     if as_json:
         written = json.dumps(found.summary(), ensure_ascii=False, allow_nan=False, indent=2)
+    encoding = sys.stdout.encoding or "utf-8"  # some terminals have no signs such as ×
     try:
-        try:
-            print(written)
-        except UnicodeEncodeError:  # a terminal without signs such as ×
-            encoding = sys.stdout.encoding
-            print(written.encode(encoding, "replace").decode(encoding))
-        sys.stdout.flush()
+        print(written.encode(encoding, "replace").decode(encoding), flush=True)
     except OSError as error:  # which does not say of which file it speaks
         _write_no_more()
         raise OSError(error.errno, error.strerror, "standard output") from None

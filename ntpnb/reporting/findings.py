@@ -211,12 +211,9 @@ class Findings(Result):
         unless the data are a linear decoder's: one-hot tokens, all of them candidates, and each
         context its own group.
         """
-        data = self.data
-        every_row_its_own = len(np.unique(data.context_groups)) == len(data.context_groups)
-        is_decoder = data.token_embeddings is None and data.candidate_counts is None
-        if ROOM in self.failures or not (is_decoder and every_row_its_own):
+        if ROOM in self.failures or not self.data.is_linear_decoder:
             return None
-        return compatible_dimension(data)
+        return compatible_dimension(self.data)
 
     @cached_property
     def support_sizes(self) -> IntArray:
@@ -411,10 +408,11 @@ class Findings(Result):
         'row 5 (query 1)'
         """
         data = self.data
-        shared = np.count_nonzero(data.context_groups == data.context_groups[row]) > 1
-        if data.contexts is not None or not shared:
-            return self.context_name(int(data.context_groups[row])) + self._likeliest(row)
-        return f"row {row} ({self.context_name(int(data.context_groups[row]))})"
+        group = int(data.context_groups[row])
+        is_shared = np.count_nonzero(data.context_groups == group) > 1
+        if data.contexts is not None or not is_shared:
+            return self.context_name(group) + self._likeliest(row)
+        return f"row {row} ({self.context_name(group)})"
 
     def _likeliest(self, row: int) -> str:
         """The likeliest next token, in words, of a row that has no other name than its number."""
@@ -422,9 +420,7 @@ class Findings(Result):
         is_named = data.contexts is not None or data.labels is not None
         if self.words is None or is_named or data.token_embeddings is not None:
             return ""
-        laws = data.sparse_target_probs
-        entries = slice(laws.indptr[row], laws.indptr[row + 1])
-        token = int(laws.indices[entries][np.argmax(laws.data[entries])])
+        token = int(data.sparse_target_probs[[row]].toarray().argmax())
         return f" (before '{self.token_name(token)}')"
 
     def context_name(self, context: int) -> str:
@@ -451,22 +447,15 @@ class Findings(Result):
         'context row 2'
         """
         data = self.data
+        row = int(np.argmax(data.context_groups == context))
         if data.labels is not None:
-            return f"'{data.labels[int(np.argmax(data.context_groups == context))]}'"
+            return f"'{data.labels[row]}'"
         if data.contexts is not None:
             return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
-        names = data.group_names
-        if np.array_equal(names, np.arange(len(data.context_probs))):
-            return f"context row {int(np.argmax(data.context_groups == context))}"
+        if np.array_equal(data.group_names, np.arange(data.num_contexts)):
+            return f"context row {row}"
         T = data.token_embeddings
         if self.words is None or T is None or not 0 <= context < len(T):
             return f"query {context}"
-        is_that_token = np.array_equal(T[context], self._embedding_of(context))
+        is_that_token = np.array_equal(T[context], data.context_embeddings[row])
         return f"query '{self.token_name(context)}'" if is_that_token else f"query {context}"
-
-    def _embedding_of(self, group: int) -> FloatArray:
-        """The embedding that a group's contexts share."""
-        embedding: FloatArray = self.data.group_embeddings[
-            np.searchsorted(self.data.group_names, group)
-        ]
-        return embedding
