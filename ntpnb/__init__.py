@@ -16,6 +16,7 @@ from ntpnb import attention, datasets, thresholds
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.saving import Result, load
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
+from ntpnb.bias.floor import LossFloor, loss_floor
 from ntpnb.margin.largest_margin import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
@@ -25,6 +26,7 @@ from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.reporting import Report, report
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
+from ntpnb.training.adam_metric import AdamMetric, adam_metric
 from ntpnb.training.comparison import Comparison, WeightComparison, compare
 from ntpnb.training.descent import descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
@@ -40,12 +42,14 @@ __all__ = [
     "NGD",
     "SGD",
     "Adam",
+    "AdamMetric",
     "Comparison",
     "ConvergenceError",
     "EqualSubspace",
     "FinitePart",
     "FlowTrace",
     "ImplicitBias",
+    "LossFloor",
     "MarginSolution",
     "NextTokenData",
     "NormMarginSolution",
@@ -58,6 +62,7 @@ __all__ = [
     "Trace",
     "Twin",
     "WeightComparison",
+    "adam_metric",
     "attention",
     "compare",
     "cross_entropy",
@@ -72,6 +77,7 @@ __all__ = [
     "is_separable",
     "load",
     "logits",
+    "loss_floor",
     "max_margin",
     "next_order_term",
     "regularization_path",

@@ -1,4 +1,4 @@
-"""Pages of evidence: what they say they prove, how their figures count, and which are lost.
+"""Pages of evidence: what they prove, how their figures count, which are lost, what is next.
 
 A chapter teaches; the page of evidence that it leads to measures. Such a page begins with
 
@@ -17,6 +17,7 @@ from typing import Any
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
@@ -130,9 +131,31 @@ def number_figures(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return [page for page in pages if env.toc_fignumbers.get(page) != before.get(page)]
 
 
+def lead_on(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None
+) -> None:
+    """Let Previous and Next of a chapter lead to chapters, past the pages below them."""
+    relations = app.builder.relations if isinstance(app.builder, StandaloneHTMLBuilder) else {}
+    if page not in relations:
+        return
+
+    def stands_below(name: str) -> bool:
+        return relations[name][0] not in (None, app.config.root_doc)
+
+    for key, place in (("prev", 1), ("next", 2)):
+        found = relations[page][place]
+        while found and stands_below(found) and not stands_below(page):
+            found = relations[found][place]
+        context[key] = found and {
+            "link": app.builder.get_relative_uri(page, found),
+            "title": app.builder.render_partial(app.env.titles[found])["title"],
+        }
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive and the numbers; Sphinx calls this."""
+    """Register the directive, the numbers and what is next; Sphinx calls this."""
     app.add_directive("evidence-for", EvidenceFor)
     app.connect("env-get-updated", hand_back, priority=100)  # before Sphinx counts
     app.connect("env-get-updated", number_figures, priority=900)  # after Sphinx has counted
+    app.connect("html-page-context", lead_on)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,9 +1,8 @@
-"""The figures of a page as the reader needs them: light or dark, wide or narrow, and sharp.
+"""The figures of a page as the reader needs them: wide or narrow, and sharp.
 
-A notebook shows one picture, for light screens. On a page it gives way to the drawings in
-`figures/`: `NAME.svg`, on telephones `NAME_narrow.svg` where there is one, and their dark versions,
-which this module makes. `book/_static/book.css` shows one of them; `book/_static/figures.js` adds
-the button that enlarges it.
+A notebook shows one picture. On a page it gives way to the drawings in `figures/`: `NAME.svg`, and
+on telephones `NAME_narrow.svg` where there is one. On dark pages `book/_static/book.css` exchanges
+light and dark; `book/_static/figures.js` adds the button that enlarges a figure.
 """
 
 import re
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ntpnb_book import output
-from publishing.dark import dark_drawing
 
 FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
 IMAGE = re.compile(r"<img\b[^>]*>")
@@ -39,10 +37,9 @@ def size(svg: str) -> tuple[int, int]:
 
 
 class Published(NamedTuple):
-    """Addresses of a drawing that was written, light and dark, and its size as attributes."""
+    """Address of a drawing that was written, and its size as attributes."""
 
-    light: str
-    dark: str
+    address: str
     measures: str
 
 
@@ -65,45 +62,36 @@ class Drawings:
         self.address = address
 
     def publish(self, path: Path) -> Published:
-        """Write a drawing and its dark version."""
+        """Write a drawing."""
         svg = path.read_text(encoding="utf-8")
-        light, dark = f"_images/{path.name}", f"_images/{path.stem}_dark.svg"
-        output.write(self.built / light, svg)
-        output.write(self.built / dark, dark_drawing(svg))
+        file = f"_images/{path.name}"
+        output.write(self.built / file, svg)
         width, height = size(svg)
-        measures = f'width="{width}" height="{height}"'
-        return Published(self.address(light), self.address(dark), measures)
+        return Published(escape(self.address(file)), f'width="{width}" height="{height}"')
 
     def views(self, name: str, alt: str) -> str:
-        """Write a figure in its two colours, or return the empty string where nothing is drawn."""
+        """Write a figure, or return the empty string where nothing is drawn."""
         wide = find(name, self.root)
         if wide is None:
             return ""
         drawn = self.publish(wide)
-        sources = ["", ""]
+        source = ""
         narrow = wide.with_name(f"{name}_narrow.svg")
         if narrow.exists():
-            small = self.publish(narrow)
-            sources = [
-                f'<source media="(max-width: 576px)" srcset="{escape(file)}" {small.measures}>'
-                for file in (small.light, small.dark)
-            ]
-        strips = ["", ""]
+            file, measures = self.publish(narrow)
+            source = f'<source media="(max-width: 576px)" srcset="{file}" {measures}>'
+        strip = ""
         frames = wide.with_name(f"{name}_frames.svg")
         if frames.exists():
-            strip = self.publish(frames)
-            strips = [f' data-strip="{escape(file)}"' for file in (strip.light, strip.dark)]
-        shown = [
-            f'<picture class="view-{kind}">{source}<img src="{escape(file)}" alt="{alt}" '
+            strip = f' data-strip="{self.publish(frames).address}"'
+        shown = (
+            f'<picture>{source}<img src="{drawn.address}" alt="{alt}" '
             f'{drawn.measures}{strip} loading="lazy"></picture>'
-            for kind, source, file, strip in zip(
-                ("light", "dark"), sources, (drawn.light, drawn.dark), strips, strict=True
-            )
-        ]
+        )
         # What only scrolls into sight on a telephone is to be reached by keyboard as well.
         attributes = "" if narrow.exists() else ' tabindex="0" role="group" aria-label="Figure"'
         kind = "views" if narrow.exists() else "views scrolls"
-        return f'<div class="{kind}"{attributes}>{"".join(shown)}</div>'
+        return f'<div class="{kind}"{attributes}>{shown}</div>'
 
 
 def with_views(body: str, drawings: Drawings) -> str:

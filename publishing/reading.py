@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -262,16 +263,24 @@ def evening(app: Sphinx, here: str) -> dict[str, Any]:
         opening = ", its opening" if label else ""
         title = f"{app.env.titles[page].astext()}{opening}: {written(duration)}"
         address = app.builder.get_relative_uri(here, page)
-        stops.append({"number": number, "title": title, "address": address})
+        stops.append(
+            {"number": number, "title": title, "address": address, "is_here": page == here}
+        )
         total += max(1, round(duration))
     return {"stops": stops, "together": written(total)} if stops else {}
 
 
-def _into_sidebar(
+def _show_evening(
     app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None
 ) -> None:
-    """Give the sidebar's template what it shows."""
+    """Give the sidebar its stops, and each stop a line above its text that leads to the next."""
     context["evening"] = evening(app, page)
+    stops = context["evening"].get("stops", [])
+    here = next((k for k, stop in enumerate(stops) if stop["is_here"]), None)
+    if here is not None:
+        line = {"number": here + 1, "of": len(stops), "next": stops[here + 1 : here + 2]}
+        templates = cast(StandaloneHTMLBuilder, app.builder).templates
+        context["body"] = templates.render("stop.html", {"stop": line}) + context["body"]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -285,5 +294,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("env-merge-info", _merge)
     app.connect("env-updated", _again)
     app.connect("doctree-resolved", _write_minutes)
-    app.connect("html-page-context", _into_sidebar)
+    app.connect("html-page-context", _show_evening)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

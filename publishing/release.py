@@ -2,11 +2,10 @@
 
 The version stands in ``pyproject.toml``. What archives and citation managers read cannot take it
 from there, so that `disagreements` compares them: ``ntpnb_book/pyproject.toml``, the changelog's
-newest version, ``CITATION.cff``, ``.zenodo.json`` and ``codemeta.json``; and what these, the README
-and the bibliography say of the two papers.
+newest version and ``CITATION.cff``; and what that, the README and the bibliography say of the two
+papers.
 """
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,6 @@ from publishing import project
 
 _VERSION = re.compile(r"^## (\S+) – (\d{4}-\d\d-\d\d)$", re.MULTILINE)
 _UNRELEASED = re.compile(r"^## Unreleased$", re.MULTILINE)
-_DOI = "https://doi.org/"
 _PAPER = re.compile(
     r"- \*\*[TL]24\*\*, [^:]+: (.+?), \*(.+?)\*, \w+ (\d{4}), "
     r"\[arXiv:([\d.]+)\]\(https://arxiv\.org/abs/([\d.]+)\)"
@@ -29,15 +27,13 @@ _ARXIV = re.compile(r"(?:arXiv:|arxiv\.org/abs/)(\d{4}\.\d{5})")
 
 
 def _read(root: Path) -> dict[str, dict[str, Any]]:
-    """Read what each file says of version, date, title, description, licence, words and papers."""
+    """Read what each file says of version, date, licence, words and papers."""
     root = Path(root)
     declared, of_book = (
         tomllib.loads((root / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         for name in ("", "ntpnb_book")
     )
     citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
-    zenodo = json.loads((root / ".zenodo.json").read_text(encoding="utf-8"))
-    codemeta = json.loads((root / "codemeta.json").read_text(encoding="utf-8"))
     newest = _VERSION.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
     papers = citation["references"]
     listed = project.references(root)
@@ -63,11 +59,8 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
         "CITATION.cff": {
             "version": citation.get("version"),
             "date": str(citation.get("date-released")),
-            "title": citation["title"],
-            "description": " ".join(citation["abstract"].split()),
             "licence": citation["license"],
             "keywords": citation["keywords"],
-            "authors": [author["name"] for author in citation["authors"]],
             "papers": [paper["identifiers"][0]["value"] for paper in papers],
             "their titles": [paper["title"] for paper in papers],
             "their authors": [
@@ -100,30 +93,6 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
         "README.md, in its links": {"papers": [f"arXiv:{target}" for *_, target in described]},
         "DESCRIPTION.md": {"papers": [f"arXiv:{label}" for *_, label, _ in on_index]},
         "DESCRIPTION.md, in its links": {"papers": [f"arXiv:{target}" for *_, target in on_index]},
-        ".zenodo.json": {
-            "version": zenodo["version"],
-            "date": zenodo["publication_date"],
-            "title": zenodo["title"],
-            "description": zenodo["description"],
-            "licence": zenodo["license"],
-            "keywords": zenodo["keywords"],
-            "authors": [creator["name"] for creator in zenodo["creators"]],
-            "papers": [entry["identifier"] for entry in zenodo["related_identifiers"]],
-        },
-        "codemeta.json": {
-            "version": codemeta["version"],
-            "date": codemeta["datePublished"],
-            "title": codemeta["name"],
-            "description": codemeta["description"],
-            "licence": codemeta["license"].removeprefix("https://spdx.org/licenses/"),
-            "keywords": codemeta["keywords"],
-            "authors": [author["name"] for author in codemeta["author"]],
-            "papers": [
-                paper["identifier"].removeprefix(_DOI).replace("10.48550/arXiv.", "arXiv:")
-                for paper in codemeta["referencePublication"]
-            ],
-            "their titles": [paper["name"] for paper in codemeta["referencePublication"]],
-        },
     }
 
 

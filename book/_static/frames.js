@@ -1,6 +1,5 @@
 /* A slider below a figure shows one frame of the strip that its caption links to. The picture is
-   an ordinary image cut to one frame, so that this works from a file and without a network; each
-   of its views, light and dark, names its own strip. */
+   an ordinary image cut to one frame, so that this works from a file and without a network. */
 document.addEventListener("DOMContentLoaded", () => {
   for (const control of document.querySelectorAll(".frames")) {
     const figure = control.closest("figure");

@@ -516,8 +516,8 @@ def implicit_bias(
         With ``order``, ``finite_part`` and ``max_margin`` (or ``refusal``), and ``twin``, which
         answers also where the data are not separable. The functions
         :func:`ntpnb.gradient_flow`, :func:`ntpnb.regularization_path`, :func:`ntpnb.ridge_path`,
-        :func:`ntpnb.next_order_term`, :func:`ntpnb.compare` and :func:`ntpnb.report` take it in
-        place of the data, and then compute nothing twice.
+        :func:`ntpnb.next_order_term`, :func:`ntpnb.adam_metric`, :func:`ntpnb.compare` and
+        :func:`ntpnb.report` take it in place of the data, and then compute nothing twice.
 
     Raises
     ------

@@ -290,7 +290,7 @@ class _Newton:
         excess = data.context_probs[:, None] * (probs - data.target_probs)
         slope = pull_back(excess, data)
         W = self._system(probs, slope)
-        change = _centred(bilinear_scores(W, data), probs)
+        change = centred(bilinear_scores(W, data), probs)
         return _Step(W, np.where(self.kept, change, 0.0))
 
     def _fallen(self, change: FloatArray, in_doubt: bool) -> BoolArray:
@@ -342,7 +342,7 @@ class _Newton:
         return -float(self._data.context_probs @ of_context)
 
 
-def _centred(scores: FloatArray, probs: FloatArray) -> FloatArray:
+def centred(scores: FloatArray, probs: FloatArray) -> FloatArray:
     """Scores less their mean in each context."""
     means: FloatArray = (probs * scores).sum(1, keepdims=True)
     return scores - means
@@ -421,7 +421,7 @@ class _ConjugateGradients:
         accuracy = np.clip(np.sqrt(abs(first_size)), HALF_THE_DIGITS, 0.1)
         enough = accuracy**2 * first_size
         for _ in range(W.size):
-            change = _centred(H @ direction.T, probs)
+            change = centred(H @ direction.T, probs)
             curved = (mass * change).T @ H
             curvature = np.vdot(direction, curved)
             if not (size > enough and curvature > 0):  # what is left is rounding

@@ -4,8 +4,8 @@
 
 - ``ntpnb.problem.collapse`` lets one token stand for all that are never a target.
 - ``parts`` looks for contradictions among few frequent tokens, which refute real text.
-- ``growing_set`` is the method: it names a first set of pairs, solves it by the ``active_set`` or
-  the ``interior_point``, looks at all pairs, and begins again with those that were missed.
+- ``growing_set`` is the method: it names a first set of pairs, solves it (``one_set``, by an active
+  set or an interior point), looks at all pairs, and begins again with those that were missed.
   ``proximal`` grows sets where contexts are too many for a matrix of contexts and contexts.
 - ``narrow`` asks a linear program of what stays undecided and is small, as where contexts agree to
   six digits.

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
+from ntpnb.basics.array_types import AnyPrecision, BoolArray, IntArray
 from ntpnb.basics.tolerances import STOP
-from ntpnb.margin.active_set import PATIENCE, active_set
-from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
+from ntpnb.margin.one_set import solve_set
 
 ON_ALL = 40
 """Steps on all pairs, at most."""
@@ -56,7 +55,7 @@ def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
         # edge of separability a set may have no solution in floating point, and still grows by what
         # that one misses.
         reached: Iterate | None = None
-        for iterate in _on_a_set(program, dual, tight):
+        for iterate in solve_set(program, dual, tight):
             yield SetStep(program, iterate)
             if iterate.settled or reached is None or not reached.settled:
                 reached = iterate
@@ -70,38 +69,6 @@ def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
         dual = larger.values_of(program, reached.dual)
         tight = larger.tied | (dual < 0) | np.isin(larger.keys, missed, assume_unique=True)
         program = larger
-
-
-def _on_a_set(program: MarginProgram, dual: FloatArray, tight: BoolArray) -> Iterator[Iterate]:
-    """The steps on one set, until it is solved as well as rounding allows.
-
-    The active set first; if it gives up, the interior point. They end where a settled iterate
-    misses nothing but rounding, or hardly more and some in a row were no better.
-    """
-    best = np.inf
-    stalled = 0
-    for method in (active_set(program, dual, tight), interior_point(program)):
-        for iterate in method:
-            yield iterate
-            if not iterate.settled:
-                continue
-            error = error_on_set(program, iterate)
-            stalled = stalled + 1 if error > best / 2 else 0
-            best = min(best, error)
-            if best <= STOP or (best <= 10 * STOP and stalled == PATIENCE):
-                return
-
-
-def error_on_set(program: MarginProgram, iterate: Iterate) -> float:
-    """What an iterate misses of its set's constraints and complementarity, relative to ``W``."""
-    weights = program.weights(iterate.dual)
-    slack = program.slack(weights, iterate.common)
-    multipliers = np.where(program.ordered, -iterate.dual, 0.0)
-    missed = np.where(program.tied, np.abs(slack), -slack).max(initial=0.0)
-    total = float(np.abs(multipliers).sum()) or 1.0
-    complementarity = float(np.abs(multipliers * slack).sum()) / total
-    size = max(1.0, float(np.linalg.norm(weights)))
-    return max(float(missed), complementarity) / size
 
 
 # -- the first set --------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import numpy as np
 from ntpnb.basics.array_types import IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.watch import Watch
-from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import SetStep
+from ntpnb.margin.one_set import interior_point
 from ntpnb.margin.separation import refutation, separates
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.collapse import strict_weights

@@ -279,7 +279,7 @@ def _pairs_of_table(order: TokenPriority, table: csr_array) -> tuple[TokenPriori
         Of which in each group all tokens lose that are not listed.
     table : csr_array, shape (G, V)
     """
-    position, loser, value = entries_of(csr_array(table))
+    position, loser, value = entries_of(table)
     return _with_losers(order, position, loser), np.maximum(value, 0.0)
 
 

@@ -22,6 +22,7 @@ from ntpnb.basics.saving import register
 from ntpnb.basics.validation import require_dense
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, listed_tokens, token_priority
+from ntpnb.problem.table import entries_of
 
 LEAST_SHARE = 0.5
 """Share of tokens that are never a target from which on one of them stands for all.
@@ -79,8 +80,8 @@ class SharedMultipliers:
         """
         require_dense("multipliers", self.winners.shape, "use a smaller vocabulary")
         loses = np.ones(self.winners.shape, dtype=bool)
-        position = np.repeat(np.arange(len(loses)), np.diff(self.winners.indptr))
-        loses[position, self.winners.indices] = False
+        wins = entries_of(self.winners)
+        loses[wins.row, wins.token] = False
         multipliers: FloatArray = self.table.toarray()[:, self.kept][loses]
         return multipliers
 
@@ -89,13 +90,10 @@ class SharedMultipliers:
 
         Of tokens that share multipliers the first stands for all, with their sum.
         """
-        group, token = self.table.nonzero()
+        group, token, value = entries_of(self.table)
         tokens, first, counts = np.unique(self.kept, return_index=True, return_counts=True)
         which = np.searchsorted(tokens, token)
-        weights = self.table.tocsr()[group, token] * counts[which]
-        return strict_weights(
-            token_priority(data), group, first[which], np.asarray(weights).ravel()
-        )
+        return strict_weights(token_priority(data), group, first[which], value * counts[which])
 
 
 @dataclass(frozen=True, eq=False)

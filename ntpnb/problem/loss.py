@@ -171,7 +171,7 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
         return _gradient(weights, data)
     stack = weights.reshape(-1, *data.shape)
     total = np.zeros_like(stack)
-    for part in _parts(len(stack), data):
+    for part in parts(len(stack), data):
         total[part.matrices] += _gradient(stack[part.matrices], part.rows)
     return total.reshape(weights.shape)
 
@@ -268,7 +268,7 @@ def _fits_a_block(W: FloatArray, data: NextTokenData) -> bool:
     return math.prod(W.shape[:-2]) * data.num_contexts * data.vocab_size <= table.BLOCK
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Some matrices of a stack, and all contexts or some of them."""
 
     matrices: slice
@@ -276,7 +276,7 @@ class _Part(NamedTuple):
     rows: Rows
 
 
-def _parts(num_matrices: int, data: NextTokenData) -> Iterator[_Part]:
+def parts(num_matrices: int, data: NextTokenData) -> Iterator[Part]:
     """Divide matrices and contexts so that the scores of a part fit a block.
 
     All contexts are taken together where they fit: products with fewer of them may round
@@ -285,12 +285,12 @@ def _parts(num_matrices: int, data: NextTokenData) -> Iterator[_Part]:
     shape = (data.num_contexts, data.vocab_size)
     if math.prod(shape) <= table.BLOCK:
         for matrices in table.row_slices((num_matrices, *shape)):
-            yield _Part(matrices, slice(None), data)
+            yield Part(matrices, slice(None), data)
         return
     for contexts in table.row_slices(shape):
         block = data.block(contexts)
         for i in range(num_matrices):
-            yield _Part(slice(i, i + 1), contexts, block)
+            yield Part(slice(i, i + 1), contexts, block)
 
 
 def _for_each_context(
@@ -301,7 +301,7 @@ def _for_each_context(
         return of_logits(candidate_logits(W, data), data)
     stack = W.reshape(-1, *data.shape)
     values = np.empty((len(stack), data.num_contexts))
-    for part in _parts(len(stack), data):
+    for part in parts(len(stack), data):
         L = candidate_logits(stack[part.matrices], part.rows)
         values[part.matrices, part.contexts] = of_logits(L, part.rows)
     return values.reshape(*W.shape[:-2], data.num_contexts)
@@ -310,12 +310,16 @@ def _for_each_context(
 # -- from the logits of some contexts, which are written over where memory matters ----------------
 
 
+def _laws(data: Rows) -> table.Table:
+    """The next-token distributions as their entries."""
+    return data.laws if isinstance(data, RowBlock) else data._laws
+
+
 def _mean_log_probs(L: FloatArray, data: Rows) -> FloatArray:
     """Mean log-probability of the next token of each context, shape (..., m)."""
     row, token, p = data.entries
     log_q = L[..., row, token] - log_sum_exp(L)[..., row]
-    means: FloatArray = _at_entries(p * log_q, data).sum(-1)
-    return means
+    return _laws(data).sums_in_rows(p * log_q)
 
 
 def _gradient(W: FloatArray, data: Rows) -> FloatArray:
@@ -328,7 +332,7 @@ def _gradient(W: FloatArray, data: Rows) -> FloatArray:
     residuals *= data.context_probs[:, None]
     # Rows of the residuals sum to zero. Taken from the others' sum, the likeliest token's entry
     # keeps its digits as its probability nears one.
-    likeliest = np.arange(len(data.context_probs)), data.target_probs.argmax(1)
+    likeliest = np.arange(len(data.context_probs)), _laws(data).largest_tokens
     residuals[..., *likeliest] = 0.0
     residuals[..., *likeliest] = -residuals.sum(-1)
     return pull_back(residuals, data)
@@ -341,23 +345,23 @@ def _excess_of_each(L: FloatArray, data: Rows) -> FloatArray:
 
 def _divergence_on_support(L: FloatArray, data: Rows) -> FloatArray:
     """KL divergence of each row's p̂ from the model conditioned on its support, shape (..., m)."""
+    laws = _laws(data)
     row, token, p = data.entries
     log_p = np.log(p)
     delta = L[..., row, token] - log_p
-    delta -= _at_entries(p * delta, data).sum(-1)[..., row]
+    delta -= laws.sums_in_rows(p * delta)[..., row]
     with np.errstate(over="ignore"):
-        divergence: FloatArray = np.log1p(_at_entries(p * exp_minus_linear(delta), data).sum(-1))
+        divergence = np.log1p(laws.sums_in_rows(p * exp_minus_linear(delta)))
     overflowed = np.isinf(divergence)
     if overflowed.any():
-        large = log_sum_exp(_at_entries(delta + log_p, data, elsewhere=-np.inf))
-        divergence[overflowed] = large[overflowed]
+        divergence[overflowed] = _log_sum_exp_in_rows(delta + log_p, data)[overflowed]
     return divergence
 
 
 def _cost_of_mass_outside(L: FloatArray, data: Rows) -> FloatArray:
     """``−log`` of the model's probability of each row's support, shape (..., m)."""
     row, token, _ = data.entries
-    inside = log_sum_exp(_at_entries(L[..., row, token], data, elsewhere=-np.inf))
+    inside = _log_sum_exp_in_rows(L[..., row, token], data)
     L[..., row, token] = -np.inf
     with np.errstate(over="ignore"):
         # log1p(exp(·)) that neither overflows nor rounds
@@ -365,11 +369,13 @@ def _cost_of_mass_outside(L: FloatArray, data: Rows) -> FloatArray:
     return cost
 
 
-def _at_entries(values: FloatArray, data: Rows, elsewhere: float = 0.0) -> FloatArray:
-    """Numbers for the entries of the distributions, (..., n), as a table (..., m, V)."""
-    table = np.full((*values.shape[:-1], len(data.context_probs), data.vocab_size), elsewhere)
-    table[..., data.entries.row, data.entries.token] = values
-    return table
+def _log_sum_exp_in_rows(values: FloatArray, data: Rows) -> FloatArray:
+    """``log Σ exp`` of numbers for each row's entries, (..., n), shape (..., m)."""
+    laws = _laws(data)
+    largest = laws.largest_in_rows(values)
+    relative = np.exp(values - largest[..., data.entries.row])
+    total: FloatArray = np.log(laws.sums_in_rows(relative)) + largest
+    return total
 
 
 def _float_if_single(x: FloatArray) -> float | FloatArray:

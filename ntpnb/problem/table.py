@@ -137,13 +137,32 @@ class Table:
         return self.sums_in_rows(self.entries.value)
 
     def sums_in_rows(self, values: FloatArray) -> FloatArray:
-        """Sums over each row of numbers that stand for its entries, shape (m,)."""
-        row, token, _ = self.entries
-        if self.is_large:
-            return np.bincount(row, values, self.shape[0]).astype(np.float64)
-        # Like the rows of arrays, whose long sums numpy rounds less.
-        sums: FloatArray = _scattered(Entries(row, token, values), self.shape).sum(1)
-        return sums
+        """Sums over each row of numbers that stand for its entries, shape (..., m) for (..., n)."""
+        return self._in_rows(np.add, values, empty=0.0)
+
+    def largest_in_rows(self, values: FloatArray) -> FloatArray:
+        """The largest in each row of such numbers, −inf in rows without any, shape (..., m)."""
+        return self._in_rows(np.maximum, values, empty=-np.inf)
+
+    def _in_rows(self, combine: np.ufunc, values: FloatArray, empty: float) -> FloatArray:
+        """Combine the numbers of each row's entries, of which there may be none."""
+        found = np.full((*values.shape[:-1], self.shape[0]), empty)
+        rows, starts = self._filled_rows
+        found[..., rows] = combine.reduceat(values, starts, axis=-1)
+        return found
+
+    @cached_property
+    def _filled_rows(self) -> tuple[IntArray, IntArray]:
+        """The rows that have entries, and where in all entries each of them begins."""
+        rows = np.flatnonzero(self.num_entries())
+        return rows, self.first_entries()[rows]
+
+    @cached_property
+    def largest_tokens(self) -> IntArray:
+        """The token of the largest entry of each row, the first of several, shape (m,)."""
+        row, token, value = self.entries
+        largest = np.flatnonzero(value == self.largest_in_rows(value)[row])
+        return token[largest[np.searchsorted(row[largest], np.arange(self.shape[0]))]]
 
     def num_entries(self) -> IntArray:
         """Number of entries in each row, shape (m,)."""

@@ -1,5 +1,6 @@
 """Training: gradient methods, gradient flow and the regularization path, and where they lead."""
 
+from ntpnb.training.adam_metric import AdamMetric, adam_metric
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.comparison import Comparison, WeightComparison, compare, compare_with
 from ntpnb.training.coordinates import Coordinates
@@ -15,6 +16,7 @@ __all__ = [
     "NGD",
     "SGD",
     "Adam",
+    "AdamMetric",
     "Comparison",
     "Coordinates",
     "FlowTrace",
@@ -24,6 +26,7 @@ __all__ = [
     "SteepestDescent",
     "Trace",
     "WeightComparison",
+    "adam_metric",
     "compare",
     "compare_with",
     "descend",

@@ -1,5 +1,6 @@
 """The book as files: its contents, its links, its notation, and where its buttons lead."""
 
+import itertools
 import re
 import subprocess
 
@@ -11,6 +12,7 @@ from built_site import SITE, broken_links, path_prefix, soup
 import ntpnb
 from ntpnb_book.claims import statements
 from ntpnb_book.output import ROOT
+from publishing import project
 from publishing.address import find_repository, pages_url, repository_url
 from publishing.project import chapters, names
 from publishing.sphinx_ext import foot, on_paper
@@ -19,9 +21,18 @@ GITHUB = "https://github.com/owner/name"
 
 
 def contents():
-    """Pages that the table of contents lists."""
+    """Pages that the table of contents lists: those of the first level, and those below each."""
     toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
-    return [toc["root"], *(page["file"] for part in toc["parts"] for page in part["chapters"])]
+    listed = [page for part in toc["parts"] for page in part["chapters"]]
+    first = [toc["root"], *(page["file"] for page in listed)]
+    below = {page["file"]: [part["file"] for part in page.get("sections", ())] for page in listed}
+    return first, below
+
+
+def all_pages():
+    """Every page of the table of contents."""
+    first, below = contents()
+    return first + [page for pages in below.values() for page in pages]
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +43,38 @@ def site():
 
 
 def test_every_notebook_is_in_the_contents():
-    assert [page for page in contents() if page.startswith("nb/")] == [f"nb/{n}" for n in names()]
+    assert [page for page in all_pages() if page.startswith("nb/")] == [f"nb/{n}" for n in names()]
+
+
+def test_the_sidebar_is_short_and_evidence_lies_below_its_chapter():
+    first, below = contents()
+    assert len(first) <= 45
+    assert [page for page in first if project.EVIDENCE in page] == []
+    for chapter, pages in below.items():
+        for page in pages:
+            if page.startswith("nb/"):
+                text = project.source(project.of_page(page)).read_text("utf-8")
+                assert f"{{evidence-for}} {project.of_page(chapter)}" in text
+
+
+def test_next_leads_from_chapter_to_chapter(site):
+    first, below = contents()
+    for page, after in itertools.pairwise(first[1:]):
+        assert next_page(site, page) == after
+    for pages in below.values():
+        for page, after in itertools.pairwise(pages):
+            assert next_page(site, page) == after
+
+
+def next_page(site, page):
+    """The page, as the table of contents names it, that Next leads to from another one."""
+    path = site / f"{page}.html"
+    address = soup(path).select_one("a.right-next")["href"]
+    return (path.parent / address).resolve().relative_to(site).with_suffix("").as_posix()
 
 
 def test_every_page_of_the_contents_is_built(site):
-    assert [page for page in contents() if not (site / f"{page}.html").exists()] == []
+    assert [page for page in all_pages() if not (site / f"{page}.html").exists()] == []
 
 
 def test_no_link_is_broken(site):
@@ -139,7 +177,7 @@ def test_each_quoted_statement_and_its_row_of_the_index_lead_to_each_other(site)
 
 
 def test_the_foot_of_every_page_names_the_version_and_what_changed(site):
-    for page in contents():
+    for page in all_pages():
         shown = soup(site / f"{page}.html").select_one(".extra_footer")
         assert f"Version {ntpnb.__version__}." in shown.text, page
         target = "#" if page == "changelog" else "changelog.html"

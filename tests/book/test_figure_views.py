@@ -1,18 +1,14 @@
-"""What a page makes of a figure: dark with the same contrasts, narrow, and its code at hand."""
-
-import io
+"""What a page makes of a figure: as clear on dark pages, narrow, and with its code at hand."""
 
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 from matplotlib.colors import to_rgb
-from PIL import Image
 
 from ntpnb_book import figures, saving
+from ntpnb_book.output import ROOT
 from ntpnb_book.stacking import WIDTH, stack
-from publishing import dark, figure_views
-
-COLORS = [*figures.PALETTE, figures.INK, figures.PALE, "#dddddd", "#e9e6dc", "#ffffff"]
+from publishing import figure_views
 
 
 @pytest.fixture
@@ -21,48 +17,35 @@ def root(tmp_path, monkeypatch, book_style):
     return tmp_path
 
 
-def test_the_card_becomes_the_dark_page():
-    card = np.array(to_rgb(dark.dark(figures.BACKGROUND)))
-    assert abs(card - to_rgb(dark.PAGE)).max() <= 2 / 255
+# What CSS calls invert(1) hue-rotate(180deg), as the Filter Effects module defines the two.
+HALF_A_TURN = 2 * np.array([0.213, 0.715, 0.072]) - np.eye(3)
+DARK_PAGE = "#121212"  # the theme's
 
 
-@pytest.mark.parametrize("one", COLORS)
-def test_contrasts_stay_as_they_are(one):
-    for other in [*COLORS, figures.BACKGROUND]:
-        before = dark.contrast(one, other)
-        assert dark.contrast(dark.dark(one), dark.dark(other)) == pytest.approx(before, rel=0.05)
+def at_night(color):
+    """What the page's style makes of a colour on a dark page."""
+    return np.clip(HALF_A_TURN @ (1 - np.array(to_rgb(color))), 0, 1)
 
 
-def test_black_becomes_white_and_hues_stay():
-    assert dark.dark("#000000") == "#ffffff"
+def contrast(one, two):
+    """The contrast ratio of WCAG 2.2."""
+    light = (np.array(to_rgb(color)) for color in (one, two))
+    linear = (np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in light)
+    lower, higher = sorted(float(c @ [0.2126, 0.7152, 0.0722]) for c in linear)
+    return (higher + 0.05) / (lower + 0.05)
+
+
+@pytest.mark.parametrize("color", [*figures.PALETTE, figures.INK, "#8f8f8f"])
+def test_colours_stand_out_on_a_dark_page_as_on_a_light_one(color):
+    style = (ROOT / "book/_static/book.css").read_text("utf-8")
+    assert "filter: invert(1) hue-rotate(180deg);" in style
+    by_day = contrast(color, figures.BACKGROUND)
+    assert contrast(at_night(color), DARK_PAGE) >= 0.95 * by_day
+
+
+def test_hues_stay_at_night():
     for color in figures.PALETTE[:2]:
-        light, night = to_rgb(color), to_rgb(dark.dark(color))
-        assert np.argmax(light) == np.argmax(night)
-
-
-def test_pictures_are_recoloured_and_stay_transparent_where_they_were():
-    pixels = np.zeros((2, 2, 4), np.uint8)
-    pixels[0] = (255, 255, 255, 255)
-    pixels[1] = (0, 114, 178, 100)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, format="PNG")
-    seen = np.array(Image.open(io.BytesIO(dark.dark_picture(file.getvalue()))))
-    assert (seen[..., 3] == pixels[..., 3]).all()
-    assert seen[0].max(initial=0, where=[True, True, True, False]) < 32
-    assert tuple(seen[1, 0, :3] / 255) == pytest.approx(to_rgb(dark.dark("#0072b2")), abs=0.003)
-
-
-def test_a_drawing_is_recoloured_throughout(root):
-    fig, (left, right) = figures.plt.subplots(1, 2)
-    left.plot([1, 2], color=figures.PALETTE[1])
-    right.imshow([[0.0, 1.0]], cmap=figures.AMOUNTS)
-    drawn = saving.render(fig, "svg").decode()
-    figures.plt.close(fig)
-    night = dark.dark_drawing(drawn)
-    assert figures.PALETTE[1] not in night
-    assert dark.dark(figures.PALETTE[1]) in night
-    assert night.count("data:image/png;base64,") == drawn.count("data:image/png;base64,") == 1
-    assert figure_views.size(night) == figure_views.size(drawn)
+        assert np.argmax(to_rgb(color)) == np.argmax(at_night(color))
 
 
 def page(name, caption=""):
@@ -82,17 +65,10 @@ def draw(root, name, **options):
     return BeautifulSoup(figure_views.with_views(page(name), drawings), "html.parser")
 
 
-def test_a_figure_has_two_colours_and_two_widths(root):
+def test_a_figure_has_two_widths(root):
     figure = draw(root, "one").figure
-    assert [one["class"] for one in figure.select("picture")] == [["view-light"], ["view-dark"]]
-    assert [one["src"] for one in figure.select("img")] == [
-        "../_images/one.svg",
-        "../_images/one_dark.svg",
-    ]
-    assert [one["srcset"] for one in figure.select("source")] == [
-        "../_images/one_narrow.svg",
-        "../_images/one_narrow_dark.svg",
-    ]
+    assert [one["src"] for one in figure.select("img")] == ["../_images/one.svg"]
+    assert [one["srcset"] for one in figure.select("source")] == ["../_images/one_narrow.svg"]
     assert {one["alt"] for one in figure.select("img")} == {"A & B"}
     for one in figure.select("img, source"):
         address = one.get("src") or one["srcset"]

@@ -4,7 +4,10 @@ import pytest
 from docutils import nodes
 from small_site import build, parsed
 
+from ntpnb_book.output import ROOT
 from publishing import reading
+
+TEMPLATES = [str(ROOT / "book" / "_templates")]
 
 WORDS = "word " * 440  # two minutes
 
@@ -40,7 +43,7 @@ INDEX = """
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reading")
     pages = {"index": INDEX, "nb/05_words": CHAPTER, "nb/07_short": "# Short\n\nIt is.\n"}
-    folder, warnings = build(folder, pages, "publishing.reading")
+    folder, warnings = build(folder, pages, "publishing.reading", templates_path=TEMPLATES)
     assert warnings == ""
     return folder
 
@@ -67,11 +70,22 @@ def test_a_route_lists_pages_or_their_openings_and_adds_up_what_it_shows(site):
     assert links == ["nb/05_words.html", "nb/07_short.html"]
 
 
+def test_a_stop_leads_to_the_next_one(site):
+    lines = [
+        parsed(site / f"{page}.html").select_one("p.stop-of-evening")
+        for page in ("index", "nb/05_words", "nb/07_short")
+    ]
+    assert lines[0] is None
+    assert " ".join(lines[1].get_text().split()) == "One evening, 1 of 2 · next: Short: 1 minute"
+    assert lines[1].a["href"] == "07_short.html"
+    assert " ".join(lines[2].get_text().split()) == "One evening, 2 of 2"
+
+
 @pytest.mark.parametrize("stop", ["06_missing", "05_words:no-label"])
 def test_a_route_that_leads_nowhere_is_a_warning(stop, tmp_path):
     index = f"# A book\n\n:::{{route}} {stop}\n:::\n"
     pages = {"index": index, "nb/05_words": "# Five\n"}
-    _, warnings = build(tmp_path, pages, "publishing.reading")
+    _, warnings = build(tmp_path, pages, "publishing.reading", templates_path=TEMPLATES)
     assert f"a route leads to {stop}" in warnings
 
 

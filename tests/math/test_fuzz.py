@@ -355,8 +355,24 @@ def test_gradient_flow(data, times, draw):
 
 
 @fuzz(data=problems())
+def test_loss_floor(data):
+    floor = call(ntpnb.loss_floor, data, 1e-3)
+    if floor is not None:
+        assert floor.upper == ntpnb.cross_entropy(floor.W, data)
+        assert floor.lower <= floor.upper + 1e-12 * max(1.0, floor.upper)
+
+
+@fuzz(data=problems())
 def test_next_order_term(data):
     assert_numbers(call(ntpnb.next_order_term, data))
+
+
+@fuzz(data=problems())
+def test_adam_metric(data):
+    found = call(ntpnb.adam_metric, data, (0.0, 0.9), 200)
+    if found is not None:
+        assert_numbers(found)
+        assert found.D.max() == 1.0
 
 
 @fuzz(data=problems(tame=True), draw=st.data())
@@ -434,6 +450,8 @@ CALLS = {
     ntpnb.ridge_path: dict(data=TOY, log_multipliers=[0.0, -3.0]),
     ntpnb.gradient_flow: dict(data=TOY, log_times=[0.0, 3.0], init=np.ones((5, 2))),
     ntpnb.next_order_term: dict(data=TOY),
+    ntpnb.loss_floor: dict(data=TOY, gap=1e-3, seconds=9),
+    ntpnb.adam_metric: dict(data=TOY, betas=(0.0, 0.9), steps=200, seed=1),
     attention.descend_head: dict(
         data=TRIPLE,
         loss=attention.squared,

@@ -13,20 +13,18 @@ from scipy.optimize import brentq
 import ntpnb
 from ntpnb import token_priority as priority
 from ntpnb.basics.tolerances import PROX
-from ntpnb.margin import active_set as active_set_module
 from ntpnb.margin import growing_set as module
-from ntpnb.margin.active_set import active_set
+from ntpnb.margin import one_set
 from ntpnb.margin.growing_set import (
     DualSteps,
     FirstSet,
     Projection,
-    error_on_set,
     first_set,
     growing_set,
     largest_eigenvalue,
 )
-from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import Iterate
+from ntpnb.margin.one_set import active_set, error_on_set, interior_point
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.separation import refutation
 from ntpnb.margin.solution import certify
@@ -155,7 +153,7 @@ def test_the_active_set_ends_when_its_patience_does(monkeypatch, by_pair):
         program = next(rounds(seed, by_pair)).program
         counts = []
         for patience in (1, 2, 3):
-            monkeypatch.setattr(active_set_module, "PATIENCE", patience)
+            monkeypatch.setattr(one_set, "PATIENCE", patience)
             counts.append(len(list(active_set(program))))
         assert 1 < counts[0] <= counts[1] <= counts[2] <= 60
         assert counts[0] < counts[2]
@@ -446,7 +444,7 @@ def test_the_last_step_solves_the_problem_of_all_pairs_from_any_first_set(monkey
 
 
 def test_the_interior_point_solves_a_set_where_the_active_set_gives_up(monkeypatch):
-    monkeypatch.setattr(module, "active_set", lambda program, dual, tight: iter(()))
+    monkeypatch.setattr(one_set, "active_set", lambda program, dual, tight: iter(()))
     for data, _ in separable(1):
         pairs = pairs_of(data)
         assert error_on_all(pairs, last_step(pairs)) <= 1e-13
@@ -454,7 +452,7 @@ def test_the_interior_point_solves_a_set_where_the_active_set_gives_up(monkeypat
 
 @pytest.mark.parametrize(("error", "settled"), [(1e-14, 1), (3e-13, 4)])
 def test_a_set_is_solved_where_rounding_is_left_or_nothing_gets_better(monkeypatch, error, settled):
-    monkeypatch.setattr(module, "error_on_set", lambda program, iterate: error)
+    monkeypatch.setattr(one_set, "error_on_set", lambda program, iterate: error)
     monkeypatch.setattr(module, "first_set", FIRST_SETS["all pairs"])
     steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
     found = [step.iterate.settled for step in steps]

@@ -151,6 +151,7 @@ USES = {
     "path": lambda bias: ntpnb.regularization_path(bias, [1.0, 10.0]).compare(bias),
     "ridge path": lambda bias: ntpnb.ridge_path(bias, [0.0, -10.0]).compare(bias),
     "next-order term": ntpnb.next_order_term,
+    "metric of Adam": lambda bias: ntpnb.adam_metric(bias, (0.0, 0.9), 200),
     "compare": lambda bias: ntpnb.compare(np.ones(bias.data.shape), bias),
     "run": lambda bias: ntpnb.descend(bias.data, GD(0.1), 5).compare(bias),
     "report": ntpnb.report,

@@ -13,9 +13,8 @@ from scipy.sparse import csr_array
 
 from ntpnb import NextTokenData, NotSeparableError, max_margin
 from ntpnb import token_priority as priority
-from ntpnb.margin.active_set import active_set
-from ntpnb.margin.interior_point import interior_point
 from ntpnb.margin.normal_form import Iterate, PairMultipliers, SetStep
+from ntpnb.margin.one_set import active_set, interior_point
 from ntpnb.margin.separation import PROMISING, refine_certificate, refutation, separates
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import all_pairs

@@ -27,8 +27,8 @@ from ntpnb import (
 )
 from ntpnb import token_priority as priority
 from ntpnb.margin import narrow, solve
-from ntpnb.margin.active_set import active_set
 from ntpnb.margin.growing_set import growing_set
+from ntpnb.margin.one_set import active_set
 from ntpnb.margin.support_program import all_pairs
 
 REGIMES = problems.regimes()

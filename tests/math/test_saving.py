@@ -94,6 +94,8 @@ THINGS = {
     "trace of a head": lambda: attention.descend_head(FIGURE2, attention.squared, ntpnb.GD(0.1), 3),
     "flow": lambda: ntpnb.gradient_flow(TOY, [0.0, 10.0, 1e5]),
     "path": lambda: ntpnb.regularization_path(TOY, [1.0, 1e5]),
+    "floor": lambda: ntpnb.loss_floor(TOY),
+    "metric of Adam": lambda: ntpnb.adam_metric(TOY, (0.0, 0.9), 200),
     "comparison": lambda: ntpnb.compare(np.ones((3, 5, 2)), TOY),
     "comparison of zero": lambda: ntpnb.compare(np.zeros((5, 2)), TOY),
     "room": lambda: ntpnb.thresholds.compatible_dimension(TOY.support),

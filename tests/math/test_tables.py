@@ -134,10 +134,26 @@ def test_a_table_says_of_rows_and_places_what_its_array_says(data, name):
         np.testing.assert_array_equal(first, (P > 0).argmax(1))
         every = np.nonzero(np.ones(P.shape))
         np.testing.assert_array_equal(laws.has(*every), P.ravel() > 0)
-        np.testing.assert_array_equal(laws.sums_in_rows(laws.entries.value), P.sum(1))
+        rounding = P.shape[1] * np.finfo(float).eps  # of each of two sums
+        np.testing.assert_allclose(laws.row_sums(), P.sum(1), rtol=2 * rounding)
+        np.testing.assert_array_equal(laws.largest_tokens, P.argmax(1))
     block = data.block(rows)
     np.testing.assert_array_equal(block.target_probs, P[rows])
     np.testing.assert_array_equal(block.support, data.support[rows])
+
+
+def test_numbers_of_entries_are_combined_row_by_row_in_stacks_and_where_rows_are_empty():
+    counts = table.as_table("counts", [[0.0, 0.0], [1.0, 2.0], [0.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
+    stack = np.array([[1.0, 2.0, 4.0], [-1.0, -5.0, -3.0]])
+    np.testing.assert_array_equal(
+        counts.sums_in_rows(stack), [[0.0, 3.0, 0.0, 4.0, 0.0], [0.0, -6.0, 0.0, -3.0, 0.0]]
+    )
+    lowest = -np.inf
+    np.testing.assert_array_equal(
+        counts.largest_in_rows(stack),
+        [[lowest, 2.0, lowest, 4.0, lowest], [lowest, -1.0, lowest, -3.0, lowest]],
+    )
+    assert counts.sums_in_rows(np.ones((2, 0, 3))).shape == (2, 0, 5)
 
 
 # -- types, duplicates, explicit zeros ------------------------------------------------------------

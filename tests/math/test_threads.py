@@ -55,6 +55,8 @@ CALLS = {
     "regularization_path": "ntpnb.regularization_path(toy, [1.0, 1e3])",
     "ridge_path": "ntpnb.ridge_path(toy, [1.0, 1e-3])",
     "next_order_term": "ntpnb.next_order_term(toy)",
+    "loss_floor": "ntpnb.loss_floor(contradiction)",
+    "adam_metric": "ntpnb.adam_metric(toy, (0.0, 0.9), 200)",
     "report": "ntpnb.report(toy)",
     "max_margin of a bias": "ntpnb.implicit_bias(toy).max_margin",
     "finite_part of a bias": "ntpnb.implicit_bias(toy).finite_part",

@@ -1,6 +1,5 @@
 """What a release says of itself, in every place that says it, and the workflow that makes it."""
 
-import json
 import re
 import shutil
 
@@ -17,8 +16,6 @@ FILES = (
     "ntpnb_book/pyproject.toml",
     "CHANGELOG.md",
     "CITATION.cff",
-    ".zenodo.json",
-    "codemeta.json",
     "README.md",
     "DESCRIPTION.md",
     "book/references.bib",
@@ -45,8 +42,6 @@ CHANGES = {
     "ntpnb_book/pyproject.toml": ('version = "', 'version = "9', "ntpnb_book/pyproject.toml '9"),
     "CHANGELOG.md": (f"## {PROJECT['version']}", "## 0.9", "CHANGELOG.md '0.9'"),
     "CITATION.cff": ("date-released: ", "date-released: 1", "CITATION.cff '1"),
-    ".zenodo.json": ("arXiv:2402.18551", "arXiv:2402.18552", "papers: CITATION.cff says"),
-    "codemeta.json": ("licenses/BSD-3-Clause", "licenses/MIT", "codemeta.json 'MIT'"),
 }
 
 
@@ -65,7 +60,6 @@ FORGERIES = {
     "an author": ("CITATION.cff", "family-names: Oymak", "family-names: Omyak", "their authors"),
     "an initial's name": ("README.md", "S. Oymak", "S. Omyak", "their authors: CITATION.cff says"),
     "a title": ("README.md", "Mechanics of Next", "Mechanic of Next", "their titles: CITATION.cff"),
-    "a title for archives": ("codemeta.json", "Linear Models", "Linear Model", "their titles"),
     "a year": ("README.md", "AISTATS 2024", "AISTATS 2023", "their years: CITATION.cff says"),
     "a link's label": (
         "README.md",
@@ -119,11 +113,6 @@ def test_a_tag_is_the_version_and_what_is_released_names_its_source(project):
     assert list(release.problems(TAG, ADDRESS, project)) == []
 
 
-def test_the_archive_s_files_name_what_the_package_needs():
-    codemeta = json.loads((ROOT / "codemeta.json").read_text("utf-8"))
-    assert codemeta["softwareRequirements"] == PROJECT["dependencies"]
-
-
 def test_python_has_no_upper_bound_and_the_stated_versions_are_those_of_the_quick_job():
     supported = SpecifierSet(PROJECT["requires-python"])
     workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))
@@ -133,8 +122,6 @@ def test_python_has_no_upper_bound_and_the_stated_versions_are_those_of_the_quic
     assert tested == [f"3.{minor}" for minor in range(oldest, oldest + len(tested))]
     stated = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if "Python :: 3." in c]
     assert stated == tested
-    codemeta = json.loads((ROOT / "codemeta.json").read_text("utf-8"))
-    assert codemeta["runtimePlatform"] == f"Python {tested[0]} to {tested[-1]}"
 
 
 def test_labels_of_addresses_have_no_comma_which_would_end_them():

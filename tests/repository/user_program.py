@@ -205,8 +205,13 @@ def limits_of_training(data: ntpnb.NextTokenData, bias: ntpnb.ImplicitBias) -> N
     assert_type(flow.excess, FloatArray)
     assert_type(flow.norm, FloatArray)
     assert_type(flow.compare(bias.finite_part, svm), ntpnb.Comparison)
+    assert_type(ntpnb.loss_floor(data, gap=1e-3), ntpnb.LossFloor)
     assert_type(ntpnb.next_order_term(data), FloatArray)
     assert_type(ntpnb.next_order_term(bias), FloatArray)
+    metric = ntpnb.adam_metric(bias, betas=(0.9, 0.99), steps=2000, seed=1)
+    assert_type(metric, ntpnb.AdamMetric)
+    assert_type(metric.D, FloatArray)
+    assert_type(metric.error, float)
 
     path = ntpnb.regularization_path(data, [1.0, 10.0])
     assert_type(path, ntpnb.PathTrace)

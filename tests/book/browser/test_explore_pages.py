@@ -144,7 +144,7 @@ def test_letters_stand_out_and_nothing_leaves_the_screen(mode, width, explorable
 
 
 def test_without_a_script_and_on_paper_there_is_a_still_picture(explorable, lend, opened, site):
-    picture = f".explore-{explorable.script} img:visible"  # one of two, light or dark
+    picture = f".explore-{explorable.script} img:visible"
     still = lend(site, java_script_enabled=False)
     still.goto(site + explorable.page)
     assert still.locator(picture).bounding_box()["height"] > 100

@@ -34,7 +34,7 @@ def test_search_finds_a_word(word, visitor):
     tab.wait_for_selector("ul.search li a")
 
 
-# An opaque card; on dark pages publishing.dark keeps every contrast that is measured here.
+# An opaque card; on dark pages a filter exchanges light and dark, which test_figure_views measures.
 FIGURES = [*sorted((ROOT / "figures").glob("*.svg")), ROOT / "book/images/scaling.svg"]
 
 

@@ -1,0 +1,260 @@
+"""The solvers of one set: the active set, and the interior point where its guesses do not settle.
+
+The primal-dual active set method takes a few exact Newton steps. The interior-point method takes
+about ten, twenty at the edge of separability: ordered constraints get slack variables ``s > 0``
+beside their multipliers ``λ = −A > 0``, with ``slack(W, c) = s``, and the products ``s λ`` are
+driven to zero together (Mehrotra 1992).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.tolerances import EPS, PROX, STOP
+from ntpnb.margin.normal_form import GuessSolver, Iterate, KKTSolver, MarginProgram
+
+PATIENCE = 3
+"""Rounds in a row that may be no better than those before."""
+
+FIRST_ACCURACY = 1e-5
+"""Relative error at which an active set is tried; then again after every two digits more."""
+
+INSIDE = 0.995
+"""Share of the longest step that keeps ``s`` and ``λ`` positive."""
+
+
+def solve_set(program: MarginProgram, dual: FloatArray, tight: BoolArray) -> Iterator[Iterate]:
+    """The steps on one set, until it is solved as well as rounding allows.
+
+    The active set first; if it gives up, the interior point. They end where a settled iterate
+    misses nothing but rounding, or hardly more and some in a row were no better.
+    """
+    best = np.inf
+    stalled = 0
+    for method in (active_set(program, dual, tight), interior_point(program)):
+        for iterate in method:
+            yield iterate
+            if not iterate.settled:
+                continue
+            error = error_on_set(program, iterate)
+            stalled = stalled + 1 if error > best / 2 else 0
+            best = min(best, error)
+            if best <= STOP or (best <= 10 * STOP and stalled == PATIENCE):
+                return
+
+
+def error_on_set(program: MarginProgram, iterate: Iterate) -> float:
+    """What an iterate misses of its set's constraints and complementarity, relative to ``W``."""
+    weights = program.weights(iterate.dual)
+    slack = program.slack(weights, iterate.common)
+    multipliers = np.where(program.ordered, -iterate.dual, 0.0)
+    missed = np.where(program.tied, np.abs(slack), -slack).max(initial=0.0)
+    total = float(np.abs(multipliers).sum()) or 1.0
+    complementarity = float(np.abs(multipliers * slack).sum()) / total
+    size = max(1.0, float(np.linalg.norm(weights)))
+    return max(float(missed), complementarity) / size
+
+
+# -- the active set -------------------------------------------------------------------------------
+
+
+def active_set(
+    program: MarginProgram,
+    dual: FloatArray | None = None,
+    tight: BoolArray | None = None,
+) -> Iterator[Iterate]:
+    """Guess the tight constraints, solve their equations, exchange all that are wrong.
+
+    Where systems are iterated, guesses are rough as long as some are wrong: equations are solved
+    and guesses judged to the relative accuracy ``program.rough``.
+
+    The equations have a proximal term, which makes them definite (see ``PROX``). Once no guess is
+    wrong, the term's centre moves to the solution of the equations, and they are solved again: this
+    refines the solution to the last digit. Without a solution, each such move goes about as far as
+    the one before it, and its direction tends to a certificate.
+
+    It ends after :data:`PATIENCE` rounds without progress. Progress is fewer wrong guesses than
+    ever before; where none is wrong, it is the first time, or a move of the centre less than half
+    as far as any before.
+
+    Parameters
+    ----------
+    program : MarginProgram
+    dual : ndarray, optional
+        Where to begin, and the first centre. Default: zero.
+    tight : ndarray of bool, optional
+        The first guess; all tied entries are in it. Default: every constraint is tight.
+    """
+    if dual is None:
+        dual = np.zeros(len(program))
+    if tight is None:
+        tight = np.full(len(program), True)
+    centre = dual
+    common = program.zero_common()
+    solver: GuessSolver | None = None
+    rough = program.rough
+    fewest_wrong = len(program) + 1
+    smallest_move = np.inf
+    rounds_stalled = 0
+    new_guess = False
+
+    while rounds_stalled < PATIENCE:
+        if solver is None or new_guess:
+            solver = program.guess_solver(tight)
+            dual = np.where(tight, dual, 0.0)
+        accuracy = max(rough, EPS * np.sqrt(len(program))) * max(1.0, np.abs(dual).max())
+        # The second time what rounding left: θ is so small that inverses cancel.
+        for _ in range(1 if rough else 2):
+            residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
+            newton = solver(residual, -program.column_sums(dual), accuracy)
+            dual = dual + newton.step
+            common = common + newton.common
+
+        slack = program.slack(program.weights(dual), common)
+        noise = max(rough, 1e-14) * max(1.0, np.abs(dual).max())
+        wrong_sign = tight & (dual > noise)
+        # Where the dual is zero, slack + PROX * centre is minus the gradient of the dual problem
+        # with its proximal term. If it is negative, descent leads below zero: the constraint is
+        # tight.
+        violated = ~tight & (slack + PROX * centre < -noise)
+        wrong = program.ordered & (wrong_sign | violated)
+        num_wrong = int(np.count_nonzero(wrong))
+        move = float(np.abs(dual - centre).max())
+        if rough and num_wrong == 0:
+            # The centre as near to the solution as it may be, the term pulls no more than rounding.
+            rough = 0.0
+            centre = dual
+            new_guess = False
+            continue
+        if num_wrong:
+            yield Iterate(dual, common, direction=None)
+        else:
+            yield Iterate(dual, common, direction=dual - centre, settled=True)
+
+        if num_wrong:
+            progress = num_wrong < fewest_wrong
+            fewest_wrong = min(fewest_wrong, num_wrong)
+            tight = tight ^ wrong
+        else:
+            progress = bool(move < smallest_move / 2)
+            fewest_wrong = 0
+            smallest_move = min(smallest_move, move)
+            centre = dual
+        new_guess = num_wrong > 0
+        rounds_stalled = 0 if progress else rounds_stalled + 1
+
+
+# -- the interior point ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """A change of the dual ``A = −λ``, the common scores and the slack variables."""
+
+    dual: FloatArray
+    common: FloatArray
+    slack: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Linearization:
+    """The optimality conditions, linearised at a point.
+
+    Attributes
+    ----------
+    ordered : ndarray of bool
+        The entries that have a slack variable.
+    s, lam : ndarray
+        Slack variables and multipliers; one on other entries, where they don't count.
+    residual, imbalance : ndarray
+        What the constraints and the column sums miss.
+    solver : KKTSolver
+        For all entries, with ``s / λ`` on the diagonal and a proximal term.
+    """
+
+    ordered: BoolArray
+    s: FloatArray
+    lam: FloatArray
+    residual: FloatArray
+    imbalance: FloatArray
+    solver: KKTSolver
+
+    def direction(self, target: float | FloatArray) -> Direction:
+        """The direction that meets all constraints, and ``s λ = target`` to first order.
+
+        The latter says ``Δs = (s / λ) ΔA − pull``, which leaves a Newton system for ``ΔA`` alone.
+        """
+        pull = np.where(self.ordered, self.s - target / self.lam, 0.0)
+        newton = self.solver(self.residual + pull, self.imbalance)
+        change = np.where(self.ordered, self.s / self.lam * newton.step - pull, 0.0)
+        return Direction(newton.step, newton.common, change)
+
+    def longest_step(self, direction: Direction) -> float:
+        """The share of a direction, at most one, that leaves ``s`` and ``λ`` nonnegative."""
+        shrinking_s = (-direction.slack / self.s).max()
+        shrinking_lam = (direction.dual / self.lam)[self.ordered].max()
+        return float(1 / max(1.0, shrinking_s, shrinking_lam))
+
+    def sum_of_products(self, direction: Direction, share: float) -> float:
+        """Sum of ``s λ`` over ordered entries after a share of a direction."""
+        s = self.s + share * direction.slack
+        lam = self.lam - share * direction.dual
+        return float((s * lam)[self.ordered].sum())
+
+
+def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iterate]:
+    """Predictor-corrector steps with a proximal term, finished by an active set.
+
+    Parameters
+    ----------
+    program : MarginProgram
+    max_steps : int
+        A problem at the edge of separability took about twenty.
+    """
+    ordered = program.ordered
+    num_ordered = np.count_nonzero(ordered)
+    if num_ordered == 0:  # a set of ties alone
+        return
+    # Each token that an entry stands for begins with one; all products s λ begin with one, too.
+    dual = np.where(ordered, -program.roots, 0.0)
+    common = program.zero_common()
+    s = np.where(ordered, 1 / program.roots, 1.0)
+    growth = dual  # since zero, as there has been no step yet
+    wanted_accuracy = FIRST_ACCURACY
+    for _ in range(max_steps):
+        yield Iterate(dual, common, direction=growth)
+
+        weights = program.weights(dual)
+        lam = np.where(ordered, -dual, 1.0)
+        mean_product = (s * lam)[ordered].sum() / num_ordered
+        residual = program.slack(weights, common) - np.where(ordered, s, 0.0)
+        size = np.maximum(1.0, np.linalg.norm(weights))
+        error = np.maximum(np.abs(residual).max() / size, mean_product / size**2)
+        if error < wanted_accuracy:
+            wanted_accuracy *= 1e-2
+            tight = program.tied | (ordered & (lam > s))  # one of the two tends to zero
+            yield from active_set(program, dual, tight)
+
+        diagonal = np.where(ordered, s / lam, 0.0) + 10 * PROX
+        linearization = Linearization(
+            ordered=ordered,
+            s=s,
+            lam=lam,
+            residual=residual,
+            imbalance=-program.column_sums(dual),
+            solver=program.kkt_solver(np.full(len(program), True), diagonal),
+        )
+        # Predict how far the products s λ can shrink, then aim there, corrected to second order.
+        predicted = linearization.direction(0.0)
+        share = linearization.longest_step(predicted)
+        predicted_sum = linearization.sum_of_products(predicted, share)
+        shrinkage = predicted_sum / (num_ordered * mean_product)
+        target = mean_product * shrinkage**3 + predicted.slack * predicted.dual  # − Δs Δλ
+        corrected = linearization.direction(target)
+        share = INSIDE * linearization.longest_step(corrected)
+        dual = dual + share * corrected.dual
+        common = common + share * corrected.common
+        s = s + share * corrected.slack
+        growth = corrected.dual

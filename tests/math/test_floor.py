@@ -1,0 +1,215 @@
+"""The floor of the loss: its bounds, their proofs computed again, and other minimisers."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import problems
+import pytest
+from scipy.optimize import minimize
+
+import ntpnb
+from ntpnb.basics.watch import OutOfTime, Watch
+from ntpnb.bias import floor as module
+
+
+def not_separable(seed, m=24, V=5, d=3, size=2):
+    """Random data whose next tokens are drawn apart from the contexts."""
+    rng = np.random.default_rng(seed)
+    P = np.zeros((m, V))
+    for row in P:
+        row[rng.choice(V, size, replace=False)] = rng.dirichlet(np.ones(size))
+    return ntpnb.NextTokenData(rng.standard_normal((m, d)), P, rng.dirichlet(np.ones(m)))
+
+
+def attention(seed):
+    rng = np.random.default_rng(seed)
+    E = rng.standard_normal((6, 4))
+    sequences = rng.integers(0, 6, (14, 5))
+    labels = sequences[np.arange(14), rng.integers(0, 5, 14)]
+    return ntpnb.NextTokenData.from_attention(E, sequences, labels)
+
+
+def all_of(floor, data):
+    return floor.distributions(slice(0, data.num_contexts))
+
+
+def lower_bound(Q, data):
+    """The bound and what its moments miss, from the definition, with sums of rounded products."""
+    C = np.ones_like(Q) if data.candidate_counts is None else data.candidate_counts
+    terms = [
+        pi * (-q * np.log(q) if q > 0 else 0.0) + pi * (q - p) * (np.log(c) if c > 0 else 0.0)
+        for pi, q_row, p_row, c_row in zip(data.context_probs, Q, data.target_probs, C, strict=True)
+        for q, p, c in zip(q_row, p_row, c_row, strict=True)
+    ]
+    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    missed = np.einsum(
+        "j,jv,vp,jd->pd", data.context_probs, Q - data.target_probs, T, data.context_embeddings
+    )
+    return float(sum(Fraction(term) for term in terms)), np.linalg.norm(missed)
+
+
+CASES = [
+    *(not_separable(seed) for seed in range(3)),
+    not_separable(4, m=9, size=3),
+    problems.t24(7, V=6, m=14, d=4),
+    *(attention(seed) for seed in range(4)),
+]
+
+
+@pytest.mark.parametrize("data", CASES, ids=range(len(CASES)))
+def test_both_bounds_are_what_their_definitions_say(data):
+    floor = ntpnb.loss_floor(data)
+    assert floor.upper == ntpnb.cross_entropy(floor.W, data)
+    assert 0 <= floor.upper - floor.lower <= 1e-6 * floor.upper
+    assert floor.gap <= 1e-6
+    assert floor.ended == "the gap is reached"
+    Q = all_of(floor, data)
+    assert (Q >= 0).all()
+    np.testing.assert_allclose(Q.sum(1), 1, rtol=0, atol=1e-14)
+    assert (Q[~data.candidates] == 0).all()
+    bound, missed = lower_bound(Q, data)
+    taken_off = 2 * missed * np.linalg.norm(floor.W) + 1e-12
+    assert bound - taken_off <= floor.lower <= bound
+    T = data.token_embeddings
+    longest = 1.0 if T is None else np.linalg.norm(T, axis=1).max()
+    lengths = np.linalg.norm(data.context_embeddings, axis=1)
+    assert missed <= 1e-12 * longest * (data.context_probs @ lengths)
+
+
+@pytest.mark.parametrize("data", CASES, ids=range(len(CASES)))
+def test_an_independent_minimiser_ends_between_the_bounds(data):
+    def loss(x):
+        W = x.reshape(data.shape)
+        return ntpnb.cross_entropy(W, data), ntpnb.gradient(W, data).ravel()
+
+    floor = ntpnb.loss_floor(data, gap=1e-9)
+    options = {"maxiter": 20_000, "gtol": 1e-9}
+    other = minimize(loss, np.zeros(floor.W.size), jac=True, method="BFGS", options=options).fun
+    assert other >= floor.lower - 1e-12
+    assert floor.upper <= other + 1e-9
+
+
+@pytest.mark.parametrize("data", CASES[:5], ids=range(5))
+def test_the_floor_is_the_entropy_of_the_twin(data):
+    entropy = ntpnb.implicit_bias(data).twin.data.entropy
+    floor = ntpnb.loss_floor(data, gap=1e-9)
+    assert floor.lower - 1e-12 <= entropy <= floor.upper + 1e-12
+
+
+def test_a_bound_that_is_too_high_would_be_noticed():
+    """The floor itself is known between bounds much nearer than that."""
+    floor = ntpnb.loss_floor(not_separable(0), gap=1e-11)
+    assert floor.upper - floor.lower < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_separable_data_have_their_entropy_for_a_floor(seed):
+    soft = problems.t24(seed, V=6, m=5, d=8)
+    floor = ntpnb.loss_floor(soft)
+    assert floor.lower == pytest.approx(soft.entropy, abs=1e-12)
+    assert floor.gap <= 1e-6
+    labels = np.eye(4)[np.arange(6) % 4]
+    hard = ntpnb.NextTokenData(np.random.default_rng(seed).standard_normal((6, 8)), labels)
+    floor = ntpnb.loss_floor(hard)
+    assert floor.lower == 0
+    assert floor.upper == 0
+    assert floor.residual == 0
+    np.testing.assert_array_equal(all_of(floor, hard), labels)
+
+
+def test_rotated_contexts_and_exchanged_tokens_have_the_same_floor():
+    data = not_separable(5)
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    tokens = rng.permutation(5)
+    turned = ntpnb.NextTokenData(
+        7 * data.context_embeddings @ Q, data.target_probs[:, tokens], data.context_probs
+    )
+    ours, theirs = (ntpnb.loss_floor(d, gap=1e-9) for d in (data, turned))
+    assert abs(ours.lower - theirs.lower) <= 1e-9 * ours.upper
+
+
+def test_blocks_and_single_precision_say_the_same(monkeypatch):
+    data = not_separable(6, m=40, V=8)
+    whole = ntpnb.loss_floor(data, gap=1e-9)
+    monkeypatch.setattr("ntpnb.problem.table.BLOCK", 60)
+    by_blocks = ntpnb.loss_floor(data, gap=1e-9)
+    assert by_blocks.lower == pytest.approx(whole.lower, abs=1e-9)
+    assert len(list(module.blocks(data))) > 1
+    states = data.context_embeddings.astype(np.float32)
+    single = ntpnb.NextTokenData(states, data.target_probs, data.context_probs)
+    assert ntpnb.loss_floor(single).upper == pytest.approx(whole.upper, rel=1e-4)
+
+
+def test_where_inverses_take_too_much_memory_the_whitening_serves(monkeypatch):
+    data = not_separable(7)
+    expected = ntpnb.loss_floor(data)
+    monkeypatch.setattr(module, "HELD", 0)
+    found = ntpnb.loss_floor(data)
+    assert found.gap <= 1e-6
+    assert found.lower == pytest.approx(expected.lower, abs=2e-6 * expected.upper)
+
+
+def time_for(num_checks):
+    """What a watch checks so many times before the time is over."""
+    left = iter(range(num_checks))
+
+    def check():
+        if next(left, None) is None:
+            raise OutOfTime
+
+    return check
+
+
+def test_time_that_is_over_leaves_the_best_bounds():
+    data = not_separable(8)
+    floor = ntpnb.loss_floor(data, seconds=0)
+    assert floor.ended == "0 seconds are over"
+    assert floor.lower == data.entropy
+    assert floor.upper == ntpnb.cross_entropy(floor.W, data)
+    stopped = module.FloorSearch(data, Watch())
+    stopped.watch.check = time_for(9)
+    with pytest.raises(OutOfTime):
+        stopped.run(1e-6)
+    assert 0 < stopped.upper == ntpnb.cross_entropy(stopped.W, data)
+    lines = []
+    ntpnb.loss_floor(data, progress=lines.append)
+    assert "the floor lies between" in lines[0]
+
+
+def test_a_floor_is_saved_with_its_proof(tmp_path):
+    data = not_separable(9)
+    floor = ntpnb.loss_floor(data)
+    floor.save(tmp_path / "floor.npz")
+    again = ntpnb.load(tmp_path / "floor.npz")
+    assert (again.lower, again.upper, again.ended) == (floor.lower, floor.upper, floor.ended)
+    np.testing.assert_array_equal(all_of(again, data), all_of(floor, data))
+
+
+def test_a_floor_that_a_file_forges_is_refused(tmp_path):
+    floor = ntpnb.loss_floor(not_separable(9))
+    forged = [
+        replace(floor, lower=floor.lower + 1e-9),
+        replace(floor, upper=floor.upper - 1e-9),
+        replace(floor, _distributions=replace(floor._distributions, corrections=())),
+        replace(floor, _distributions=replace(floor._distributions, data=not_separable(8))),
+    ]
+    for k, one in enumerate(forged):
+        one.save(tmp_path / f"{k}.npz")
+        with pytest.raises(ValueError, match="LossFloor"):
+            ntpnb.load(tmp_path / f"{k}.npz")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((None,), TypeError, "data is"),
+        ((CASES[0], 0.0), ValueError, "gap is 0.0; it must be positive"),
+        ((CASES[0], 1e-6, -1), ValueError, "seconds is -1"),
+        ((CASES[0], 1e-6, None, 3), TypeError, "progress is"),
+    ],
+)
+def test_bad_input_is_explained(arguments, error, message):
+    with pytest.raises(error, match=message):
+        ntpnb.loss_floor(*arguments)
