@@ -474,7 +474,9 @@ def _twin_of(bias: ImplicitBias) -> Twin:
     found = partition_pairs(bias.data, bias.order, watch)
     twin = Twin(found.twin, bias.data, found.correction)
     vars(twin).update(order=found.order, _max_margin_or_refusal=found.svm, _watch=watch)
-    vars(twin).update(original_order=bias.order, _contradiction=found.contradiction)
+    vars(twin).update(
+        original_order=bias.order, _contradiction=Contradiction(found.certificate, found.residual)
+    )
     return twin
 
 

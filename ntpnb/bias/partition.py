@@ -49,8 +49,12 @@ class Partition:
 
     Attributes
     ----------
-    contradiction : Contradiction
-        Of the pairs that stay finite.
+    certificate : ndarray, shape (len(order.strict),)
+        ``λ ≥ 0`` with sum one, and zero exactly where a pair can be won. All zero where every pair
+        can.
+    residual : float
+        What the weights leave over: ``‖Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ‖``, over the sum of
+        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over losers ``v``. Zero where every pair can be won.
     correction : float
         Newton's method would change no weight by more than this share.
     twin : NextTokenData
@@ -71,7 +75,8 @@ class Partition:
     rule, below 1e-12.
     """
 
-    contradiction: "Contradiction"
+    certificate: FloatArray
+    residual: float
     correction: float
     twin: NextTokenData
     order: TokenPriority
@@ -108,7 +113,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     >>> order = ntpnb.token_priority(data)
     >>> order.strict.tolist()
     [[0, 0, 1], [0, 0, 2], [1, 1, 0], [1, 1, 2]]
-    >>> partition_pairs(data, order, Watch()).contradiction.certificate.round(6).tolist()
+    >>> partition_pairs(data, order, Watch()).certificate.round(6).tolist()
     [0.5, 0.0, 0.5, 0.0]
     """
     require_affordable(data)
@@ -178,7 +183,7 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
             f"{found.residual:.1e}, and not zero",
             found.residual,
         )
-    return Partition(found, newton.correction, twin, twin_order, svm)
+    return Partition(found.certificate, found.residual, newton.correction, twin, twin_order, svm)
 
 
 def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
@@ -485,17 +490,7 @@ def _without_common_row(G: FloatArray) -> FloatArray:
 
 
 class Contradiction(NamedTuple):
-    """That the finite pairs contradict each other, see :class:`ntpnb.bias.Twin`.
-
-    Attributes
-    ----------
-    certificate : ndarray, shape (len(order.strict),)
-        ``λ ≥ 0`` with sum one, and zero exactly where a pair can be won. All zero where every pair
-        can.
-    residual : float
-        What the weights leave over: ``‖Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ‖``, over the sum of
-        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over losers ``v``. Zero where every pair can be won.
-    """
+    """That the finite pairs contradict each other, see :class:`ntpnb.bias.Twin`."""
 
     certificate: FloatArray
     residual: float
