@@ -23,7 +23,7 @@ from ntpnb.margin.solve import is_separable, max_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy, excess_loss, gradient, logits, scores
 from ntpnb.problem.order import TokenPriority, token_priority
-from ntpnb.reporting.analysis import Report, report
+from ntpnb.reporting import Report, report
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 from ntpnb.training.adam_metric import AdamMetric, adam_metric

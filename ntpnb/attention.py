@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import log_softmax, softmax
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError
@@ -94,7 +95,7 @@ def softmax_squared(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, F
     >>> values.tolist()
     [[0.25]]
     """
-    q = _softmax_over_tokens(outputs)
+    q = softmax(outputs, axis=-2)
     hit = np.take_along_axis(q, label, axis=-2)
     one_hot = np.zeros_like(outputs)
     np.put_along_axis(one_hot, label, 1.0, axis=-2)
@@ -128,14 +129,11 @@ def cross_entropy(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, Flo
     >>> values.round(4).tolist()  # log 2
     [[0.6931]]
     """
-    top = outputs.max(-2, keepdims=True)
-    derivatives = np.exp(outputs - top)
-    total = derivatives.sum(-2, keepdims=True)
-    own = np.take_along_axis(outputs, label, axis=-2)
-    derivatives /= total
-    np.put_along_axis(derivatives, label, np.exp(own - top) / total - 1, axis=-2)
-    values = np.log(total) + top - own
-    return values[..., 0, :], derivatives
+    log_probs = log_softmax(outputs, axis=-2)
+    own = np.take_along_axis(log_probs, label, axis=-2)
+    derivatives = np.exp(log_probs)
+    np.put_along_axis(derivatives, label, np.expm1(own), axis=-2)
+    return -own[..., 0, :], derivatives
 
 
 # -- training with a general head -----------------------------------------------------------------
@@ -254,14 +252,15 @@ def descend_head(
     risks: list[FloatArray] = []
     run = iterate(batch, method, grid, now, watch, lambda: risks.append(batch.risk(now)))
     losses = np.stack(risks, axis=1)
-    trace = HeadTrace(run.steps, run.W, losses, np.linalg.norm(run.W, axis=(-2, -1)))
-    if single:
-        trace = HeadTrace(trace.steps, trace.W[0], losses[0], trace.norm[0])
+    which = 0 if single else slice(None)
+    norm = np.linalg.norm(run.W, axis=(-2, -1))
+    trace = HeadTrace(run.steps, run.W[which], losses[which], norm[which])
     if trace.steps[-1] < grid[-1]:
+        worst = float(losses[:, -1].max())
         raise ConvergenceError(
             f"{watch.stopped}: {trace.steps[-1]} of {grid[-1]} steps are done, and "
-            f"the loss is {losses[:, -1].max():.3g}; .point is the run so far",
-            float(losses[:, -1].max()),
+            f"the loss is {worst:.3g}; .point is the run so far",
+            worst,
             trace,
         )
     return trace
@@ -368,8 +367,8 @@ def attention_mass(W: ArrayLike, data: NextTokenData) -> FloatArray:
     >>> ntpnb.attention.attention_mass(np.zeros((2, 2)), data).round(9).tolist()
     [[0.75, 0.25]]
     """
-    L = candidate_logits(as_weights("W", W, data), data)
-    return np.swapaxes(_softmax_over_tokens(np.swapaxes(L, -1, -2)), -1, -2)
+    mass: FloatArray = softmax(candidate_logits(as_weights("W", W, data), data), axis=-1)
+    return mass
 
 
 def pseudo_data(
@@ -429,10 +428,3 @@ def pseudo_data(
         target_probs=target / target.sum(1, keepdims=True),
         candidate_counts=np.where(selected | clearly_not_selected, counts_or_ones(data), 0.0),
     )
-
-
-def _softmax_over_tokens(x: FloatArray) -> FloatArray:
-    """Softmax along the second axis from the end."""
-    e = np.exp(x - x.max(-2, keepdims=True))
-    probs: FloatArray = e / e.sum(-2, keepdims=True)
-    return probs

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import chain
@@ -18,6 +19,8 @@ from ntpnb.problem.order import token_priority
 from ntpnb.problem.text import numbered, spelled, split_words
 
 DRAWS = 10_000  # for one trial; kinds rarer than that, or impossible, are refused
+
+VERSE_NUMBER = re.compile(r"^\d+:\d+ ")  # with which a verse begins, such as 1:3
 
 Kind = Literal["acyclic", "cyclic", "any"]
 TokenRule = Literal["distinct", "independent"]
@@ -256,18 +259,6 @@ class TrialSet(Result):
     degenerate: int
 
 
-@dataclass(frozen=True)
-class _AttentionRecipe:
-    """How one random attention dataset is drawn (see :func:`attention_trials`)."""
-
-    vocab_size: int
-    dim: int
-    num_sequences: int
-    length: int
-    tokens: TokenRule
-    labels: LabelRule
-
-
 def attention_trials(
     num_trials: int = 100,
     kind: Kind = "acyclic",
@@ -329,27 +320,39 @@ def attention_trials(
     of_figure_4 = (6, 6, 4)
     of_figure_3 = (8, 4, 6)
     default = of_figure_4 if kind == "cyclic" else of_figure_3
-    recipe = _AttentionRecipe(
-        vocab_size=_size_or_default("vocab_size", vocab_size, default[0]),
-        num_sequences=_size_or_default("num_sequences", num_sequences, default[1]),
-        length=_size_or_default("length", length, default[2]),
-        dim=as_integer("dim", dim, 1),
-        tokens=tokens,
-        labels=labels,
-    )
+    V = _size_or_default("vocab_size", vocab_size, default[0])
+    n = _size_or_default("num_sequences", num_sequences, default[1])
+    size = _size_or_default("length", length, default[2])
+    dim = as_integer("dim", dim, 1)
     num_trials = as_integer("num_trials", num_trials, 0)
     seed = as_integer("seed", seed, 0)
-    if tokens == "distinct" and recipe.length > recipe.vocab_size:
-        raise ValueError(
-            f"length is {recipe.length}; distinct tokens allow at most "
-            f"vocab_size = {recipe.vocab_size}"
-        )
+    if tokens == "distinct" and size > V:
+        raise ValueError(f"length is {size}; distinct tokens allow at most vocab_size = {V}")
+
+    def draw(rng: np.random.Generator) -> NextTokenData:
+        E = rng.standard_normal((V, dim))
+        E /= np.linalg.norm(E, axis=1, keepdims=True)
+        if tokens == "distinct":
+            X = _shuffled_vocabularies(rng, V, n)[:, :size]
+        else:
+            X = rng.integers(V, size=(n, size))
+        if labels == "sequence":
+            chosen = rng.integers(size, size=n)
+        else:
+            rank = rng.permutation(V)
+            chosen = rank[X].argmin(1)
+        return NextTokenData.from_attention(E, X, X[np.arange(n), chosen])
 
     outcomes: Counter[str] = Counter()
     kept = []
     for i in range(num_trials):
-        rng = np.random.default_rng([seed, i])
-        kept.append(_first_of_kind(rng, recipe, kind, outcomes))
+        data = _first_of_kind(np.random.default_rng([seed, i]), draw, kind, outcomes)
+        if data is None:
+            raise ValueError(
+                f"{DRAWS} draws gave no {kind!r} dataset with a strict pair; "
+                f"vocab_size = {V}, num_sequences = {n} and length = {size} need other values"
+            )
+        kept.append(data)
     return TrialSet(
         data=tuple(kept),
         drawn=outcomes.total(),
@@ -363,11 +366,14 @@ def _size_or_default(name: str, size: int | None, default: int) -> int:
 
 
 def _first_of_kind(
-    rng: np.random.Generator, recipe: _AttentionRecipe, kind: Kind, outcomes: Counter[str]
-) -> NextTokenData:
-    """Draw until a dataset is of a kind, and count what comes of each draw."""
+    rng: np.random.Generator,
+    draw: Callable[[np.random.Generator], NextTokenData],
+    kind: Kind,
+    outcomes: Counter[str],
+) -> NextTokenData | None:
+    """Draw until a dataset is of a kind, and count what comes of each draw; None if none is."""
     for _ in range(DRAWS):
-        data = _draw_attention(rng, recipe)
+        data = draw(rng)
         order = token_priority(data)
         found: Kind = "cyclic" if len(order.equal) else "acyclic"
         if kind not in ("any", found):
@@ -377,27 +383,7 @@ def _first_of_kind(
         else:
             outcomes["kept"] += 1
             return data
-    raise ValueError(
-        f"{DRAWS} draws gave no {kind!r} dataset with a strict pair; "
-        f"vocab_size = {recipe.vocab_size}, num_sequences = {recipe.num_sequences} and "
-        f"length = {recipe.length} need other values"
-    )
-
-
-def _draw_attention(rng: np.random.Generator, recipe: _AttentionRecipe) -> NextTokenData:
-    E = rng.standard_normal((recipe.vocab_size, recipe.dim))
-    E /= np.linalg.norm(E, axis=1, keepdims=True)
-    if recipe.tokens == "distinct":
-        shuffled = _shuffled_vocabularies(rng, recipe.vocab_size, recipe.num_sequences)
-        X = shuffled[:, : recipe.length]
-    else:
-        X = rng.integers(recipe.vocab_size, size=(recipe.num_sequences, recipe.length))
-    if recipe.labels == "sequence":
-        chosen = rng.integers(recipe.length, size=recipe.num_sequences)
-    else:
-        rank = rng.permutation(recipe.vocab_size)
-        chosen = rank[X].argmin(1)
-    return NextTokenData.from_attention(E, X, X[np.arange(recipe.num_sequences), chosen])
+    return None
 
 
 # -- text -----------------------------------------------------------------------------------------
@@ -552,11 +538,6 @@ def _read_corpus(file_name: str, count_name: str, num_lines: int) -> TextCorpus:
     text = files("ntpnb").joinpath("data_files", file_name).read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     _require_up_to(count_name, num_lines, len(lines), f"{len(lines)}")
-    verses = [split_words(_without_number(line)) for line in lines[:num_lines]]
+    verses = [split_words(VERSE_NUMBER.sub("", line)) for line in lines[:num_lines]]
     token = numbered(chain.from_iterable(verses))
     return TextCorpus(tuple(token), tuple(tuple(token[word] for word in verse) for verse in verses))
-
-
-def _without_number(line: str) -> str:
-    """Drop the number with which a verse begins, such as ``1:3``."""
-    return re.sub(r"^\d+:\d+ ", "", line)

@@ -88,7 +88,7 @@ def as_integers(
     array = _read(name, value, needed)
     if array.size == 0 and array.dtype.kind == "f":  # numpy's type for an empty list
         array = array.astype(int)
-    if array.dtype.kind not in "iu" or array.ndim != (array.ndim if ndim is None else ndim):
+    if array.dtype.kind not in "iu" or ndim not in (None, array.ndim):
         raise ValueError(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
         )

@@ -15,6 +15,7 @@ from ntpnb.basics.validation import as_array
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias.partition import (
     SETTLED,
+    Contradiction,
     contradiction,
     largest_gradient,
     partition_pairs,
@@ -31,13 +32,12 @@ from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.large import is_large
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 
-TEMPORARY = {"_limits", "_watch"}  # attributes that are not pickled or saved
+# Attributes that are not pickled or saved; what follows from the data at once is computed again.
+TEMPORARY = {"_limits", "_watch", "order", "original_order", "_contradiction"}
 
 
 # What a bias may hold besides, by name, and of which type.
 PARTS: dict[str, type | tuple[type, ...]] = {
-    "data": NextTokenData,
-    "order": TokenPriority,
     "finite_part": FinitePart,
     "_max_margin_or_refusal": (MarginSolution, NotSeparableError, ConvergenceError),
 }
@@ -108,10 +108,10 @@ class ImplicitBias(Result):
         known = vars(self)
         if strange := known.keys() & TEMPORARY:
             raise ValueError(f"{type(self).__name__}.{min(strange)} is never saved")
+        require_data("data", known.get("data"))
         for name, kind in PARTS.items():
             if name in known and not isinstance(known[name], kind):
                 raise ValueError(f"{type(self).__name__}.{name} is {in_short(known[name])}")
-        _require_own_order("order", known.get("order"), self.data)
         if "finite_part" in known and not _are_same(self.finite_part.subspace._data, self.data):
             raise ValueError(f"{type(self).__name__}.finite_part is one of other data")
         answer = known.get("_max_margin_or_refusal")
@@ -124,8 +124,7 @@ class ImplicitBias(Result):
                 )
             known["_max_margin_or_refusal"] = solution
         if isinstance(answer, NotSeparableError):
-            order = known.get("order") or token_priority(self.data)
-            _require_certificate(self.data, order, answer)
+            _require_certificate(self.data, self.order, answer)
         return self
 
     def say(self, text: str) -> None:
@@ -321,9 +320,7 @@ class Twin(ImplicitBias):
     data : NextTokenData
         The twin's.
     original : NextTokenData
-    original_order : TokenPriority
-        The order of ``original``.
-    certificate, residual, correction
+    correction : float
         See the attributes.
 
     Attributes
@@ -379,25 +376,15 @@ class Twin(ImplicitBias):
     """
 
     def __init__(
-        self,
-        data: NextTokenData,
-        original: NextTokenData,
-        original_order: TokenPriority,
-        certificate: FloatArray,
-        residual: float,
-        correction: float,
+        self, data: NextTokenData, original: NextTokenData, correction: float = 0.0
     ) -> None:
         super().__init__(data)
         self.original = original
-        self.original_order = original_order
-        self.certificate = certificate
-        self.residual = residual
         self.correction = correction
 
     def _checked(self) -> Self:
         """The twin that a file describes; what proves the finite pairs is computed anew."""
         require_data("Twin.original", self.original)
-        _require_own_order("original_order", self.original_order, self.original)
         probs = self.data.context_probs
         common = {"target_probs": self.data.sparse_target_probs, "context_probs": probs}
         # Those of the twin were divided once more by their sum, which is one but for rounding.
@@ -412,14 +399,29 @@ class Twin(ImplicitBias):
             raise ValueError("Twin.data do not train as Twin.original do")
         if not 0 <= self.correction <= SETTLED:
             raise ValueError(f"Twin.correction is {self.correction!r}; a small share is needed")
-        as_array("Twin.certificate", self.certificate, ndim=1)
-        if self.certificate.any():
-            found = contradiction(self.original, self.original_order, self.data.target_probs)
-            self.certificate, self.residual = found
-        else:
-            _require_own_order("with all pairs won, original_order", self.original_order, self.data)
-            self.certificate, self.residual = np.zeros(len(self.original_order.strict)), 0.0
+        given, kept = (x.sparse_target_probs > 0 for x in (self.original, self.data))
+        if (given > kept).nnz:
+            raise ValueError("Twin.data lack tokens that follow in Twin.original")
         return super()._checked()
+
+    @cached_property
+    def original_order(self) -> TokenPriority:
+        """The order of ``original``, to whose ``strict`` the certificate and the pairs belong."""
+        return token_priority(self.original)
+
+    @cached_property
+    def _contradiction(self) -> Contradiction:
+        return contradiction(self.original, self.original_order, self.data.target_probs)
+
+    @property
+    def certificate(self) -> FloatArray:
+        """``λ``, positive exactly on the pairs that stay finite; see the class."""
+        return self._contradiction.certificate
+
+    @property
+    def residual(self) -> float:
+        """Proof that the finite pairs contradict each other; see the class."""
+        return self._contradiction.residual
 
     @property
     def won(self) -> IntArray:
@@ -437,12 +439,6 @@ class Twin(ImplicitBias):
     def twin(self) -> "Twin":
         """The twin of a twin is itself."""
         return self
-
-
-def _require_own_order(name: str, order: TokenPriority | None, data: NextTokenData) -> None:
-    """Raise ``ValueError`` where an order that was read is not that of the data."""
-    if order is not None and written(order) != written(token_priority(data)):
-        raise ValueError(f"{name} is not the order of its data")
 
 
 def _are_same(data: NextTokenData, other: NextTokenData) -> bool:
@@ -476,15 +472,11 @@ def _twin_of(bias: ImplicitBias) -> Twin:
     require_affordable(bias.data)  # before there is an order, which may be large
     watch = bias._watch
     found = partition_pairs(bias.data, bias.order, watch)
-    twin = Twin(
-        data=found.twin,
-        original=bias.data,
-        original_order=bias.order,
-        certificate=found.certificate,
-        residual=found.residual,
-        correction=found.correction,
-    )
+    twin = Twin(found.twin, bias.data, found.correction)
     vars(twin).update(order=found.order, _max_margin_or_refusal=found.svm, _watch=watch)
+    vars(twin).update(
+        original_order=bias.order, _contradiction=Contradiction(found.certificate, found.residual)
+    )
     return twin
 
 
@@ -494,16 +486,9 @@ def _twin_of_separable(bias: ImplicitBias) -> Twin:
     if not bias.finite_part.compatible:
         tied = restrict(data, bias.order)
         data = data.replace(target_probs=softmax(logits(bias.finite_part.W, tied), axis=1))
-    twin = Twin(
-        data=data,
-        original=bias.data,
-        original_order=bias.order,
-        certificate=np.zeros(len(bias.order.strict)),
-        residual=0.0,
-        correction=0.0,
-    )
-    vars(twin).update(order=bias.order, _max_margin_or_refusal=bias.max_margin)
-    vars(twin).update(_watch=bias._watch)
+    twin = Twin(data, bias.data)
+    vars(twin).update(order=bias.order, original_order=bias.order)
+    vars(twin).update(_max_margin_or_refusal=bias.max_margin, _watch=bias._watch)
     if data is bias.data:
         vars(twin).update(finite_part=bias.finite_part)
     return twin

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.extras import needs_extra
 from ntpnb.reporting.findings import ANGLES, Findings, two_digits
 from ntpnb.reporting.wording import name_direction
@@ -46,10 +45,8 @@ def draw(found: Findings) -> "Figure":
         import matplotlib.pyplot as plt
 
     panels = [_draw_supports, _draw_contexts]
-    if found.flow is not None:
-        panels += [_draw_flow, _draw_excess]
-    elif found.descent is not None:
-        panels += [_draw_descent, _draw_excess_of_descent]
+    if found.way is not None:
+        panels += [_draw_angle, _draw_excess]
     if found.weights is not None and found.weights.excess.size:
         panels += [_draw_margins]
         if found.weights.excess.size > 1:
@@ -88,46 +85,25 @@ def _draw_contexts(found: Findings, ax: "Axes") -> None:
     ax.set(title=what, xlabel="share of the multipliers")
 
 
-def _draw_flow(found: Findings, ax: "Axes") -> None:
-    assert found.angle is not None  # so says who chose the panel
-    steps = found.log10_flow_steps
-    assert steps is not None
-    shown = steps <= LAST_DECADE
-    _draw_angle(found, steps[shown], np.degrees(found.angle[shown]), ax)
-
-
-def _draw_descent(found: Findings, ax: "Axes") -> None:
-    run = found.descent
-    assert run is not None  # so says who chose the panel
-    degrees = np.degrees(run.angle)
-    _draw_angle(found, np.log10(run.steps), degrees, ax)
-    if found.law_holds:  # from there on, dashed
+def _draw_angle(found: Findings, ax: "Axes") -> None:
+    way = found.way
+    assert way is not None  # so says who chose the panel
+    shown = way.log10_steps <= LAST_DECADE
+    degrees = np.degrees(way.angle)
+    ax.plot(way.log10_steps[shown], degrees[shown], color="C1", linestyle="-")
+    if way.descent is not None and way.law is not None:  # from there on, dashed
         later = np.geomspace(degrees[-1], min(degrees[-1], ANGLES[-1]))
-        steps = np.array([found.log10_steps(angle) for angle in later])
-        ax.plot(steps, later, color="C1", linestyle="--")
-
-
-def _draw_angle(found: Findings, steps: FloatArray, degrees: FloatArray, ax: "Axes") -> None:
-    ax.plot(steps, degrees, color="C1", linestyle="-")
+        decades = np.array([way.log10_steps_to(angle) for angle in later])
+        ax.plot(decades, later, color="C1", linestyle="--")
     ax.set(title=f"angle to {name_direction(found, in_title=True)} (degrees)", ylim=(0, None))
     _name_steps(ax)
 
 
 def _draw_excess(found: Findings, ax: "Axes") -> None:
-    assert found.flow is not None  # as above
-    steps = found.log10_flow_steps
-    assert steps is not None
-    shown = steps <= LAST_DECADE
-    _draw_loss(found, steps[shown], found.flow.excess[shown], ax)
-
-
-def _draw_excess_of_descent(found: Findings, ax: "Axes") -> None:
-    assert found.descent is not None  # as above
-    _draw_loss(found, np.log10(found.descent.steps), found.descent.excess, ax)
-
-
-def _draw_loss(found: Findings, steps: FloatArray, excess: FloatArray, ax: "Axes") -> None:
-    ax.plot(steps, excess, color="C0", linestyle="-")
+    way = found.way
+    assert way is not None  # as above
+    shown = way.log10_steps <= LAST_DECADE
+    ax.plot(way.log10_steps[shown], way.excess[shown], color="C0", linestyle="-")
     above = "the entropy" if found.twin is None else "its limit"
     ax.set(yscale="log", title=f"loss above {above} (nats)")
     _name_steps(ax)

@@ -1,11 +1,13 @@
-"""The numbers of a report, each derived once from what the theory and a flow say of the data."""
+"""The numbers of a report, each derived once, when asked for, from the theory and a training."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
@@ -13,14 +15,16 @@ from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.margin.solution import MarginSolution
-from ntpnb.problem.collapse import SharedMultipliers
+from ntpnb.problem.collapse import SharedMultipliers, listed_weights
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority
-from ntpnb.reporting.steps import DescentRecord
+from ntpnb.problem.text import as_names
+from ntpnb.reporting.way import DescentRecord, Way, way_in_time
 from ntpnb.thresholds.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
-from ntpnb.training.comparison import WeightComparison
+from ntpnb.training.comparison import WeightComparison, compare_trained
 from ntpnb.training.flow import FlowTrace
 from ntpnb.training.late_time import LateLaw
 
@@ -61,6 +65,23 @@ class Pair(NamedTuple):
     losers: tuple[int, ...]
 
 
+def as_words(words: object, data: NextTokenData) -> tuple[str, ...] | None:
+    """Return names of all tokens, or None as it is, or explain."""
+    return None if words is None else as_names("words", words, data.vocab_size)
+
+
+def as_checkpoints(W: ArrayLike | None, data: NextTokenData) -> FloatArray | None:
+    """Return one matrix, or a stack of them, or None as it is, or explain."""
+    if W is None:
+        return None
+    matrices = as_weights("W", W, data)
+    if matrices.ndim > 3 or not len(matrices):
+        raise ValueError(
+            f"W has shape {matrices.shape}; one matrix, {data.shape}, or a stack of them is needed"
+        )
+    return matrices
+
+
 def two_digits(number: float) -> float:
     """Return ``number`` rounded to two significant digits, as a report prints it.
 
@@ -73,24 +94,12 @@ def two_digits(number: float) -> float:
     return float(f"{number:.2g}")
 
 
-class _Way(NamedTuple):
-    """Natural logarithms of times, and the angle to ``W^mm`` in radians at each of them."""
-
-    log_times: FloatArray
-    angle: FloatArray
-
-
-def _require_shapes(part: Result, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
-    """Raise ``ValueError`` unless arrays of a part that was read have the shape they need."""
-    for name in names:
-        found = np.shape(getattr(part, name))
-        if found != shape:
-            raise ValueError(f"{type(part).__name__}.{name} has shape {found}; it needs {shape}")
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Findings(Result):
     """What a report knows, without its words and its figure: see :class:`Report`.
+
+    It holds what it was asked about, and computes each finding when that is first asked for; a file
+    of it holds the same, and what the bias knows.
 
     Examples
     --------
@@ -102,37 +111,53 @@ class Findings(Result):
     """
 
     bias: ImplicitBias
-    flow: FlowTrace | None = None
-    angle: FloatArray | None = None
-    law: LateLaw | None = None
     words: tuple[str, ...] | None = None
-    descent: DescentRecord | None = None
-    weights: WeightComparison | None = None
-    failures: Mapping[str, Exception] = field(default_factory=dict)
+    W: FloatArray | None = None
+    failures: dict[str, Exception] = field(default_factory=dict)
 
-    def _checked(self) -> "Findings":
-        """The findings that a file describes, whose parts have the shapes of these data."""
-        m, V = self.data.num_contexts, self.data.vocab_size
-        if self.words is not None and len(self.words) != V:
-            raise ValueError(f"{len(self.words)} words name {V} tokens")
-        if self.angle is not None and self.flow is None:
-            raise ValueError("there are angles, and no flow that they belong to")
-        if self.flow is not None:
-            times = len(np.atleast_1d(self.flow.log_times))
-            one_each = ("log_times", "loss", "excess", "norm")
-            _require_shapes(self.flow, one_each, (times,))
-            _require_shapes(self.flow, ("W", "_inside"), (times, *self.data.shape))
-        if self.descent is not None:
-            steps = len(np.atleast_1d(self.descent.steps))
-            _require_shapes(self.descent, ("steps", "along", "across", "excess"), (steps,))
-        if self.weights is not None:
-            given = np.shape(self.weights.norm)[:1]
-            one_each = ("alignment", "angle", "corrected_alignment", "finite_error")
-            _require_shapes(self.weights, (*one_each, "norm", "loss", "excess"), given)
-            _require_shapes(self.weights, ("margin",), (*given, m))
-        if self.flow is None:
-            return self
-        return replace(self, angle=self.flow.compare(self.twin or self.bias).angle)
+    def _checked(self) -> Self:
+        """The findings that a file describes, with words and weights that fit the data."""
+        return replace(
+            self, words=as_words(self.words, self.data), W=as_checkpoints(self.W, self.data)
+        )
+
+    def compute(self) -> None:
+        """Compute every part; what fails in one of them is noted, and leaves the others.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.reporting.findings import Findings
+        >>> found = Findings(ntpnb.implicit_bias(ntpnb.datasets.toy()))
+        >>> found.compute()
+        >>> found.failures
+        {}
+        """
+        self._attempt(FINITE_PART, lambda: self.bias.finite_part)
+        self._attempt(DIRECTION, lambda: self.bias.max_margin)
+        self._attempt(TWIN, self._complete_twin)
+        self._attempt(WAY, lambda: self.way)
+        self._attempt(ROOM, lambda: self.generic_dimension)
+
+    def _attempt(self, part: str, compute: Callable[[], object]) -> None:
+        """Compute one part; where that fails, note why."""
+        try:
+            compute()
+        except (ConvergenceError, ValueError, MemoryError) as error:
+            if error is self.bias._watch.raised:
+                raise
+            self.failures[part] = error
+            if isinstance(error, ValueError):  # too large for what was asked, as its message says
+                self.failures[part] = ValueError(str(error))
+            if isinstance(error, MemoryError):
+                self.failures[part] = MemoryError(f"there is not enough memory: {error}")
+
+    def _complete_twin(self) -> None:
+        """Compute the twin where there is one, and its finite part."""
+        twin = self.twin
+        if twin is not None:
+            self.bias.say(f"{len(twin.finite)} strict pairs stay finite; now their finite part")
+            _ = twin.finite_part
 
     @property
     def data(self) -> NextTokenData:
@@ -186,12 +211,9 @@ class Findings(Result):
         unless the data are a linear decoder's: one-hot tokens, all of them candidates, and each
         context its own group.
         """
-        data = self.data
-        every_row_its_own = len(np.unique(data.context_groups)) == len(data.context_groups)
-        is_decoder = data.token_embeddings is None and data.candidate_counts is None
-        if ROOM in self.failures or not (is_decoder and every_row_its_own):
+        if ROOM in self.failures or not self.data.is_linear_decoder:
             return None
-        return compatible_dimension(data)
+        return compatible_dimension(self.data)
 
     @cached_property
     def support_sizes(self) -> IntArray:
@@ -222,72 +244,95 @@ class Findings(Result):
         """A step at which the loss falls in every step of gradient descent, ``1/L``."""
         return 1 / self.data.smoothness if self.data.smoothness else np.inf
 
+    @property
+    def trained(self) -> ImplicitBias:
+        """The data that training sees, with direction and finite part: their twin, or themselves.
+
+        Training on data is training on their twin.
+        """
+        return self.twin or self.bias
+
+    @cached_property
+    def way(self) -> Way | None:
+        """The way of training in time; None where it leads in no direction, or is too much work."""
+        if DIRECTION in self.failures or WAY in self.failures:
+            return None
+        return way_in_time(
+            self.trained, has_finite_part=self.twin is not None or FINITE_PART not in self.failures
+        )
+
+    @property
+    def flow(self) -> FlowTrace | None:
+        """The gradient flow that the way was read off, if it was."""
+        return None if self.way is None else self.way.flow
+
+    @property
+    def descent(self) -> DescentRecord | None:
+        """Gradient descent itself, where that was run in place of the flow."""
+        return None if self.way is None else self.way.descent
+
+    @property
+    def angle(self) -> FloatArray | None:
+        """Angle to ``W^mm`` in radians, along the way."""
+        return None if self.way is None else self.way.angle
+
+    @property
+    def law(self) -> LateLaw | None:
+        """The law by which the angle falls beyond what was computed, where it is known to hold."""
+        return None if self.way is None else self.way.law
+
+    @cached_property
+    def weights(self) -> WeightComparison | None:
+        """Where the ``W`` that was given stands; None without."""
+        return None if self.W is None else compare_trained(self.W, self.bias, self.trained)
+
     @cached_property
     def pairs(self) -> list[Pair]:
         """Pairs that decide ``W^mm``, or contradict each other, heaviest first: list of Pair."""
-        large = self._weights_of_large()
-        if large is not None:
-            return self._pairs_of_large(large)
-        weights = self._pair_weights()
-        if weights is None or not len(weights):
+        weighted = self._pair_weights()
+        if weighted is None:
             return []
-        shares = weights / weights.sum()
+        shares = weighted.weights / weighted.weights.sum()
         # A certificate is seldom unique and has few sure digits. Pairs are sorted by the two digits
         # that are printed, so that rounding does not reorder pairs that weigh the same.
         used = np.flatnonzero(shares > NEGLIGIBLE)
         heaviest_first = np.argsort([-two_digits(share) for share in shares[used]], kind="stable")
-        position = self.order.positions(self.order.strict)
         found = []
         for k in used[heaviest_first]:
-            group, winner, loser = self.order.strict[k].tolist()
-            labels = self.order.components[position[k]]
-            winners = np.flatnonzero(labels == labels[winner])
-            losers = np.flatnonzero(labels == labels[loser])
-            share = float(shares[k])
-            found.append(Pair(share, group, tuple(winners.tolist()), tuple(losers.tolist())))
+            group, winner, loser = weighted.pairs[k].tolist()
+            winners, losers = self._tied(group, winner), self._tied(group, loser)
+            found.append(Pair(float(shares[k]), group, winners, losers))
         return found
 
-    def _weights_of_large(self) -> PairWeights | None:
-        """Weights of some pairs of large data, which have no order at hand; None for others."""
-        if not is_large(self.data):
-            return None
+    def _pair_weights(self) -> PairWeights | None:
+        """Multipliers of the strict pairs, or the certificate; None where there is neither."""
         if isinstance(self.refusal, NotSeparableError):
             return self.refusal.pair_weights
-        if self.svm is not None and isinstance(self.svm.strict_multipliers, SharedMultipliers):
-            return self.svm.strict_multipliers.pair_weights(self.data)
-        return None
+        svm = self.svm
+        if svm is None or not svm.norm:
+            return None
+        if is_large(self.data) and isinstance(svm.strict_multipliers, SharedMultipliers):
+            return svm.strict_multipliers.pair_weights(self.data)
+        multipliers = svm.multipliers
+        return listed_weights(self.order, np.arange(len(multipliers)), multipliers)
 
-    def _pairs_of_large(self, found: PairWeights) -> list[Pair]:
-        """The pairs of large data that weigh most.
-
-        Each context is a group of its own there, whose support wins over every other token.
-        """
-        laws = self.data.sparse_target_probs
-        row_of_group = np.argsort(self.data.group_index)
-        shares = found.weights / found.weights.sum()
-        heaviest_first = np.argsort([-two_digits(share) for share in shares], kind="stable")
-        pairs = []
-        for k in heaviest_first[shares[heaviest_first] > NEGLIGIBLE]:
-            group, _, loser = found.pairs[k].tolist()
-            row = row_of_group[np.searchsorted(self.data.group_names, group)]
-            winners = laws.indices[laws.indptr[row] : laws.indptr[row + 1]]
-            pairs.append(Pair(float(shares[k]), group, tuple(winners.tolist()), (loser,)))
-        return pairs
+    def _tied(self, group: int, token: int) -> tuple[int, ...]:
+        """The tokens that tie with one in a group; one that the order does not list is alone."""
+        table = self.order.sparse_components
+        row = int(np.searchsorted(self.order.groups, group))
+        listed = slice(table.indptr[row], table.indptr[row + 1])
+        tokens = table.indices[listed]
+        labels = table.data[listed]
+        tied = tokens[labels == labels[tokens == token]] if token in tokens else np.array([token])
+        return tuple(np.sort(tied).tolist())
 
     @property
     def num_ordered_pairs(self) -> int:
         """How many pairs the order has."""
-        if not is_large(self.data):
-            return len(self.order.strict)
-        return self.data.num_contexts * self.data.vocab_size - int(self.support_sizes.sum())
-
-    def _pair_weights(self) -> FloatArray | None:
-        """Multipliers of the strict pairs, or the certificate; None where there is neither."""
-        if self.svm is not None:
-            return self.svm.multipliers
-        if isinstance(self.refusal, NotSeparableError):
-            return self.refusal.certificate
-        return None
+        order = self.order
+        if order.is_over_all_others:  # whose pairs may be too many to be listed
+            return math.prod(order.shape) - int(order.sparse_components.nnz)
+        return len(order.strict)
 
     def log10_steps(self, degrees: float) -> float:
         """Decimal logarithm of the steps of GD after which the angle to ``W^mm`` stays this small.
@@ -296,7 +341,7 @@ class Findings(Result):
 
         The steps have the size ``1/L`` and begin at zero weights. Their number is read off the
         gradient flow at ``t = k/L``, or where there is none off descent itself as far as that was
-        run. Beyond its end the late law answers, if it holds there (see :attr:`law_holds`).
+        run. Beyond its end the late law answers, if it holds there (see :attr:`law`).
 
         Parameters
         ----------
@@ -322,61 +367,7 @@ class Findings(Result):
         """
         if not 0 < degrees < 90:
             raise ValueError(f"degrees is {degrees}; it must lie between 0 and 90")
-        way = self._way
-        if way is None:
-            return np.nan
-        goal = np.radians(degrees)
-        too_wide = np.flatnonzero(~(way.angle <= goal))  # with zero weights, whose angle is nan
-        if not len(too_wide):
-            return 0.0
-        last = too_wide[-1]
-        if last + 1 == len(way.angle):
-            return self._log10_steps_by_the_law(goal)
-        around = [last, last + 1]
-        cotangents = 1 / np.tan(way.angle[around])  # late, they are linear in log t
-        log_time = np.interp(1 / np.tan(goal), cotangents, way.log_times[around])
-        return self._log10_steps_at(float(log_time))
-
-    @property
-    def law_holds(self) -> bool:
-        """Whether the late law may answer beyond what was computed of the way.
-
-        It holds where it was taken from a flow. Taken from the multipliers it holds if both parts
-        of descent's last ``W``, along ``W^mm`` and across it, agree with it.
-        """
-        if self.law is None:
-            return False
-        if self.flow is not None:
-            return True
-        return self.descent is not None and self.descent.confirms(self.law, np.log(self.step))
-
-    @property
-    def _way(self) -> "_Way | None":
-        """The angle to ``W^mm`` in time, from the flow or from descent itself; None without."""
-        if self.flow is not None and self.angle is not None:
-            return _Way(self.flow.log_times, self.angle)
-        if self.descent is not None:
-            return _Way(np.log(self.descent.steps * self.step), self.descent.angle)
-        return None
-
-    def _log10_steps_by_the_law(self, angle: float) -> float:
-        if self.law is None or not self.law_holds:
-            return np.nan
-        log_time = float(self.law.constant / np.tan(angle) - self.law.shift)
-        return self._log10_steps_at(log_time)
-
-    def _log10_steps_at(self, log_time: float) -> float:
-        return max(0.0, float(self._as_log10_steps(np.array(log_time))))
-
-    def _as_log10_steps(self, log_times: FloatArray) -> FloatArray:
-        """Natural logarithms of the flow's times as decimal ones of steps of size ``1/L``."""
-        logarithms: FloatArray = (log_times - np.log(self.step)) / np.log(10)
-        return logarithms
-
-    @property
-    def log10_flow_steps(self) -> FloatArray | None:
-        """Decimal logarithms of the steps of GD at which the flow was recorded, if there is one."""
-        return None if self.flow is None else self._as_log10_steps(self.flow.log_times)
+        return np.nan if self.way is None else self.way.log10_steps_to(degrees)
 
     def token_name(self, token: int) -> str:
         """Name a token by its word where words are known, and by its number otherwise.
@@ -417,10 +408,11 @@ class Findings(Result):
         'row 5 (query 1)'
         """
         data = self.data
-        shared = np.count_nonzero(data.context_groups == data.context_groups[row]) > 1
-        if data.contexts is not None or not shared:
-            return self.context_name(int(data.context_groups[row])) + self._likeliest(row)
-        return f"row {row} ({self.context_name(int(data.context_groups[row]))})"
+        group = int(data.context_groups[row])
+        is_shared = np.count_nonzero(data.context_groups == group) > 1
+        if data.contexts is not None or not is_shared:
+            return self.context_name(group) + self._likeliest(row)
+        return f"row {row} ({self.context_name(group)})"
 
     def _likeliest(self, row: int) -> str:
         """The likeliest next token, in words, of a row that has no other name than its number."""
@@ -428,9 +420,7 @@ class Findings(Result):
         is_named = data.contexts is not None or data.labels is not None
         if self.words is None or is_named or data.token_embeddings is not None:
             return ""
-        laws = data.sparse_target_probs
-        entries = slice(laws.indptr[row], laws.indptr[row + 1])
-        token = int(laws.indices[entries][np.argmax(laws.data[entries])])
+        token = int(data.sparse_target_probs[[row]].toarray().argmax())
         return f" (before '{self.token_name(token)}')"
 
     def context_name(self, context: int) -> str:
@@ -457,22 +447,15 @@ class Findings(Result):
         'context row 2'
         """
         data = self.data
+        row = int(np.argmax(data.context_groups == context))
         if data.labels is not None:
-            return f"'{data.labels[int(np.argmax(data.context_groups == context))]}'"
+            return f"'{data.labels[row]}'"
         if data.contexts is not None:
             return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
-        names = data.group_names
-        if np.array_equal(names, np.arange(len(data.context_probs))):
-            return f"context row {int(np.argmax(data.context_groups == context))}"
+        if np.array_equal(data.group_names, np.arange(data.num_contexts)):
+            return f"context row {row}"
         T = data.token_embeddings
         if self.words is None or T is None or not 0 <= context < len(T):
             return f"query {context}"
-        is_that_token = np.array_equal(T[context], self._embedding_of(context))
+        is_that_token = np.array_equal(T[context], data.context_embeddings[row])
         return f"query '{self.token_name(context)}'" if is_that_token else f"query {context}"
-
-    def _embedding_of(self, group: int) -> FloatArray:
-        """The embedding that a group's contexts share."""
-        embedding: FloatArray = self.data.group_embeddings[
-            np.searchsorted(self.data.group_names, group)
-        ]
-        return embedding

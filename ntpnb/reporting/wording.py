@@ -2,10 +2,13 @@
 
 import math
 import textwrap
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ntpnb.basics.tolerances import NEGLIGIBLE
+from ntpnb.bias import Twin
 from ntpnb.problem.text import Embedding
 from ntpnb.reporting.findings import (
     ANGLES,
@@ -18,9 +21,12 @@ from ntpnb.reporting.findings import (
     Pair,
     two_digits,
 )
+from ntpnb.reporting.way import DescentRecord
 from ntpnb.training.comparison import WeightComparison
+from ntpnb.training.late_time import LateLaw
 
 LISTED = 3  # pairs of the printed report, and contexts
+PAIRS_FOR_PROGRAMS = 100
 MATRICES = 6  # columns for checkpoints
 NAMED = 4  # tied tokens of a listed pair
 EMBEDDED: dict[Embedding | None, str] = {
@@ -200,8 +206,7 @@ def _room(found: Findings) -> list[str]:
 
 def _separability(found: Findings) -> list[str]:
     if found.separable is None:
-        why = found.failures.get(DIRECTION, found.refusal)
-        return _failed("separable or not", why)
+        return _failed("separable or not", _why_undecided(found))
     total = found.num_ordered_pairs
     deciding = f"{len(found.pairs)} of {total} ordered pairs"
     if found.svm is None:
@@ -281,7 +286,7 @@ def name_direction(found: Findings, *, in_title: bool = False) -> str:
 def _steps(found: Findings) -> list[str]:
     if WAY in found.failures:
         return _failed("steps to a given angle", found.failures[WAY])
-    if found.flow is None and found.descent is None:
+    if found.way is None:
         return ["steps to a given angle: not known, for a step of descent takes over a second"]
     lines = [f"steps of gradient descent, of size 1/L = {found.step:.3g} from zero:"]
     for degrees in ANGLES:
@@ -293,7 +298,7 @@ def _steps(found: Findings) -> list[str]:
                 f"{_source(found, degrees)}"
             )
     run = found.descent
-    if run is not None and not found.law_holds and math.isnan(found.log10_steps(ANGLES[-1])):
+    if run is not None and math.isnan(found.log10_steps(ANGLES[-1])):
         angle = np.degrees(run.angle[-1])
         lines.append(f"    {run.steps[-1]:,} came within {angle:.3g}°, and more were not tried")
     return lines
@@ -305,6 +310,11 @@ def _source(found: Findings, degrees: float) -> str:
     if run is None or np.radians(degrees) >= run.angle[-1]:
         return ""
     return " (by the late law)"
+
+
+def _why_undecided(found: Findings) -> Exception | None:
+    """Why it is not known whether the data are separable."""
+    return found.failures.get(DIRECTION, found.refusal)
 
 
 def _failed(what: str, error: Exception | None) -> list[str]:
@@ -364,3 +374,110 @@ def _number_of_steps(decades: float) -> str:
     if decades < LARGEST_WRITTEN_OUT:
         return f"{two_digits(10**decades):,.0f}"
     return f"10^{decades:.1f}"
+
+
+# -- for programs ----------------------------------------------------------------------------------
+
+
+def plain_values(found: Findings) -> dict[str, Any]:
+    """Collect a report's findings in one dictionary; None stands for what is not known.
+
+    Parameters
+    ----------
+    found : Findings
+
+    Returns
+    -------
+    dict
+        Of numbers, truth values, strings, lists and dictionaries.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.reporting.wording import plain_values
+    >>> said = plain_values(ntpnb.report(ntpnb.datasets.toy()))
+    >>> said["separable"], round(said["margin"], 4), said["pairs"][0]["winners"]
+    (True, 0.4419, ['0', '3', '4'])
+    """
+    data = found.data
+    sizes = found.support_sizes
+    room = found.generic_dimension
+    pairs = [
+        {
+            "share": pair.share,
+            "context": found.context_name(pair.context),
+            "winners": [found.token_name(token) for token in pair.winners],
+            "losers": [found.token_name(token) for token in pair.losers],
+        }
+        for pair in found.pairs[:PAIRS_FOR_PROGRAMS]
+    ]
+    return {
+        "contexts": len(data.context_probs),
+        "tokens": data.vocab_size,
+        "shape": list(data.shape),
+        "next_tokens": {"fewest": int(sizes.min()), "most": int(sizes.max())},
+        "embedding": found.data.embedding,
+        "entropy": data.entropy,
+        "compatible": found.compatible,
+        "dimensions_needed": None if room is None else room.dim,
+        "demanding_tokens": [] if room is None else [found.token_name(v) for v in room.tokens],
+        "separable": found.separable,
+        "margin": _number(found.margin),
+        "undecided_because": None if found.separable is not None else str(_why_undecided(found)),
+        "ordered_pairs": None if found.separable is None else found.num_ordered_pairs,
+        "used_pairs": len(found.pairs),
+        "pairs": pairs,
+        "twin": None if found.twin is None else _plain_twin(found.twin),
+        "step": _number(found.step),
+        "log10_steps_to_degrees": {
+            str(degrees): _number(found.log10_steps(degrees)) for degrees in ANGLES
+        },
+        "descent": None if found.descent is None else _plain_descent(found.descent, found.law),
+        "weights": None if found.weights is None else _plain_weights(found.weights),
+        "failures": {part: str(error) for part, error in found.failures.items()},
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """A number that JSON can write, or None."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _numbers(values: npt.NDArray[Any]) -> Any:
+    """Nested lists of numbers, with None for those that JSON cannot write."""
+    if values.ndim == 0:
+        return _number(values.item())
+    return [_numbers(row) for row in values]
+
+
+def _plain_twin(twin: Twin) -> dict[str, Any]:
+    svm = twin.require_max_margin()
+    return {
+        "finite_pairs": len(twin.finite),
+        "won_pairs": len(twin.won),
+        "loss_tends_to": twin.data.entropy,
+        "finite_part_norm": float(np.linalg.norm(twin.finite_part.W)),
+        "margin": 1 / svm.norm if svm.norm else None,
+        "certificate_residual": twin.residual,
+    }
+
+
+def _plain_descent(run: DescentRecord, law: LateLaw | None) -> dict[str, Any]:
+    return {
+        "steps": run.steps.tolist(),
+        "degrees": _numbers(np.degrees(run.angle)),
+        "excess": _numbers(run.excess),
+        "law_holds": law is not None,
+    }
+
+
+def _plain_weights(seen: WeightComparison) -> dict[str, Any]:
+    return {
+        "degrees": _numbers(np.degrees(seen.angle)),
+        "alignment": _numbers(seen.alignment),
+        "corrected_alignment": _numbers(seen.corrected_alignment),
+        "finite_error": _numbers(seen.finite_error),
+        "norm": _numbers(seen.norm),
+        "excess": _numbers(seen.excess),
+        "smallest_margin": _numbers(seen.smallest_margin),
+    }

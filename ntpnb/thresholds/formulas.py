@@ -1,6 +1,6 @@
 """Two formulas for how many dimensions random data need, and the laws behind them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -124,10 +124,9 @@ def separability_threshold(vocab_size: int, support_size: SupportSize) -> float:
     >>> round(768 / one), round(768 / mixed)
     (2671459, 760652)
     """
-    vocab_size = as_integer("vocab_size", vocab_size)
-    shares = validated_shares(vocab_size, support_size)
-    means = [codimension(vocab_size, size).mean for size in shares]
-    return _average(means, shares) / (vocab_size - 1)
+    mix = support_mix(vocab_size, support_size)
+    means = [codimension(mix.vocab_size, size).mean for size in mix.sizes]
+    return float(mix.shares @ means) / (mix.vocab_size - 1)
 
 
 def compatibility_threshold(vocab_size: int, support_size: SupportSize) -> float:
@@ -162,10 +161,9 @@ def compatibility_threshold(vocab_size: int, support_size: SupportSize) -> float
     >>> round(thresholds.compatibility_threshold(5, {1: 0.5, 3: 0.5}), 9)
     0.25
     """
-    vocab_size = as_integer("vocab_size", vocab_size)
-    shares = validated_shares(vocab_size, support_size)
-    num_equations = [size - 1.0 for size in shares]
-    return _average(num_equations, shares) / (vocab_size - 1)
+    mix = support_mix(vocab_size, support_size)
+    num_equations = np.subtract(mix.sizes, 1)
+    return float(mix.shares @ num_equations) / (mix.vocab_size - 1)
 
 
 def transition_width(vocab_size: int, support_size: SupportSize, num_contexts: int) -> float:
@@ -196,16 +194,11 @@ def transition_width(vocab_size: int, support_size: SupportSize, num_contexts: i
     >>> round(thresholds.transition_width(2, 1, num_contexts=100), 9)
     0.05
     """
-    vocab_size = as_integer("vocab_size", vocab_size)
+    mix = support_mix(vocab_size, support_size)
     num_contexts = as_integer("num_contexts", num_contexts, least=1)
-    shares = validated_shares(vocab_size, support_size)
-    mean = separability_threshold(vocab_size, support_size) * (vocab_size - 1)
-    squares = []
-    for size in shares:
-        of_size = codimension(vocab_size, size)
-        squares.append(of_size.variance + (of_size.mean - mean) ** 2)
-    variance = _average(squares, shares)
-    return float(np.sqrt(variance / num_contexts) / (vocab_size - 1))
+    means, variances = np.transpose([codimension(mix.vocab_size, size) for size in mix.sizes])
+    variance = mix.shares @ (variances + (means - mix.shares @ means) ** 2)
+    return float(np.sqrt(variance / num_contexts) / (mix.vocab_size - 1))
 
 
 class _Moments(NamedTuple):
@@ -222,14 +215,17 @@ def codimension(vocab_size: int, support_size: int) -> _Moments:
     return _Moments(float(support_size - 1 + mean), float(law.probs @ (k - mean) ** 2))
 
 
-def _average(values: Sequence[float], shares: Mapping[int, float]) -> float:
-    """Mean of one value for each support size, weighted by the sizes' shares."""
-    weighted = [share * value for share, value in zip(shares.values(), values, strict=True)]
-    return float(sum(weighted))
+class SupportMix(NamedTuple):
+    """A size of the vocabulary, sizes of supports in it, and the share of each, shape (n,)."""
+
+    vocab_size: int
+    sizes: list[int]
+    shares: FloatArray
 
 
-def validated_shares(vocab_size: int, support_size: SupportSize) -> Mapping[int, float]:
-    """Sizes of supports with their shares."""
+def support_mix(vocab_size: int, support_size: SupportSize) -> SupportMix:
+    """Sizes of supports with their shares, or an error that says what is wrong with them."""
+    vocab_size = as_integer("vocab_size", vocab_size)
     if isinstance(support_size, Mapping):
         sizes = [as_integer("a size in support_size", size) for size in support_size]
         shares = as_array("the shares in support_size", list(support_size.values()), ndim=1)
@@ -243,4 +239,4 @@ def validated_shares(vocab_size: int, support_size: SupportSize) -> Mapping[int,
         )
     if not (shares >= 0).all() or abs(shares.sum() - 1) > SUM_TOLERANCE:
         raise ValueError(f"shares of support sizes are {shares}; they must be >= 0 and sum to one")
-    return dict(zip(sizes, shares.tolist(), strict=True))
+    return SupportMix(vocab_size, sizes, shares)

@@ -7,12 +7,13 @@ import numpy as np
 
 from ntpnb.basics.array_types import IntArray
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.extras import needs_extra
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import as_integer
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.margin.solve import is_separable
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.thresholds.formulas import SupportSize, codimension, validated_shares
+from ntpnb.thresholds.formulas import SupportSize, codimension, support_mix
 from ntpnb.tied.subspace import equal_subspace
 
 Condition = Callable[[NextTokenData], bool]
@@ -71,12 +72,11 @@ def random_data(
     >>> data.shape, data.support.sum(1).tolist()
     ((5, 7), [2, 2, 2, 2, 2, 2, 2])
     """
-    vocab_size = as_integer("vocab_size", vocab_size)
+    mix = support_mix(vocab_size, support_size)
     num_contexts = as_integer("num_contexts", num_contexts, least=1)
-    shares = validated_shares(vocab_size, support_size)
     H = rng.standard_normal((num_contexts, num_contexts))
-    place = rng.random((num_contexts, vocab_size)).argsort(axis=1)
-    sizes = rng.choice(list(shares), num_contexts, p=list(shares.values()))
+    place = rng.random((num_contexts, mix.vocab_size)).argsort(axis=1)
+    sizes = rng.choice(mix.sizes, num_contexts, p=mix.shares)
     in_support = place < sizes[:, None]
     P = np.where(in_support, rng.standard_exponential(place.shape), 0.0)
     return NextTokenData(H, P / P.sum(1, keepdims=True))
@@ -277,13 +277,9 @@ def sweep(
     >>> brackets.shape
     (4, 2)
     """
-    try:
+    with needs_extra("sweep", "thresholds.sweep"):
         from joblib import Parallel, delayed
         from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError(
-            "thresholds.sweep needs joblib and tqdm; install them with pip install 'ntpnb[sweep]'"
-        ) from error
 
     watch = Watch(seconds, progress)
     counts = np.broadcast_to(trials, len(cells))

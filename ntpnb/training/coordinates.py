@@ -248,9 +248,8 @@ class Coordinates:
         >>> coords.weights([], [2.0]).ravel()
         array([ 2., -2.])
         """
-        tied = np.tensordot(u, self.basis, 1)
-        W: FloatArray = (self.offset + np.tensordot(a, self.strict, 1) + tied) / self.scale
-        return W
+        W: FloatArray = (self.offset + np.tensordot(a, self.strict, 1)) / self.scale
+        return W + self.tied_weights(u)
 
     def tied_weights(self, u: FloatArray) -> FloatArray:
         """Return the tied parts ``P_F W`` of stacked coordinates, at the scale of the given data.

@@ -444,7 +444,7 @@ def record_grid(steps: int, record: npt.ArrayLike | None = None) -> IntArray:
     if record is None:
         return log_grid(steps)
     grid = as_indices("record", record)
-    increasing = grid.ndim == 1 and grid.size > 0 and bool((np.diff(grid) > 0).all())
-    if not (increasing and grid[0] >= 0 and grid[-1] <= steps):
+    is_increasing = grid.size > 0 and bool((np.diff(grid) > 0).all())
+    if not (is_increasing and grid[0] >= 0 and grid[-1] <= steps):
         raise ValueError(f"record must be increasing integers between 0 and steps = {steps}")
     return grid

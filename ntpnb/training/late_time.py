@@ -17,7 +17,7 @@ from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import register
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX
+from ntpnb.basics.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX, VANISHES
 from ntpnb.basics.validation import require_type
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
@@ -30,7 +30,6 @@ from ntpnb.problem.order import TokenPriority
 from ntpnb.training.coordinates import Coordinates, bias_within
 
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
-EXACT = 1e-12  # error of equations, relative to what they ask for, that are solved
 
 
 @register
@@ -147,7 +146,7 @@ def next_order_term(
         return bias.finite_part.W
     pairs = _strict_pairs(bias)
     if (pairs.carries == pairs.margin_is_one).all():
-        W = _solve_by_multipliers(bias, pairs, EXACT)
+        W = _solve_by_multipliers(bias, pairs, VANISHES)
         if W is not None:
             return W
     return _minimise_exponentials(Coordinates(bias, watch=watch), watch)
@@ -368,7 +367,7 @@ def _minimise_exponentials(coords: Coordinates, watch: Watch) -> FloatArray:
             break
         if not np.isfinite(change):
             break
-        if np.linalg.norm(slope) <= EXACT * goal_norm:
+        if np.linalg.norm(slope) <= VANISHES * goal_norm:
             if change > 1e-3:  # e^{-x} has no minimum, though its slope becomes as small as we like
                 break
             # At unit scale the path's R = −log λ is larger by 2 log κ: that much of W^mm, which the

@@ -1,5 +1,6 @@
 """Gradient methods, from GD to Adam and steepest descent: their settings and their steps."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +25,7 @@ Decrement = Callable[[int], FloatArray]
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(ABC):
     """What all methods have in common: a step size, and one loop that takes steps.
 
     Parameters
@@ -60,9 +61,9 @@ class Optimizer:
 
         return advance
 
+    @abstractmethod
     def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
         """Return the function that computes each step's decrement from ``W`` as it then is."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ntpnb
-from ntpnb.reporting import command_line
+from ntpnb import __main__ as command_line
 
 from_text = ntpnb.NextTokenData.from_text
 

@@ -5,7 +5,7 @@ import pytest
 
 import ntpnb
 from ntpnb import GD, NextTokenData, NotSeparableError, datasets
-from ntpnb.reporting import analysis
+from ntpnb.reporting import way
 from ntpnb.training import late_time
 
 CONTRADICTION = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
@@ -21,7 +21,7 @@ MODULES = (
     "training.late_time",
     "training.path",
     "training.comparison",
-    "reporting.analysis",
+    "reporting.way",
     "reporting.findings",
 )
 
@@ -140,7 +140,7 @@ def test_a_report_computes_each_part_once(calls, data):
 
 
 def test_a_report_without_a_flow_computes_each_part_once(calls, monkeypatch):
-    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     found = ntpnb.report(datasets.toy())
     assert found.law is not None
     assert calls == once()

@@ -14,8 +14,8 @@ from quick import slow_but
 
 import ntpnb
 from ntpnb import datasets
-from ntpnb.basics.tolerances import NEGLIGIBLE
-from ntpnb.reporting import analysis, steps
+from ntpnb.basics.tolerances import EPS, NEGLIGIBLE
+from ntpnb.reporting import way
 from ntpnb.reporting.findings import Findings
 from ntpnb.training import flow as flow_module
 from ntpnb.training import late_time
@@ -58,7 +58,7 @@ QUICK = ["toy", "decoder, one-hot", "acyclic", "figure 2"]
 
 @pytest.fixture
 def no_flow(monkeypatch):
-    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
 
 
 @cache
@@ -109,7 +109,8 @@ def test_heaviest_pairs_are_the_multipliers_or_the_certificate(data):
     weights = found.refusal.certificate if found.svm is None else found.svm.multipliers
     whole = weights / weights.sum()
     heavy = sorted(np.flatnonzero(whole > NEGLIGIBLE), key=lambda k: -float(f"{whole[k]:.2g}"))
-    assert shares == whole[heavy].tolist()  # by what the summary prints, then as the order has them
+    # By what the summary prints, then as the order has them; shares are off by some roundings.
+    np.testing.assert_allclose(shares, whole[heavy], rtol=8 * EPS)
     # Each pair is one of the order: winners and losers are whole ties of a row of that context.
     for pair in found.pairs:
         rows = np.flatnonzero(data.context_groups == pair.context)
@@ -286,11 +287,13 @@ def test_the_late_law_continues_the_flow(name):
     times = np.append(found.flow.log_times, np.geomspace(1.1e5, 1e6, 50))
     flow = ntpnb.gradient_flow(data, times)
     longer = dataclasses.replace(
-        found, flow=flow, angle=flow.compare(found.finite, found.svm).angle
+        found.way,
+        log10_steps=(times - found.way.log_step) / np.log(10),
+        angle=flow.compare(found.finite, found.svm).angle,
     )
     for log_time in (2e5, 8e5):
         degrees = np.degrees(np.arctan(found.law[0] / log_time))
-        assert longer.log10_steps(degrees) == pytest.approx(found.log10_steps(degrees), rel=1e-3)
+        assert longer.log10_steps_to(degrees) == pytest.approx(found.log10_steps(degrees), rel=1e-3)
 
 
 def separable_problems():
@@ -333,7 +336,7 @@ def test_without_a_flow_the_steps_are_those_of_descent(name, no_flow):
     data = PROBLEMS[name]
     found = ntpnb.report(data)
     assert found.flow is None
-    assert found.angle is None
+    np.testing.assert_array_equal(found.angle, found.descent.angle)
     last = 5000
     run = ntpnb.descend(data, ntpnb.GD(found.step), last, record=np.arange(1, last + 1))
     angle = np.degrees(run.compare(found.finite, found.svm).angle)
@@ -374,7 +377,7 @@ def test_the_steps_of_data_that_are_not_separable_are_those_of_descent(number, m
     """Descent on the data themselves, against the direction of their twin."""
     data = some_with_a_direction()[number]
     flow = ntpnb.report(data)
-    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     found = ntpnb.report(data)
     assert flow.flow is not None
     assert found.flow is None
@@ -398,7 +401,7 @@ def test_the_steps_of_data_that_are_not_separable_are_those_of_descent(number, m
         "of the direction that wins (by the late law)" in str(found)
     )
     assert found.summary()["descent"]["degrees"][-1] == np.degrees(found.descent.angle[-1])
-    if found.law_holds:
+    if found.law is not None:
         assert found.log10_steps(1) == pytest.approx(flow.log10_steps(1), rel=0.05)
 
 
@@ -411,7 +414,7 @@ def test_a_twin_with_many_tied_dimensions_is_not_followed_by_a_flow(monkeypatch)
     assert num_dominated == 2
     assert twin.equal_subspace.dim == 6
     for most, followed in ((5, False), (6, True)):
-        monkeypatch.setattr(analysis, "FLOW_UP_TO", most)
+        monkeypatch.setattr(way, "FLOW_UP_TO", most)
         found = ntpnb.report(data)
         assert (found.flow is not None) == followed
         assert (found.descent is None) == followed
@@ -433,11 +436,11 @@ def test_the_late_law_answers_only_where_it_holds(monkeypatch):
     """Where it is used, a flow to any time says the same; elsewhere nothing is said."""
     problems = separable_problems()
     exact = [ntpnb.report(data).log10_steps(1) for data in problems]
-    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     held = 0
     for data, expected in zip(problems, exact, strict=True):
         found = ntpnb.report(data)
-        if found.law_holds:
+        if found.law is not None:
             held += 1
             # the law's tolerance of a twentieth is one of the exponent
             assert found.log10_steps(1) == pytest.approx(expected, rel=0.05)
@@ -452,11 +455,11 @@ def test_the_late_law_answers_only_where_it_holds(monkeypatch):
 def test_without_a_flow_descent_and_the_late_law_answer(monkeypatch):
     flow = report_on("toy")
     assert flow.flow is not None
-    monkeypatch.setattr(analysis, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     found = ntpnb.report(datasets.toy())
     assert found.flow is None
-    assert found.law_holds
-    assert flow.law_holds
+    assert found.law is not None
+    assert flow.law is not None
     assert found.log10_steps(1) == pytest.approx(flow.log10_steps(1), abs=0.05)
     assert found.log10_steps(10) == pytest.approx(flow.log10_steps(10), abs=0.05)
     assert "about 14 to come within 30° of W^mm\n" in str(found)
@@ -466,15 +469,15 @@ def test_without_a_flow_descent_and_the_late_law_answer(monkeypatch):
 def test_what_needs_too_much_work_is_not_tried(no_flow, monkeypatch):
     data = datasets.toy()
     full = ntpnb.report(data).descent
-    monkeypatch.setattr(steps, "WORK", 1e6)
+    monkeypatch.setattr(way, "WORK", 1e6)
     short = ntpnb.report(data).descent
     assert 100 < short.steps[-1] < full.steps[-1]
-    assert steps.affordable_steps(data) == short.steps[-1]
-    monkeypatch.setattr(steps, "WORK", 1e2)
+    assert way.affordable_steps(data) == short.steps[-1]
+    monkeypatch.setattr(way, "WORK", 1e2)
     none = ntpnb.report(data)
     assert none.descent is None
     assert np.isnan(none.log10_steps(30))
-    assert not none.law_holds
+    assert none.law is None
     assert "not known, for a step of descent takes over a second" in str(none)
 
 
@@ -483,8 +486,8 @@ def test_large_data_are_not_even_prepared():
     sizes = types.SimpleNamespace(
         context_probs=range(10_000), vocab_size=5000, shape=(5000, 256), token_embeddings=None
     )
-    assert steps.affordable_steps(sizes) == 0
-    assert steps.record_descent(sizes, 1.0, None) is None
+    assert way.affordable_steps(sizes) == 0
+    assert way.record_descent(sizes, 1.0, None) is None
 
 
 def test_without_unique_multipliers_there_is_no_law(no_flow):
@@ -495,7 +498,6 @@ def test_without_unique_multipliers_there_is_no_law(no_flow):
     found = ntpnb.report(data)
     assert found.separable
     assert found.law is None
-    assert not found.law_holds
     assert np.isnan(found.log10_steps(1))
     assert 0 < found.log10_steps(10) < 5
     assert "and more were not tried" in str(found)

@@ -21,8 +21,8 @@ import ntpnb
 from ntpnb import NextTokenData, attention, datasets
 from ntpnb.basics import saving
 from ntpnb.problem.table import Table
+from ntpnb.reporting import DescentRecord
 from ntpnb.reporting.findings import Findings
-from ntpnb.reporting.steps import DescentRecord
 from ntpnb.tied.large import LargeSubspace
 from ntpnb_book import features
 

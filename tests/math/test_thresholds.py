@@ -284,9 +284,7 @@ def test_sweep_does_not_depend_on_the_number_of_jobs():
 @pytest.mark.parametrize("missing", ["joblib", "tqdm"])
 def test_sweep_names_the_extra_it_needs(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)  # so an import of it fails
-    message = (
-        r"^thresholds.sweep needs joblib and tqdm; install them with pip install 'ntpnb\[sweep\]'$"
-    )
+    message = rf'^thresholds.sweep needs {missing}: pip install "ntpnb\[sweep\]"$'
     with pytest.raises(ImportError, match=message):
         thresholds.sweep(CELLS, TRIALS)
 

@@ -1,4 +1,4 @@
-"""How far gradient descent itself comes for a fixed amount of work, and what that confirms."""
+"""The way of training in time: gradient flow, or descent for some work, and the law beyond it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,13 +8,24 @@ import numpy as np
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
+from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy
+from ntpnb.problem.order import dominated
+from ntpnb.tied.large import is_large
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import iterate, log_grid
-from ntpnb.training.late_time import LateLaw
+from ntpnb.training.flow import FlowTrace, gradient_flow
+from ntpnb.training.late_time import LateLaw, late_constant, late_law
 from ntpnb.training.optimizers import GD
+
+# Dominated candidates, in all rows, and tied dimensions of a twin, which may be many: the flow
+# factors matrices of that size.
+FLOW_UP_TO = 400
+# Natural logarithms of the steps of gradient descent at which the flow is recorded: sparser late,
+# when little is left to see.
+LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomspace(60, 1e5, 40)])
 
 # Work is counted in multiplications, and not in seconds, so that a report says the same everywhere.
 # The steps of a run take about a second on one core, and its records at most as long again.
@@ -46,7 +57,7 @@ class DescentRecord(Result):
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.reporting.steps import record_descent
+    >>> from ntpnb.reporting.way import record_descent
     >>> data = ntpnb.datasets.toy()
     >>> run = record_descent(data, 1 / data.smoothness, ntpnb.max_margin(data))
     >>> int(run.steps[-1]), run.angle[-1].round(2)
@@ -95,7 +106,7 @@ class DescentRecord(Result):
         Examples
         --------
         >>> import numpy as np
-        >>> from ntpnb.reporting.steps import DescentRecord
+        >>> from ntpnb.reporting.way import DescentRecord
         >>> from ntpnb.training.late_time import LateLaw
         >>> steps, along, across = np.array([[10, 100], [2.3, 4.6], [2.0, 2.01]])
         >>> run = DescentRecord(steps, along, across, excess=1 / steps)
@@ -126,7 +137,7 @@ def affordable_steps(data: NextTokenData) -> int:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.reporting.steps import affordable_steps
+    >>> from ntpnb.reporting.way import affordable_steps
     >>> affordable_steps(ntpnb.datasets.toy())
     100000
     """
@@ -162,7 +173,7 @@ def record_descent(
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.reporting.steps import record_descent
+    >>> from ntpnb.reporting.way import record_descent
     >>> data = ntpnb.NextTokenData([[1.0]], [[1, 0]])
     >>> run = record_descent(data, 1 / data.smoothness, ntpnb.max_margin(data))
     >>> bool(run.across.max() < 1e-12)  # one pair: straight ahead
@@ -192,3 +203,141 @@ def record_descent(
             except ConvergenceError:  # time is over: what was recorded is good
                 break
     return DescentRecord(steps[:recorded], along[:recorded], across[:recorded], excess[:recorded])
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """The way of training from zero, at r of its steps of size ``1/L``, and what continues it.
+
+    Attributes
+    ----------
+    log_step : float
+        Natural logarithm of the size of a step.
+    log10_steps : ndarray, shape (r,)
+        Decimal logarithms of the numbers of steps.
+    angle : ndarray, shape (r,)
+        Angle to ``W^mm`` in radians.
+    excess : ndarray, shape (r,)
+        Loss above the entropy in nats.
+    law : LateLaw or None
+        Says the angle later on, where it is known to hold.
+    flow : FlowTrace or None
+        What the way was read off,
+    descent : DescentRecord or None
+        or else this.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.reporting.way import way_in_time
+    >>> way = way_in_time(ntpnb.implicit_bias(ntpnb.datasets.toy()))
+    >>> round(way.log10_steps_to(10), 1)
+    3.6
+    """
+
+    log_step: float
+    log10_steps: FloatArray
+    angle: FloatArray
+    excess: FloatArray
+    law: LateLaw | None
+    flow: FlowTrace | None = None
+    descent: DescentRecord | None = None
+
+    def log10_steps_to(self, degrees: float) -> float:
+        """Decimal logarithm of the steps after which the angle stays this small; nan if unknown.
+
+        Parameters
+        ----------
+        degrees : float
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> round(ntpnb.report(ntpnb.datasets.toy()).way.log10_steps_to(1), 1)  # by the law
+        25.5
+        """
+        goal = np.radians(degrees)
+        too_wide = np.flatnonzero(~(self.angle <= goal))  # with zero weights, whose angle is nan
+        if not len(too_wide):
+            return 0.0
+        last = too_wide[-1]
+        if last + 1 < len(self.angle):
+            around = [last, last + 1]
+            cotangents = 1 / np.tan(self.angle[around])  # late, they are linear in log t
+            decades = np.interp(1 / np.tan(goal), cotangents, self.log10_steps[around])
+        elif self.law is not None:
+            log_time = self.law.constant / np.tan(goal) - self.law.shift
+            decades = (log_time - self.log_step) / np.log(10)
+        else:
+            return np.nan
+        return max(0.0, float(decades))
+
+
+def way_in_time(bias: ImplicitBias, *, has_finite_part: bool = True) -> Way | None:
+    """Follow the flow where that is affordable, and else descent for a fixed amount of work.
+
+    Parameters
+    ----------
+    bias : ImplicitBias
+        Whose direction is known, or known not to exist.
+    has_finite_part : bool
+        Whether its finite part is known too, which flow and law need.
+
+    Returns
+    -------
+    Way or None
+        None where there is no direction to go, or a step of descent is too much work.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.reporting.way import way_in_time
+    >>> way_in_time(ntpnb.implicit_bias(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5]]))) is None
+    True
+    """
+    svm = bias.max_margin
+    if svm is None or not svm.norm:  # refused, or nothing is ordered
+        return None
+    log_step = -float(np.log(bias.data.smoothness))
+    flow = _affordable_flow(bias) if has_finite_part else None
+    if flow is not None:
+        law = late_law(flow.W[-1] - svm.W * flow.log_times[-1], svm)
+        log10_steps = (flow.log_times - log_step) / np.log(10)
+        angle: FloatArray = flow.compare(bias).angle
+        return Way(log_step, log10_steps, angle, flow.excess, law, flow=flow)
+    run = record_descent(bias.data, 1 / bias.data.smoothness, svm, bias.say)
+    if run is None:
+        return None
+    confirmed = None
+    if has_finite_part and run.is_settled:
+        law = _law_by_multipliers(bias, svm)
+        if law is not None and run.confirms(law, log_step):
+            confirmed = law
+    return Way(log_step, np.log10(run.steps), run.angle, run.excess, confirmed, descent=run)
+
+
+def _law_by_multipliers(bias: ImplicitBias, svm: MarginSolution) -> LateLaw | None:
+    """Find the late law without a flow; None where the multipliers do not give it."""
+    try:
+        return late_law(late_constant(bias), svm)
+    except (ConvergenceError, ValueError, MemoryError):
+        return None
+
+
+def _affordable_flow(bias: ImplicitBias) -> FlowTrace | None:
+    """Gradient flow from zero, recorded at ``t = k/L`` for the steps ``k``; None if too costly."""
+    data = bias.data
+    if is_large(data):  # with many more that are dominated, or tied
+        return None
+    if isinstance(bias, Twin) and bias.equal_subspace.dim > FLOW_UP_TO:
+        return None
+    if np.count_nonzero(dominated(data, bias.order)) > FLOW_UP_TO:
+        return None
+    try:
+        return gradient_flow(bias, LOG_STEPS - np.log(data.smoothness))
+    except ConvergenceError:  # ties that settle over many decades: descent must do
+        return None
