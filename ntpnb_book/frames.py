@@ -13,6 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from ntpnb_book.layout import DPI, settle_layout
 from ntpnb_book.saving import render, save
+from ntpnb_book.stacking import letter_panels
 
 LIMIT = 400_000
 """Bytes of a strip: it should load on a telephone."""
@@ -92,10 +93,15 @@ def save_frames(
     """
     texts = list(texts)
     _require_frames(texts, control, start)
+
+    def draw_lettered(fig: Figure | SubFigure, k: int) -> None:
+        draw(fig, k)
+        letter_panels(fig)
+
     fig = plt.figure(figsize=figsize, dpi=DPI)
-    draw(fig, start)
+    draw_lettered(fig, start)
     settle_layout(fig)  # it serves all frames: in less time, and none jumps
-    strip = _strip(draw, len(texts), start, fig)
+    strip = _strip(draw_lettered, len(texts), start, fig)
     content = render(strip, "svg")
     plt.close(strip)
     if len(content) > LIMIT:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from ntpnb_book import output
 from ntpnb_book.layout import DPI, NO_ENGINE, settle_layout
-from ntpnb_book.stacking import is_sketch, stack
+from ntpnb_book.stacking import is_sketch, letter_panels, stack
 
 # Nothing in the files may depend on the time or on a random number. Matplotlib takes the layout
 # engine away as it saves; what it puts back is the style's, with which later files are drawn twice.
@@ -345,6 +345,8 @@ def save(
     files = {"csv": _csv(data)}
     formats = _formats()
     drawn = curves(fig, data)
+    if not frames:  # which have them already
+        letter_panels(fig)
     settle_layout(fig)
     for suffix in formats:
         files[suffix] = render(fig, suffix)

@@ -1,11 +1,11 @@
-"""A figure for a telephone: the same panels one below the other, letters as large as ever."""
+"""The panels of a figure: their letters, and for a telephone one below the other."""
 
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.gridspec import GridSpec
 
 from ntpnb_book.layout import lay_out, settle_layout
@@ -15,6 +15,7 @@ WIDTH = 3.75
 
 _PANEL = 3.1  # of these inches a panel has about so many, beside its labels
 _LABELS = 0.75  # and so many more it has in height
+_LETTERS = "abcd"
 _SMALLEST = 0.65  # a sketch drawn smaller than this has its words upon each other
 
 
@@ -38,7 +39,36 @@ def is_sketch(ax: Axes) -> bool:
     return not ax.axison or ticks == (0, 0)
 
 
-def _groups(fig: Figure) -> list[list[Axes]] | None:
+def letter_panels(fig: Figure | SubFigure) -> None:
+    """Name the panels (a), (b), (c) and (d) in reading order, as captions call them.
+
+    Wherever a screen puts them, a caption then finds them. One panel alone, and more than four,
+    which are one picture, get no letters.
+
+    Parameters
+    ----------
+    fig : Figure or SubFigure
+        With its panels on one grid, else nothing is named.
+
+    Examples
+    --------
+    >>> from ntpnb_book import figures
+    >>> from ntpnb_book.stacking import letter_panels
+    >>> fig, axes = figures.plt.subplots(1, 2)
+    >>> lines = [ax.plot([0, 1]) for ax in axes]
+    >>> letter_panels(fig)
+    >>> [ax.texts[0].get_text() for ax in axes]
+    ['(a)', '(b)']
+    >>> figures.plt.close(fig)
+    """
+    groups = [panels for panels in _groups(fig) or [] if panels[0].has_data()]
+    if 2 <= len(groups) <= len(_LETTERS):
+        for name, panels in zip(_LETTERS, groups, strict=False):
+            place = {"xytext": (-4, 5), "textcoords": "offset points", "ha": "right"}
+            panels[0].annotate(f"({name})", (0, 1), xycoords="axes fraction", **place)
+
+
+def _groups(fig: Figure | SubFigure) -> list[list[Axes]] | None:
     """Sort the panels by rows, axes that share a place together; None if that does not work."""
     places: dict[tuple[int, ...], list[Axes]] = {}
     grids = set()
