@@ -19,7 +19,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-WORDS_A_MINUTE = 220
+WORDS_A_MINUTE = 120  # of a text that is thought through, formulas within its lines included
 MINUTES_TO_LOOK = 0.5  # at a figure, a displayed formula or a cell whose code is shown
 
 Marks: TypeAlias = dict[str, float]
@@ -92,7 +92,7 @@ def minutes(document: nodes.Node) -> Marks:
     --------
     >>> from docutils import nodes
     >>> from publishing.reading import minutes
-    >>> words = nodes.paragraph("", "word " * 110)
+    >>> words = nodes.paragraph("", "word " * 60)
     >>> minutes(nodes.container("", words, nodes.math_block("", "x = 1")))
     {'': 1.0}
     """

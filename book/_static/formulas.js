@@ -1,14 +1,19 @@
-/* A displayed formula that is wider than its column scrolls; then, and only then, the keyboard reaches it. */
+/* A displayed formula that is wider than its column scrolls; then, and only then, the keyboard reaches it, and an
+   arrow at its edge says that there is more until the end has been seen. */
 document.addEventListener("DOMContentLoaded", async () => {
-  const reach = () => {
-    for (const formula of document.querySelectorAll("div.math mjx-container")) {
-      if (formula.scrollWidth > formula.clientWidth) formula.tabIndex = 0;
-      else formula.removeAttribute("tabindex");
-    }
+  const look = (formula) => {
+    const hidden = formula.scrollWidth - formula.clientWidth;
+    if (hidden > 0) formula.tabIndex = 0;
+    else formula.removeAttribute("tabindex");
+    formula.parentElement.classList.toggle("goes-on", formula.scrollLeft < hidden - 1);
   };
   // Without MathJax, TeX is what there is to read.
   if (!window.MathJax?.startup) document.documentElement.classList.add("untypeset");
   await window.MathJax?.startup?.promise;
-  reach();
-  addEventListener("resize", reach);
+  const formulas = document.querySelectorAll("div.math mjx-container");
+  for (const formula of formulas) formula.addEventListener("scroll", () => look(formula), { passive: true });
+  const lookAtAll = () => formulas.forEach(look);
+  lookAtAll();
+  addEventListener("resize", lookAtAll);
+  document.addEventListener("toggle", lookAtAll, true); // what was folded has no width until it is shown
 });

@@ -9,7 +9,7 @@ from publishing import reading
 
 TEMPLATES = [str(ROOT / "book" / "_templates")]
 
-WORDS = "word " * 440  # two minutes
+WORDS = "word " * 240  # two minutes
 
 CHAPTER = f"""
 # Five words

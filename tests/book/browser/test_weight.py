@@ -11,6 +11,7 @@ CHAPTERS = ["01_toy", "05_gradient_descent", "16_your_data", "20_heads"]
 PAGES = ["index.html", *(f"nb/{name}.html" for name in CHAPTERS)]
 WIDTHS = [1280, 390]
 HEAVIEST = 450_000  # bytes, as a server sends them
+MOST_ELEMENTS = 6000  # a seventh of what it once had, which kept a processor busy for two seconds
 FARTHEST = 0.05  # layout shift; the Web Vitals call 0.1 good
 
 # What moves before anybody has touched anything, in parts of the screen.
@@ -95,6 +96,23 @@ def test_the_tab_key_stops_only_at_formulas_that_scroll(page, width, visit):
 def test_wide_formulas_are_reached_on_a_phone(visit):
     tab, _ = visit("nb/05_gradient_descent.html", 390)
     assert tab.evaluate(SCROLLING)
+
+
+def test_a_wide_formula_says_that_it_goes_on_until_its_end_is_seen(visit):
+    tab, _ = visit("nb/05_gradient_descent.html", 390)
+    wide = len(tab.evaluate(SCROLLING))
+    assert tab.locator("div.math.goes-on").count() == wide
+    tab.evaluate(
+        """for (const formula of document.querySelectorAll("div.math.goes-on mjx-container"))
+             formula.scrollLeft = formula.scrollWidth"""
+    )
+    tab.evaluate(SETTLED)
+    assert tab.locator("div.math.goes-on").count() == 0
+
+
+def test_the_scoreboard_can_be_taken_in(visit):
+    tab, _ = visit("scoreboard.html", 1280)
+    assert tab.evaluate("document.querySelectorAll('*').length") < MOST_ELEMENTS
 
 
 def test_every_icon_is_drawn(visit):
