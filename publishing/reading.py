@@ -221,6 +221,33 @@ def _write_minutes(app: Sphinx, document: nodes.document, page: str) -> None:
         route.replace_self([stops, together])
 
 
+def _say_where_it_leaves(app: Sphinx, document: nodes.document, page: str) -> None:
+    """Say, before the label at which the landing page's route leaves a page, where it goes on."""
+    route = app.env.metadata[app.config.root_doc].get("route", ())
+    for number, (name, label) in enumerate(route[:-1]):
+        left = _find_page(app.env, name) == page and label and _with_id(document, label)
+        following = _find_page(app.env, route[number + 1][0])
+        if left and following:
+            line = nodes.paragraph("", "The evening leaves this chapter here. ")
+            line["classes"].append("leaves")
+            line += nodes.Text("It goes on with ")
+            line += nodes.reference(
+                "",
+                app.env.titles[following].astext(),
+                internal=True,
+                refuri=app.builder.get_relative_uri(page, following),
+            )
+            line += nodes.Text("; what follows can wait.")
+            left.parent.insert(left.parent.index(left), line)
+
+
+def _with_id(document: nodes.document, id: str) -> nodes.Element | None:
+    """Find the section, or else whatever has this label."""
+    return next(
+        (node for node in document.findall(nodes.Element) if id in node.get("ids", [])), None
+    )
+
+
 def _read(app: Sphinx, document: nodes.document) -> None:
     """Compute the minutes of a page that was just read."""
     _marks(app.env)[app.env.docname] = minutes(document)
@@ -294,5 +321,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("env-merge-info", _merge)
     app.connect("env-updated", _again)
     app.connect("doctree-resolved", _write_minutes)
+    app.connect("doctree-resolved", _say_where_it_leaves)
     app.connect("html-page-context", _show_evening)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

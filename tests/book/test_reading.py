@@ -81,6 +81,16 @@ def test_a_stop_leads_to_the_next_one(site):
     assert " ".join(lines[2].get_text().split()) == "One evening, 2 of 2"
 
 
+def test_where_the_route_leaves_a_page_it_says_where_it_goes_on(site):
+    [line] = parsed(site / "nb/05_words.html").select("p.leaves")
+    assert line.get_text() == (
+        "The evening leaves this chapter here. It goes on with Short; what follows can wait."
+    )
+    assert line.a["href"] == "07_short.html"
+    assert line.find_next_sibling("section")["id"] == "next"
+    assert parsed(site / "nb/07_short.html").select("p.leaves") == []
+
+
 @pytest.mark.parametrize("stop", ["06_missing", "05_words:no-label"])
 def test_a_route_that_leads_nowhere_is_a_warning(stop, tmp_path):
     index = f"# A book\n\n:::{{route}} {stop}\n:::\n"
