@@ -71,6 +71,25 @@ _BLOCK = re.compile(
 """How a line begins that is a comment, a heading, a list, a rule, a label or a block."""
 
 
+_VERSIONS = ("first arXiv", "workshop", "NeurIPS")
+"""Of T24, by the last digit of the number that our notes give them."""
+
+
+def with_versions(place: str) -> str:
+    """Name the versions of T24 in the description of a place.
+
+    Examples
+    --------
+    >>> from publishing.pages import with_versions
+    >>> with_versions("Eq. (11) of 000; right in 002")
+    'Eq. (11) of the first arXiv version; right in the NeurIPS version'
+    >>> with_versions("001 Thm 4.1")
+    'the workshop version: Thm 4.1'
+    """
+    apart = re.sub(r"\b(00[012]) (?=[A-Z])", r"\1: ", place)
+    return re.sub(r"\b00([012])\b", lambda n: f"the {_VERSIONS[int(n[1])]} version", apart)
+
+
 def plain(text: object) -> str:
     """Escape text for a table's cell; only ``$mathematics$`` and code keep their meaning."""
     one_line = re.sub(r"[ \t\n]+", " ", str(text)).strip()  # but not the blanks inside a number
@@ -153,7 +172,7 @@ def _outcome(entry: Entry, root: Path) -> str:
 
 def _claim(entry: Entry) -> str:
     change = f" Change: {_words(entry['change'].rstrip('.'))}." if "change" in entry else ""
-    where = f" ({_words(entry['where'])})" if entry["where"] else ""
+    where = f" ({_words(with_versions(entry['where']))})" if entry["where"] else ""
     unprinted = ""
     if "unprinted" in entry:
         others = len(entry["unprinted"]["sweep"])
@@ -298,7 +317,7 @@ def _errata(entries: Sequence[Entry], paper: str, root: Path) -> str:
         meant = [entry for entry in of if "meant" in entry]
         rows.append(
             (
-                _paragraphs(entry["where"] for entry in of),
+                _paragraphs(with_versions(entry["where"]) for entry in of),
                 _paragraphs(entry["printed"]["text"] for entry in of),
                 _paragraphs(entry["meant"] for entry in meant),
                 _paragraphs(_AFFECTS[entry["affects"]] for entry in meant),
@@ -318,10 +337,12 @@ def _how_many(statements: Statements, claims: Sequence[str]) -> str:
 def _where(id: str, statement: Mapping[str, Any], blocks: Collection[str]) -> str:
     """Write the first cell of a statement's row, which other pages link to."""
     label = id.replace(".", "-")
-    where = plain(statement["where"])
+    where = plain(with_versions(statement["where"]))
     if label in blocks:  # the block links back to this row
         where = f"{{prf:ref}}`{where} <{label}>`"
-    also = f" (also {plain(statement['also'])})" if "also" in statement else ""
+    also = ""
+    if "also" in statement:
+        also = f" (also {plain(with_versions(statement['also']))})"
     return f"(index-{label})=\n    {where}{also} `{id}`"
 
 
@@ -348,8 +369,8 @@ def _statements(entries: Sequence[Entry], statements: Statements, root: Path) ->
     text = "# Statement index\n\n" + (
         f"Of {len(others)} numbered statements, figures and printed numbers of the two papers "
         f"{_how_many(others, claims)}; of {len(equations)} further numbered equations "
-        f"{_how_many(equations, claims)}. T24 is numbered as in its NeurIPS version (002); 001 is "
-        "the workshop version, 000 the first arXiv version. {doc}`map` draws what rests on what."
+        f"{_how_many(equations, claims)}. T24 is numbered as in its NeurIPS version. {{doc}}`map` "
+        "draws what rests on what."
         "\n\nExecuted means that claims measure what the statement says, as far as finitely many "
         "problems can; it never means proved.\n\n"
     )

@@ -392,8 +392,8 @@ def test_the_statement_index_leads_to_where_a_statement_is_quoted(tmp_path):
     tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, figure])
     collect.collect(root)
     index = (root / "book/statements.md").read_text(encoding="utf-8")
-    row = "- (index-t24-fig1)=\n    {prf:ref}`Fig. 1 <t24-fig1>` (also 000 Fig. 1) `t24.fig1`\n"
-    assert row in index
+    linked = "- (index-t24-fig1)=\n    {prf:ref}`Fig. 1 <t24-fig1>` "
+    assert f"{linked}(also the first arXiv version: Fig. 1) `t24.fig1`\n" in index
     assert "- (index-t24-fig2)=\n    Fig. 2 `t24.fig2`\n" in index
 
 
