@@ -62,7 +62,7 @@ def test_the_strip_holds_every_frame_at_its_height(folder):
     ids = re.findall(r'\bid="([^"]*)"', strip)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:url\(|href=")#([^")]*)', strip)) <= set(ids)
-    assert len(strip) < 4 * 15_000
+    assert len(strip) < 4 * 16_000  # two panels with their letters
 
 
 @pytest.mark.parametrize(
