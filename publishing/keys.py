@@ -27,6 +27,9 @@ from publishing import project
 PACKAGES = ("ntpnb", "ntpnb_book")
 """The theory, and what chapters import besides: a notebook can import modules of both."""
 
+AUTHORS_RUNS = "ntpnb_book.authors_runs"
+"""The module that reads the files which L24's authors released."""
+
 REWORDED = "its text changed, but no code in it"
 """Why an executed notebook is stale that needs new words and no run."""
 
@@ -134,9 +137,16 @@ class Sources:
         """What every notebook depends on: the locked environment and the packages' data."""
         lock = self.root / "requirements.lock"
         data = sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/data_files/*"))
+        return self._digests([lock, *data])
+
+    @cached_property
+    def released(self) -> list[str]:
+        """What L24's authors released: only a notebook that imports its reader depends on it."""
+        return self._digests(sorted(self.root.glob("ntpnb_book/authors_files/*")))
+
+    def _digests(self, paths: list[Path]) -> list[str]:
         return [
-            f"{path.relative_to(self.root).as_posix()} {_digest_of_file(path)}"
-            for path in [lock, *data]
+            f"{path.relative_to(self.root).as_posix()} {_digest_of_file(path)}" for path in paths
         ]
 
     def importable(self, cells: Iterable[str]) -> set[str]:
@@ -173,14 +183,13 @@ class Sources:
             Where a module is.
         """
         cells = project.code_cells(name, self.root)
+        modules = self.importable(cells)
         parts = [
             json.dumps(cells),
             json.dumps(self._claims(name), sort_keys=True),
             *self.shared,
-            *(
-                f"{module} {self.modules[module].digest}"
-                for module in sorted(self.importable(cells))
-            ),
+            *(self.released if AUTHORS_RUNS in modules else []),
+            *(f"{module} {self.modules[module].digest}" for module in sorted(modules)),
         ]
         text = project.source(name, self.root)
         return Key(_digest("\n".join(parts).encode()), _digest_of_file(text))

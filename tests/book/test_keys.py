@@ -23,7 +23,7 @@ MODULES = {
 }
 
 
-IMPORTS = "import ntpnb.used\nimport ntpnb.sub.inner\n"
+IMPORTS = "import ntpnb.used\nimport ntpnb.sub.inner\nimport ntpnb_book.authors_runs\n"
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,8 @@ def book(tmp_path_factory):
     for name, text in MODULES.items():
         write(root / f"{name}.py", text)
     write(root / "ntpnb/data_files/words.txt", "some words\n")
+    write(root / "ntpnb_book/authors_runs.py", "x = 1\n")
+    write(root / "ntpnb_book/authors_files/curve.csv", "0.5\n")
     edit(root / "notebooks/01_tiny.md", "import os\n", IMPORTS)
     tiny_project.pretend(root, NAME, [])
     assert keys.outdated([NAME], root) == {}
@@ -55,6 +57,7 @@ def book(tmp_path_factory):
         ("book/claims/01_tiny.yml", '".4f"', '".1f"', CODE),
         ("requirements.lock", "numpy==", "numpy== ", CODE),
         ("ntpnb/data_files/words.txt", "some", "other", CODE),
+        ("ntpnb_book/authors_files/curve.csv", "0.5", "0.6", CODE),
         ("notebooks/01_tiny.md", "Four numbers.", "Just four numbers.", keys.REWORDED),
         ("notebooks/01_tiny.md", "caption: Numbers.", "caption: Four.", keys.REWORDED),
         ("ntpnb/used.py", "A module", "Other words", None),
