@@ -65,7 +65,12 @@ def letter_panels(fig: Figure | SubFigure) -> None:
     if 2 <= len(groups) <= len(_LETTERS):
         for name, panels in zip(_LETTERS, groups, strict=False):
             place = {"xytext": (-4, 5), "textcoords": "offset points", "ha": "right"}
-            panels[0].annotate(f"({name})", (0, 1), xycoords="axes fraction", **place)
+            panels[0].annotate(
+                f"({name})",
+                (0, 1),
+                xycoords="axes fraction",
+                **place,  # type: ignore[arg-type]
+            )
 
 
 def _groups(fig: Figure | SubFigure) -> list[list[Axes]] | None:

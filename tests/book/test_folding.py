@@ -109,12 +109,16 @@ def test_a_check_says_what_was_claimed_and_can_be_linked_to(page):
     assert first["id"] == folding.anchor("t24.fig1.sum")
     assert [first.code.text, first.select_one(".math").text] == ["t24.fig1.sum", r"\(6.\)"]
     assert "True" not in first.text
-    assert [item.select_one("p.basis").text for item in (first, others[1])] == [
-        "property",
-        "property; expected ≤ 1",
-    ]
+    assert first.select_one("p.basis").text == "property"
     assert [item.p.text[0] for item in others] == ["✓", "✗", "?"]
     assert "expected ≤ 1, measured 2" in others[1].text
+
+
+def test_a_claim_s_basis_is_its_kind_its_expectation_and_the_print():
+    claimed = {"id": "t24.a", "evidence": "printed", "printed": {"text": "at W^mm"}}
+    expect = {"at_most": 1, "because": "it is so"}
+    words = folding._basis({**claimed, "expect": expect})
+    assert words == r"printed; expected ≤ 1; printed: at $W^{\mathrm{mm}}$"
 
 
 def test_on_paper_folded_code_is_left_out_and_what_was_measured_is_not(build):
