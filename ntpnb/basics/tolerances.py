@@ -17,9 +17,6 @@ VANISHES = 1e-12
 ACCEPT = 1e-10
 """Relative residual of a solution whose system was ill-conditioned by six digits."""
 
-TIES_MET = 1e-9
-"""Score differences on ties, relative to the norm of ``W``, that count as rounding."""
-
 PROX = 1e-10
 """Weight ``θ`` of a term ``½ θ ‖A − centre‖²`` that is added to the margin's dual problem.
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import PairWeights
-from ntpnb.basics.tolerances import TIES_MET, VANISHES
+from ntpnb.basics.tolerances import VANISHES
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
 
 CLEAR_MARGIN = 1e-6
@@ -31,7 +31,7 @@ def separates(pairs: AllPairs, step: SetStep) -> bool:
     W = program.weights(moved.dual)
     size = np.linalg.norm(W)
     margins = program.margins(W, moved.common)
-    ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= TIES_MET * size
+    ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= VANISHES * size
     clear = (margins / program.roots)[program.ordered].min(initial=np.inf) >= CLEAR_MARGIN * size
     if not (size > 0 and ties_met and clear):
         return False
@@ -67,11 +67,14 @@ def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
     """
     if not program.tied.any():
         return iterate
-    slack = program.slack(program.weights(iterate.dual), iterate.common)
-    newton = program.ties_solver(
-        np.where(program.tied, slack, 0.0), -program.column_sums(iterate.dual)
-    )
-    return Iterate(iterate.dual + newton.step, iterate.common + newton.common, direction=None)
+    dual = iterate.dual
+    common = iterate.common
+    for _ in range(2):  # the proximal term leaves a little of the ties the first time
+        slack = np.where(program.tied, program.slack(program.weights(dual), common), 0.0)
+        newton = program.ties_solver(slack, -program.column_sums(dual))
+        dual = dual + newton.step
+        common = common + newton.common
+    return Iterate(dual, common, direction=None)
 
 
 def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatArray | None:

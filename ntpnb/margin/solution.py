@@ -144,8 +144,8 @@ class MarginSolution(Result):
 
         That is the margin of ``W^mm / ‖W^mm‖``, and zero where nothing separates the data.
 
-        ``W`` itself has the margin ``min_margin / ‖W‖``, which counts where ties are met to 1e-9 of
-        it; else the lower bound is zero. No ``W'`` that ties the equal pairs has more than
+        ``W`` itself has the margin ``min_margin / ‖W‖``, which counts where ties are met to 1e-12
+        of it; else the lower bound is zero. No ``W'`` that ties the equal pairs has more than
         ``‖W‖ / Σ λ_k``, since ``Σ λ_k`` times its margin is at most ``⟨W', W⟩ ≤ ‖W‖``. Both hold
         for any multipliers, also for those of a search that was stopped: the upper one up to
         rounding, the lower one up to what ``W`` misses of the ties.

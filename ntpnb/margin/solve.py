@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.tolerances import ACCEPT, STOP
+from ntpnb.basics.tolerances import ACCEPT, STOP, VANISHES
 from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.growing_set import growing_set
@@ -306,9 +306,10 @@ class MarginSearch:
                 enclosed = self._enclosed(pairs, step)
                 if enclosed is not None and enclosed.margin_gap <= gap:
                     return restored(enclosed, self.collapse)
-        if self.best is not None and self.residual <= ACCEPT:
+        separable = self._meets_ties() or self._separable_by_linear_program()
+        if separable and self.best is not None and self.residual <= ACCEPT:
             return restored(self.best, self.collapse)
-        raise self._exhausted(separable=self._separable_by_linear_program())
+        raise self._exhausted(separable=separable)
 
     def verdict(self) -> bool:
         """Whether the data are separable, by the first proof; see :func:`is_separable`.
@@ -330,7 +331,7 @@ class MarginSearch:
                     self._note(self._certified(pairs, step))
                 if self.residual <= STOP:
                     return True
-            if self.residual <= ACCEPT or self._separable_by_linear_program():
+            if self._meets_ties() or self._separable_by_linear_program():
                 return True
         except NotSeparableError:
             return False
@@ -396,10 +397,8 @@ class MarginSearch:
     def _enclosed(self, pairs: AllPairs, step: SetStep) -> MarginSolution | None:
         """The solution with the best bounds of the margin so far; a step's, with all ties met."""
         program = step.program
-        moved = step.iterate
         try:
-            for _ in range(2):  # the proximal term leaves a little of the ties the first time
-                moved = meet_ties(program, moved)
+            moved = meet_ties(program, step.iterate)
         except np.linalg.LinAlgError:
             return self.enclosed
         solution = self._certified(pairs, SetStep(program, moved))
@@ -409,6 +408,15 @@ class MarginSearch:
         if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
             self.enclosed = solution
         return self.enclosed
+
+    def _meets_ties(self) -> bool:
+        """Whether the best solution separates, up to what its residuals leave open.
+
+        A residual of 1e-10 is what an ill-conditioned system may leave. Ties have to be met better:
+        those that are independent by 1e-10 alone exclude a ``W`` that misses them by so much.
+        """
+        best = self.best
+        return best is not None and self.residual <= ACCEPT and best.tie_residual <= VANISHES
 
     def _separable_by_linear_program(self) -> bool:
         """Whether the last resort proves that a ``W`` separates; raise if it proves that none does.

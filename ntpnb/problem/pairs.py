@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.tolerances import TIES_MET
+from ntpnb.basics.tolerances import VANISHES
 from ntpnb.basics.validation import as_array
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
@@ -85,13 +85,13 @@ def margin_bounds(
     """A lower and an upper bound of the largest margin of a matrix of norm at most one.
 
     A ``W`` of norm ``norm`` has the margin ``min_margin / norm``, which counts where ties are met
-    to 1e-9 of the margin. No matrix that ties the equal pairs has more on all strict ones than
+    to 1e-12 of the margin. No matrix that ties the equal pairs has more on all strict ones than
     ``dual_norm / Σ λ_k``, where ``dual_norm`` is the dual norm of what the pairs combine to with
     their multipliers, of sum ``multipliers``.
     """
     above = dual_norm / multipliers if multipliers > 0 else np.inf
     # A residual is relative to one at least: to the margin of a W that is scaled to margin one.
-    ties_met = tie_residual <= TIES_MET * min(1.0, min_margin)
+    ties_met = tie_residual <= VANISHES * min(1.0, min_margin)
     if norm == 0 or multipliers == 0 or min_margin <= 0 or not ties_met:
         return 0.0, above
     return min_margin / norm, above

@@ -1,5 +1,6 @@
 """What counts as a proof: residuals, certificates, and matrices that plainly separate."""
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 from margins import separable, without_solution
 from scipy.sparse import csr_array
 
-from ntpnb import NextTokenData, NotSeparableError, max_margin
+from ntpnb import (
+    ConvergenceError,
+    NextTokenData,
+    NotSeparableError,
+    is_separable,
+    max_margin,
+)
 from ntpnb import token_priority as priority
 from ntpnb.margin.normal_form import Iterate, PairMultipliers, SetStep
 from ntpnb.margin.one_set import active_set, interior_point
@@ -217,7 +224,7 @@ def unties(program, rng):
 
 
 def test_ties_that_are_missed_are_met_before_margins_count():
-    """By one step; a miss ten thousand times the solution's size leaves too much rounding."""
+    """By two steps; a miss 1e12 times the solution's size leaves too much rounding."""
     tried = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -227,13 +234,37 @@ def test_ties_that_are_missed_are_met_before_margins_count():
                 continue
             tried += 1
             size = np.linalg.norm(program.weights(last.dual))
-            for miss, expected in [(1e-3, True), (1.0, True), (1e4, False)]:
+            for miss, expected in [(1e-3, True), (1.0, True), (1e12, False)]:
                 missed = last.dual + miss * size * apart
                 moved = Iterate(missed, last.common, direction=None)
                 assert separates(pairs, SetStep(program, moved)) == expected
             nothing = Iterate(1e-3 * size * apart, last.common, direction=None)
             assert not separates(pairs, SetStep(program, nothing))
     assert tried >= 10
+
+
+@pytest.mark.parametrize("log2_angle", [-27, -30, -33])
+def test_ties_that_differ_by_little_are_ties_all_the_same(log2_angle):
+    """Two ties ``δ u`` apart, which no rounding touches, and a strict pair along ``u``.
+
+    No ``W`` meets both and wins the pair, though one along ``u`` misses the ties by ``δ`` only,
+    which here is a hundred times what counts as rounding.
+    """
+    rng = np.random.default_rng(0)
+    tried = 0
+    for dim in (2, 3, 5):
+        for _ in range(6):
+            h, u = rng.integers(-4, 5, size=(2, dim)).astype(float)
+            if np.linalg.matrix_rank([h, u]) < 2:
+                continue
+            tried += 1
+            near = h + 2.0**log2_angle * u
+            assert ((near - h) * 2.0**-log2_angle == u).all()
+            data = NextTokenData([h, near, u], [[0.5, 0.5, 0], [0.5, 0.5, 0], [1, 0, 0]])
+            for question in (is_separable, lambda data: max_margin(data).norm > 0):
+                with contextlib.suppress(ConvergenceError, NotSeparableError):
+                    assert not question(data)
+    assert tried >= 12
 
 
 def test_a_certificate_and_a_separating_matrix_exclude_each_other():
