@@ -202,7 +202,8 @@ def _parser() -> _Parser:
         "--dim",
         type=_positive_integer,
         metavar="N",
-        help="dimension of the embeddings (default: enough for independent vectors)",
+        help="dimension of the embeddings (default: as many as vectors are drawn, in which any "
+        "text is separable, or 256 where these are more than 2000)",
     )
     said.add_argument(
         "--embedding",

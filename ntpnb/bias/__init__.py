@@ -19,7 +19,7 @@ from ntpnb.bias.partition import (
     contradiction,
     largest_gradient,
     partition_pairs,
-    require_affordable,
+    require_memory,
 )
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
@@ -127,6 +127,11 @@ class ImplicitBias(Result):
             _require_certificate(self.data, self.order, answer)
         return self
 
+    @property
+    def has_time_limit(self) -> bool:
+        """Whether somebody said how long all that is computed may take."""
+        return self._limits[0] is not None
+
     def say(self, text: str) -> None:
         """Tell who wanted to know of progress, and end the computation where its time is over.
 
@@ -218,10 +223,10 @@ class ImplicitBias(Result):
         Raises
         ------
         ConvergenceError
-            Which pairs can be won was not proved, or not in time, or the data are too large:
-            contexts × tokens more than 2²⁴, or tokens × dimension² × (contexts + dimension) than
-            2³⁴; with token embeddings ``n``, contexts × tokens × entries of ``W``, more than 2²⁴,
-            or ``n`` times the smaller of contexts × tokens and entries of ``W`` than 2³⁴.
+            Which pairs can be won was not proved, or not in time, or memory is not enough:
+            contexts × tokens are more than 2²⁶, or, with token embeddings, these times the entries
+            of ``W``; or so many pairs tie beside those that are won that the direction of these is
+            not looked for.
         ValueError
             The tied subspace is too large, see :func:`ntpnb.equal_subspace`.
         """
@@ -469,7 +474,7 @@ def _twin_of(bias: ImplicitBias) -> Twin:
     """Find the twin, and hand over what is known of it already."""
     if bias.separable:
         return _twin_of_separable(bias)
-    require_affordable(bias.data)  # before there is an order, which may be large
+    require_memory(bias.data)  # before there is an order, which may be large
     watch = bias._watch
     found = partition_pairs(bias.data, bias.order, watch)
     twin = Twin(found.twin, bias.data, found.correction)

@@ -25,7 +25,7 @@ from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.factors import inverses_of_products
 from ntpnb.basics.threads import MUCH_WORK
-from ntpnb.basics.tolerances import HALF_THE_DIGITS, STOP, WHOLE
+from ntpnb.basics.tolerances import HALF_THE_DIGITS, HELD, STOP
 from ntpnb.basics.watch import OutOfTime, Watch
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin
@@ -34,7 +34,10 @@ from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
 
 MOST_WORK = 2**38
-"""Multiply-adds that a search may take, or a factor of the twin's ties: about a minute."""
+"""Multiply-adds of a factor of the twin's ties: about a minute."""
+
+MOST_PRODUCTS = 2**12
+"""Products with the curvature that a search may take: some hundreds are the rule."""
 
 USUAL_STEPS = 2**4
 """Newton steps that a search is expected to take; few take less."""
@@ -116,7 +119,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     >>> partition_pairs(data, order, Watch()).certificate.round(6).tolist()
     [0.5, 0.0, 0.5, 0.0]
     """
-    require_affordable(data)
+    require_memory(data)
     try:
         return _guess_and_prove(data, order, watch)
     except OutOfTime:
@@ -125,32 +128,43 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
         raise _undecided(f"a Newton system has no solution ({error})") from None
 
 
-def require_affordable(data: NextTokenData) -> None:
-    """Raise ``ConvergenceError`` where the data are too large, before anything is formed.
+def require_memory(data: NextTokenData) -> None:
+    """Raise ``ConvergenceError`` where tables of a search cannot be held, before one is formed.
 
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.bias.partition import require_affordable
-    >>> require_affordable(ntpnb.datasets.toy())
+    >>> from ntpnb.bias.partition import require_memory
+    >>> require_memory(ntpnb.datasets.toy())
     """
-    num_entries = data.num_contexts * data.vocab_size
-    dim = data.shape[1]
+    largest_table = data.num_contexts * data.vocab_size
     if _is_for_least_squares(data):
-        largest_table = num_entries * math.prod(data.shape)
-        work_of_a_step = _work_of_least_squares(data)
-    else:
-        largest_table = num_entries
-        work_of_forming_blocks = num_entries * dim**2
-        work_of_inverting_them = data.vocab_size * dim**3
-        work_of_a_step = work_of_forming_blocks + work_of_inverting_them
-    if largest_table > WHOLE or USUAL_STEPS * work_of_a_step > MOST_WORK:
+        largest_table *= math.prod(data.shape)
+    if largest_table > HELD:
         raise ConvergenceError(
             f"which pairs can be won is not looked for: {data.num_contexts} contexts of "
-            f"{data.vocab_size} tokens in {dim} dimensions are too many for Newton's "
-            "method; use fewer contexts or dimensions",
+            f"{data.vocab_size} tokens ask for tables of {largest_table} numbers, more than "
+            f"{HELD}; use fewer contexts or tokens",
             np.inf,
         )
+
+
+def expected_work(data: NextTokenData) -> int:
+    """Multiply-adds that a search takes as a rule: 2**33 take about a second.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.bias.partition import expected_work
+    >>> expected_work(ntpnb.datasets.toy()) < 2**33
+    True
+    """
+    if _is_for_least_squares(data):
+        return USUAL_STEPS * _work_of_least_squares(data)
+    dim = data.shape[1]
+    forming_blocks = data.num_contexts * data.vocab_size * dim**2
+    inverting_them = data.vocab_size * dim**3
+    return USUAL_STEPS * (forming_blocks + inverting_them)
 
 
 def _undecided(reason: str, residual: float = np.inf) -> ConvergenceError:
@@ -410,7 +424,7 @@ class _ConjugateGradients:
     def __init__(self, data: NextTokenData, watch: Watch) -> None:
         self._data = data
         self._watch = watch
-        self._work_left = MOST_WORK
+        self._products_left = MOST_PRODUCTS
 
     def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
         """The step along which the slope vanishes, the more accurate the smaller the slope is."""
@@ -431,7 +445,7 @@ class _ConjugateGradients:
             curvature = np.vdot(direction, curved)
             if not (size > enough and curvature > 0):  # what is left is rounding
                 break
-            self._spend(2 * mass.size * H.shape[1])
+            self._count_product()
             share = size / curvature
             W = W + share * direction
             residual = _without_common_row(residual - share * curved)
@@ -441,13 +455,13 @@ class _ConjugateGradients:
             direction = ahead + (size / before) * direction
         return W
 
-    def _spend(self, work: int) -> None:
+    def _count_product(self) -> None:
         self._watch.check()
-        self._work_left -= work
-        if self._work_left < 0:
+        self._products_left -= 1
+        if self._products_left < 0:
             raise _undecided(
-                "the data are too near the edge of separability for the work that was allowed; "
-                "fewer dimensions ask for less"
+                f"the data are so near the edge of separability that {MOST_PRODUCTS} products with "
+                "the loss's curvature are not enough; fewer dimensions ask for less"
             )
 
 

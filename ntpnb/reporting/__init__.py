@@ -78,8 +78,11 @@ class Report(Findings):
         or a finite part that is not known. Where there is a ``twin``, these are the twin's.
     failures : mapping of str to Exception
         What could not be computed, and why; empty as a rule. The keys are ``"finite part"``,
-        ``"direction"``, ``"room"`` (how many dimensions are needed), ``"way"`` (how many steps) and
-        ``"twin"``.
+        ``"direction"``, ``"room"`` (how many dimensions are needed), ``"way"`` (how many steps),
+        ``"twin"`` and ``"dimensions"`` (in how few a text is separable).
+    dimensions : DimensionSweep or None
+        From how many dimensions on a text is separable, where as many were drawn as there are
+        contexts, so that any text would be. None for other data.
     words : tuple of str or None
         Names of the tokens.
 

@@ -14,12 +14,14 @@ from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.bias import ImplicitBias, Twin
+from ntpnb.bias.partition import MOST_WORK, expected_work
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.collapse import SharedMultipliers, listed_weights
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.text import as_names
+from ntpnb.reporting.dimensions import DimensionSweep, is_by_construction, sweep_of_dimensions
 from ntpnb.reporting.way import DescentRecord, Way, way_in_time
 from ntpnb.thresholds.sparsity import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
@@ -34,6 +36,7 @@ DIRECTION = "direction"
 ROOM = "room"
 WAY = "way"
 TWIN = "twin"
+DIMENSIONS = "dimensions"
 
 ANGLES = (30, 10, 1)  # in degrees, to which steps are counted
 
@@ -138,6 +141,7 @@ class Findings(Result):
         self._attempt(TWIN, self._complete_twin)
         self._attempt(WAY, lambda: self.way)
         self._attempt(ROOM, lambda: self.generic_dimension)
+        self._attempt(DIMENSIONS, lambda: self.dimensions)
 
     def _attempt(self, part: str, compute: Callable[[], object]) -> None:
         """Compute one part; where that fails, note why."""
@@ -153,7 +157,20 @@ class Findings(Result):
                 self.failures[part] = MemoryError(f"there is not enough memory: {error}")
 
     def _complete_twin(self) -> None:
-        """Compute the twin where there is one, and its finite part."""
+        """Compute the twin where there is one, and its finite part.
+
+        Raises
+        ------
+        ConvergenceError
+            It would take minutes, and nobody said how long a report may take.
+        """
+        unasked = self.separable is False and not self.bias.has_time_limit
+        if unasked and expected_work(self.data) > MOST_WORK:
+            raise ConvergenceError(
+                "which pairs can be won would take minutes; seconds=… allows for it, and so does "
+                "implicit_bias(data).twin",
+                np.inf,
+            )
         twin = self.twin
         if twin is not None:
             self.bias.say(f"{len(twin.finite)} strict pairs stay finite; now their finite part")
@@ -214,6 +231,22 @@ class Findings(Result):
         if ROOM in self.failures or not self.data.is_linear_decoder:
             return None
         return compatible_dimension(self.data)
+
+    @cached_property
+    def dimensions(self) -> DimensionSweep | None:
+        """From how many dimensions on a text is separable that is so by construction; else None."""
+        if DIMENSIONS in self.failures or not (self.separable and self.num_ordered_pairs):
+            return None
+        if not is_by_construction(self.data):
+            return None
+        return sweep_of_dimensions(self.data, self.bias._watch)
+
+    @cached_property
+    def contradiction(self) -> "Findings | None":
+        """The text in the most dimensions in which it contradicts itself; None where unknown."""
+        if self.dimensions is None or self.dimensions.contradicted is None:
+            return None
+        return Findings(ImplicitBias(self.dimensions.contradicted), words=self.words)
 
     @cached_property
     def support_sizes(self) -> IntArray:

@@ -10,8 +10,10 @@ import numpy.typing as npt
 from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.bias import Twin
 from ntpnb.problem.text import Embedding
+from ntpnb.reporting.dimensions import DimensionSweep
 from ntpnb.reporting.findings import (
     ANGLES,
+    DIMENSIONS,
     DIRECTION,
     FINITE_PART,
     ROOM,
@@ -62,7 +64,7 @@ def describe(found: Findings) -> str:
     separable, for nothing is ordered: training ends at finite weights
     """
     lines = _sizes(found) + _compatibility(found) + _separability(found) + _pairs(found)
-    lines += _twin(found)
+    lines += _dimensions(found) + _twin(found)
     if _grows(found):
         lines += _steps(found)
     return "\n".join(lines + _weights(found))
@@ -223,6 +225,29 @@ def _separability(found: Findings) -> list[str]:
         "    the weights grow without bound towards W^mm",
         f"{deciding} decide W^mm",
     ]
+
+
+def _dimensions(found: Findings) -> list[str]:
+    """Say what is separable by construction, and in how few dimensions this text is."""
+    if DIMENSIONS in found.failures:
+        return _failed("    in fewer dimensions", found.failures[DIMENSIONS])
+    sweep = found.dimensions
+    if sweep is None:
+        return []
+    lines = [
+        f"by construction any text is separable in as many dimensions as contexts, "
+        f"{found.data.num_contexts};",
+        f"    this one is so in {sweep.separable} of them",
+    ]
+    below = found.contradiction
+    if below is None:
+        return lines
+    lines[-1] += f", and not in {below.data.shape[1]}, where these contradict each other:"
+    lines += _pairs(below)
+    if sweep.random_separable is not None:
+        again = "are separable there" if sweep.random_separable else "contradict each other too"
+        lines.append(f"    as many next tokens for each context, drawn at random, {again}")
+    return lines
 
 
 def _pairs(found: Findings) -> list[str]:
@@ -424,6 +449,7 @@ def plain_values(found: Findings) -> dict[str, Any]:
         "separable": found.separable,
         "margin": _number(found.margin),
         "undecided_because": None if found.separable is not None else str(_why_undecided(found)),
+        "dimensions": None if found.dimensions is None else _plain_sweep(found.dimensions),
         "ordered_pairs": None if found.separable is None else found.num_ordered_pairs,
         "used_pairs": len(found.pairs),
         "pairs": pairs,
@@ -459,6 +485,15 @@ def _plain_twin(twin: Twin) -> dict[str, Any]:
         "finite_part_norm": float(np.linalg.norm(twin.finite_part.W)),
         "margin": 1 / svm.norm if svm.norm else None,
         "certificate_residual": twin.residual,
+    }
+
+
+def _plain_sweep(sweep: DimensionSweep) -> dict[str, Any]:
+    below = sweep.contradicted
+    return {
+        "separable_in": sweep.separable,
+        "not_separable_in": None if below is None else below.shape[1],
+        "random_separable_there": sweep.random_separable,
     }
 
 

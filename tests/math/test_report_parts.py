@@ -278,7 +278,7 @@ def test_large_data_are_reported_without_their_order(monkeypatch):
     data = t24(2, m=14, d=4)
     small = ntpnb.report(data)
     monkeypatch.setattr(large, "LARGE", 1)
-    monkeypatch.setattr(partition, "WHOLE", 1)  # which large data soon exceed
+    monkeypatch.setattr(partition, "HELD", 1)  # which large data soon exceed
     found = ntpnb.report(data)
     assert set(found.failures) == {"twin"}
     assert not found.separable

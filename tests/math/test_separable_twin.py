@@ -10,11 +10,13 @@ from problems import l24, rearranged, renamed, t24
 from reference import pair_matrices
 from saved import again
 from scipy.optimize import linprog
+from scipy.sparse import eye_array, vstack
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.bias import partition
+from ntpnb.reporting import findings
 
 KINDS = ("decoder", "attention", "lattice")
 
@@ -325,16 +327,23 @@ def test_genesis_1_to_4_in_sixty_dimensions():
     assert twin.finite_part.compatible
 
 
-def test_what_is_too_large_is_said_at_once():
-    wide = NextTokenData(np.ones((2, 600)), np.eye(2))
-    with pytest.raises(ConvergenceError, match="too many for Newton's method"):
-        partition.require_affordable(wide.replace(target_probs=np.eye(2, 400)))
+def test_what_memory_cannot_hold_is_said_at_once():
+    tokens = vstack([eye_array(2**13, format="csr")] * 2)
+    long = NextTokenData(np.ones((2**14, 1)), tokens)
+    with pytest.raises(ConvergenceError, match="ask for tables of 134217728 numbers"):
+        partition.require_memory(long)
+
+
+def test_near_the_edge_the_search_ends_with_an_error(monkeypatch):
+    monkeypatch.setattr(partition, "MUCH_WORK", 0)  # so that conjugate gradients are taken
+    monkeypatch.setattr(partition, "MOST_PRODUCTS", 3)
+    with pytest.raises(ConvergenceError, match="3 products with the loss's curvature"):
+        _ = ntpnb.implicit_bias(all_contradicting(0)).twin
 
 
 def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):
     data = won_in_part(0)
     assert len(ntpnb.implicit_bias(data).twin.won) > 0
-    monkeypatch.setattr(partition, "USUAL_STEPS", 0)  # so that the search begins
     monkeypatch.setattr(partition, "MOST_WORK", 0)
     with pytest.raises(ConvergenceError, match=r"pairs that seem to be won, \d+ are tied"):
         _ = ntpnb.implicit_bias(data).twin
@@ -381,13 +390,14 @@ def test_the_report_says_that_training_converges():
     assert found.summary()["twin"]["margin"] is None
 
 
-def test_the_report_says_why_it_does_not_know(monkeypatch):
-    monkeypatch.setattr(partition, "MOST_WORK", 1)
+def test_the_report_asks_before_it_takes_minutes(monkeypatch):
+    monkeypatch.setattr(findings, "MOST_WORK", 1)
     found = ntpnb.report(all_contradicting(0))
     assert found.twin is None
     assert set(found.failures) == {"twin"}
-    assert "where training goes then: which pairs can be won is not looked for" in str(found)
+    assert "where training goes then: which pairs can be won would take minutes" in str(found)
     assert found.summary()["twin"] is None
+    assert ntpnb.report(all_contradicting(0), seconds=100).twin is not None
 
 
 # -- what a report is told, and how it names things -----------------------------------------------
