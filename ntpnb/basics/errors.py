@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -44,13 +44,21 @@ class PairWeights:
         return weights
 
 
+class ProofOfContradiction(Protocol):
+    """What forms the weights of all strict pairs when it is asked to."""
+
+    def dense(self) -> FloatArray:
+        """One weight for each strict pair, shape (num_strict,)."""
+
+
 class NotSeparableError(ValueError):
     """The strict orders of a dataset cannot all hold with a positive margin.
 
     Parameters
     ----------
     message : str
-    certificate : ndarray, shape (len(order.strict),), or PairWeights
+    certificate : ndarray, shape (len(order.strict),), or ProofOfContradiction
+        The weights, or what forms them, such as :class:`PairWeights`.
 
     Attributes
     ----------
@@ -62,7 +70,8 @@ class NotSeparableError(ValueError):
         lemma). It is formed when asked for.
     pair_weights : PairWeights or None
         The pairs that contradict each other, and their weights: what ``certificate`` holds besides
-        zeros. None where the error was made from an array alone.
+        zeros. None where the error was made from an array alone, or where nearly all pairs of large
+        data have weights, as those of a :class:`ntpnb.LossFloor`.
 
     Examples
     --------
@@ -81,23 +90,23 @@ class NotSeparableError(ValueError):
     [[0, 0, 1], [1, 1, 0]]
     """
 
-    def __init__(self, message: str, certificate: FloatArray | PairWeights) -> None:
+    def __init__(self, message: str, certificate: FloatArray | ProofOfContradiction) -> None:
         super().__init__(message)
         self._certificate = certificate
 
     @cached_property
     def certificate(self) -> FloatArray:
         """The weights of all strict pairs; see the class."""
-        if isinstance(self._certificate, PairWeights):
-            return self._certificate.dense()
-        return self._certificate
+        if isinstance(self._certificate, np.ndarray):
+            return self._certificate
+        return self._certificate.dense()
 
     @property
     def pair_weights(self) -> PairWeights | None:
         """The weights that are not zero; see the class."""
         return self._certificate if isinstance(self._certificate, PairWeights) else None
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, FloatArray | PairWeights]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, FloatArray | ProofOfContradiction]]:
         # By default an exception is rebuilt from its message alone, which __init__ does not accept.
         return type(self), (str(self), self._certificate)
 

@@ -10,11 +10,14 @@ from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.saving import Result, in_short, written
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.tolerances import ACCEPT, HALF_THE_DIGITS, VANISHES
+from ntpnb.basics.tolerances import ACCEPT, HALF_THE_DIGITS, HELD, VANISHES
 from ntpnb.basics.validation import as_array
-from ntpnb.basics.watch import Progress, Watch
+from ntpnb.basics.watch import OutOfTime, Progress, Watch
+from ntpnb.bias.floor import LossFloor, loss_floor
 from ntpnb.bias.partition import (
+    MOST_WORK,
     SETTLED,
+    USUAL_STEPS,
     Contradiction,
     contradiction,
     largest_gradient,
@@ -23,7 +26,7 @@ from ntpnb.bias.partition import (
 )
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
-from ntpnb.margin.solve import max_margin
+from ntpnb.margin.solve import MarginSearch, max_margin
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -39,6 +42,7 @@ TEMPORARY = {"_limits", "_watch", "order", "original_order", "_contradiction"}
 # What a bias may hold besides, by name, and of which type.
 PARTS: dict[str, type | tuple[type, ...]] = {
     "finite_part": FinitePart,
+    "floor": LossFloor,
     "_max_margin_or_refusal": (MarginSolution, NotSeparableError, ConvergenceError),
 }
 
@@ -180,16 +184,51 @@ class ImplicitBias(Result):
         return self.finite_part.subspace
 
     @cached_property
+    def floor(self) -> LossFloor:
+        """Bounds of the infimum of the loss, see :func:`ntpnb.loss_floor`."""
+        watch = self._watch
+        return loss_floor(self.data, seconds=watch.left, progress=watch.say)
+
+    @cached_property
     def _max_margin_or_refusal(self) -> MarginSolution | NotSeparableError | ConvergenceError:
         # As above: contradictions among few tokens are looked for without an order.
         order = None if is_large(self.data) else self.order
         watch = self._watch
         try:
+            self._refute_by_floor()
             return max_margin(self.data, order=order, seconds=watch.left, progress=watch.say)
         except (NotSeparableError, ConvergenceError) as refusal:
             if refusal is watch.raised:
                 raise
             return refusal
+
+    def _refute_by_floor(self) -> None:
+        """Raise ``NotSeparableError`` where large data are compatible and their loss has a floor.
+
+        What a few frequent tokens do not refute takes systems of as many rows as there are
+        contexts. Where these are minutes of work, the floor is asked, which takes a hundred passes
+        over the contexts.
+        """
+        data = self.data
+        if USUAL_STEPS * data.num_contexts**3 <= MOST_WORK:
+            return
+        if not data.shape[1] < data.num_contexts <= HELD / data.vocab_size:
+            return
+        try:
+            MarginSearch(data, None, self._watch).refute_by_parts()
+            compatible = self.finite_part.compatible
+        except NotSeparableError:
+            raise
+        except (OutOfTime, ConvergenceError, ValueError) as error:
+            if error is self._watch.raised:
+                raise
+            return
+        if compatible and self.floor.refutes:
+            raise NotSeparableError(
+                "no W keeps all strict pairs at a positive margin, for every loss is at least "
+                f"{self.floor.lower:.6g} nats, and the entropy is {data.entropy:.6g}",
+                self.floor,
+            )
 
     @property
     def max_margin(self) -> MarginSolution | None:

@@ -31,7 +31,7 @@ from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP, VANISHES, decomposition_error
 from ntpnb.basics.validation import require_dense, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.bias.partition import centred, largest_gradient
+from ntpnb.bias.partition import centred, contradiction, largest_gradient
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import (
     LARGEST,
@@ -43,6 +43,7 @@ from ntpnb.problem.loss import (
     parts,
     pull_back,
 )
+from ntpnb.problem.order import token_priority
 
 SHARE_OF_GAP = 0.25
 """Share of the gap that probabilities may cost which are set to zero for the lower bound."""
@@ -236,6 +237,39 @@ class LossFloor(Result):
         """
         block = self._data.block(rows)
         return block.target_probs if self._distributions is None else self._distributions.of(block)
+
+    @property
+    def refutes(self) -> bool:
+        """Whether data that are compatible cannot be separable: their loss would fall to ``H``.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
+        >>> ntpnb.loss_floor(data).refutes
+        True
+        """
+        return self.lower - self._data.entropy > HALF_THE_DIGITS * self.upper
+
+    def dense(self) -> FloatArray:
+        """Weigh all strict pairs by the mass that the distributions give to their losers.
+
+        Returns
+        -------
+        ndarray, shape (num_strict,)
+            Shares of all, a certificate that data are not separable where the floor
+            :attr:`refutes`; else zeros.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
+        >>> ntpnb.loss_floor(data).dense().round(6).tolist()
+        [0.5, 0.5]
+        """
+        data = self._data
+        probs = self.distributions(slice(0, data.num_contexts))
+        return contradiction(data, token_priority(data), probs).certificate
 
 
 @one_thread

@@ -34,7 +34,7 @@ from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
 
 MOST_WORK = 2**38
-"""Multiply-adds of a factor of the twin's ties: about a minute."""
+"""Multiply-adds of what is not begun unasked, or not at all where time cannot end it: a minute."""
 
 MOST_PRODUCTS = 2**12
 """Products with the curvature that a search may take: some hundreds are the rule."""

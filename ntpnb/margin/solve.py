@@ -293,7 +293,7 @@ class MarginSearch:
         if not self.order.has_strict_pairs:
             nothing = without_strict_pairs(self.data, self.order, self.metric)
             return restored(nothing, self.collapse)
-        self._refute_by_parts()
+        self.refute_by_parts()
         pairs = self._all_pairs()
         for step in self._steps(pairs):
             if step.iterate.direction is None:  # a guess
@@ -322,7 +322,7 @@ class MarginSearch:
         if not self.order.has_strict_pairs:
             return True
         try:
-            self._refute_by_parts()
+            self.refute_by_parts()
             pairs = self._all_pairs()
             for step in self._steps(pairs):
                 if separates(pairs, step):
@@ -337,9 +337,7 @@ class MarginSearch:
             return False
         raise self._exhausted()
 
-    # -- the steps of the search
-
-    def _refute_by_parts(self) -> None:
+    def refute_by_parts(self) -> None:
         """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
         for part in parts(self.data):
             size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
@@ -347,6 +345,8 @@ class MarginSearch:
             if weights is not None:
                 raise self._refusal(weights, f"; they are pairs of {size}")
             self.watch.say(f"no contradiction found among the {size}")
+
+    # -- the steps of the search
 
     def _all_pairs(self) -> AllPairs:
         """The problem in normal form."""

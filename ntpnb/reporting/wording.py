@@ -212,6 +212,11 @@ def _separability(found: Findings) -> list[str]:
     total = found.num_ordered_pairs
     deciding = f"{len(found.pairs)} of {total} ordered pairs"
     if found.svm is None:
+        if not found.pairs:
+            return [
+                "not separable: there is no W^mm, and the loss stays above "
+                f"{found.bias.floor.lower:.4g} nats"
+            ]
         contexts = len({pair.context for pair in found.pairs})
         return [
             "not separable: there is no W^mm, and the loss stays above the entropy",

@@ -6,9 +6,11 @@ from fractions import Fraction
 import numpy as np
 import problems
 import pytest
+from saved import again
 from scipy.optimize import minimize
 
 import ntpnb
+from ntpnb import bias
 from ntpnb.basics.watch import OutOfTime, Watch
 from ntpnb.bias import floor as module
 
@@ -101,6 +103,41 @@ def test_a_bound_that_is_too_high_would_be_noticed():
     """The floor itself is known between bounds much nearer than that."""
     floor = ntpnb.loss_floor(not_separable(0), gap=1e-11)
     assert floor.upper - floor.lower < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_floor_above_the_entropy_refutes_what_the_margin_refutes(seed, monkeypatch):
+    """And its certificate is one: its pairs, and ties, combine to nothing."""
+    monkeypatch.setattr(bias, "MOST_WORK", 0)  # so that the floor is asked
+    data = not_separable(seed, m=12, V=4, size=1 + seed % 2, d=2 + seed % 3)
+    asked = ntpnb.implicit_bias(data)
+    assert asked.separable == ntpnb.is_separable(data)
+    assert not asked.separable
+    if not asked.finite_part.compatible:
+        assert "contradict each other" in str(asked.refusal)
+        return
+    assert "for every loss is at least" in str(asked.refusal)
+    assert asked.refusal.pair_weights is None
+    weights = asked.refusal.certificate
+    order = asked.order
+    assert weights.min() >= 0
+    assert weights.sum() == pytest.approx(1)
+    total = np.zeros(data.shape)
+    for weight, (group, winner, loser) in zip(weights, order.strict, strict=True):
+        total[winner] += weight * data.group_embeddings[group]
+        total[loser] -= weight * data.group_embeddings[group]
+    assert np.linalg.norm(asked.equal_subspace.reject(total)) <= 1e-9
+    said = str(ntpnb.report(asked))
+    assert f"the loss stays above {asked.floor.lower:.4g} nats" in said
+    assert again(asked).refusal.certificate.tolist() == weights.tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_floor_refutes_nothing_that_is_separable(seed, monkeypatch):
+    monkeypatch.setattr(bias, "MOST_WORK", 0)
+    asked = ntpnb.implicit_bias(problems.t24(seed, V=6, m=7, d=6))
+    assert asked.separable == ntpnb.is_separable(asked.data)
+    assert asked.floor.refutes is False
 
 
 @pytest.mark.parametrize("seed", range(3))
