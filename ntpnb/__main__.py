@@ -1,4 +1,4 @@
-"""The report on a text from the command line: ``python -m ntpnb report FILE``."""
+"""The report on a text from the command line: ``ntpnb report FILE``, or ``python -m ntpnb``."""
 
 import argparse
 import json
@@ -14,9 +14,10 @@ from typing import NoReturn, TextIO
 
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.extras import needs_extra
+from ntpnb.bias import implicit_bias
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import EMBEDDINGS
-from ntpnb.reporting import Report, report
+from ntpnb.reporting import Report
 
 ANSWERED = 0
 NO_ANSWER = 1
@@ -28,7 +29,8 @@ REFRESH = 0.1  # seconds between two lines of progress
 
 EXIT_CODES = """\
 exit status: 0 where the report answers, 1 where there is no answer (the file cannot be read, is too
-short, or it stays undecided whether the text is separable), 2 where the command cannot be used"""
+short, or it stays undecided whether the text is separable), 2 where the command cannot be used, 130
+where Ctrl-C ended it; what was known by then is reported"""
 
 # What an input can lead to; anything else is a fault of the package, and shows where it happened.
 EXPECTED_ERRORS = (OSError, ValueError, ImportError, ConvergenceError, MemoryError)
@@ -97,13 +99,18 @@ def _report(options: argparse.Namespace, told: "_TerminalLine | None") -> int:
         seed=options.seed,
         embedding=options.embedding,
     )
-    found = report(data, seconds=options.seconds, progress=told)
+    found = Report(implicit_bias(data, seconds=options.seconds, progress=told), words=data.words)
+    status = ANSWERED
+    try:
+        found.compute()
+    except KeyboardInterrupt:  # what is known is said all the same
+        status = INTERRUPTED
     if told is not None:
         told.clear()
     _write(found, options.json)
     if options.plot is not None:
         found.plot().savefig(options.plot)
-    return NO_ANSWER if found.separable is None else ANSWERED
+    return NO_ANSWER if status == ANSWERED and found.separable is None else status
 
 
 def _read(file: str) -> str:
@@ -176,7 +183,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> _Parser:
     parser = _Parser(
-        prog="python -m ntpnb",
+        prog="ntpnb",
         description="What next-token prediction learns.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

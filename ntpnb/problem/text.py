@@ -2,8 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,7 +39,12 @@ UNSPACED = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
     "\u0e00-\u0e4f\u0e80-\u0ecf\u1000-\u103f\u1780-\u17df"  # Thai, Lao, Burmese, Khmer; no digits
 )
+# Pictures: one sign, or a flag of two letters, with signs that choose its form, and joined ones.
+PICTURE = "(?:[\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
+PICTURE += "[\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*)"
+FLAG = "[\U0001f1e6-\U0001f1ff]{2}"
 APOSTROPHES = str.maketrans({"\u2019": "'", "\uff07": "'"})  # the typographic and the wide one
+VARIATIONS = "".join(map(chr, range(0xFE00, 0xFE10)))  # they choose the form of the sign before
 JOINERS = "\u200c\u200d"  # without width, inside words of Persian and of Indian languages
 SOFT_HYPHEN = "\u00ad"  # marks where a word may be broken, and is no part of it
 
@@ -49,10 +54,11 @@ def split_words(text: str) -> list[str]:
 
     A word is a run of letters, combining marks and digits of any alphabet. Apostrophes between
     letters belong to it, of either shape (both become the straight one), and so do points and
-    commas between digits. All other signs separate words and are dropped. Where a script puts no
-    spaces between words (Han, hiragana, Thai, Lao, Burmese, Khmer), each character is a word of its
-    own, together with its marks. The text is brought to Unicode's composed form (NFC) first, so
-    that an accent counts the same however it was typed.
+    commas between digits. Where a script puts no spaces between words (Han, hiragana, Thai, Lao,
+    Burmese, Khmer), each character is a word of its own, together with its marks. So is an emoji,
+    with the signs that choose its form, one that is joined of several, and a flag; and so are marks
+    that have no letter. All other signs separate words and are dropped. The text is brought to
+    Unicode's composed form (NFC) first, so that an accent counts the same however it was typed.
 
     Parameters
     ----------
@@ -61,7 +67,7 @@ def split_words(text: str) -> list[str]:
     Returns
     -------
     list of str
-        Empty where the text has no letter and no digit.
+        Empty where the text has none of these.
 
     References
     ----------
@@ -75,6 +81,8 @@ def split_words(text: str) -> list[str]:
     ['in', 'the', '1st', 'place', "it's", 'light']
     >>> split_words("東京 has 3.5 %")
     ['東', '京', 'has', '3.5']
+    >>> split_words("so👍🏽 👩‍💻!")
+    ['so', '👍🏽', '👩‍💻']
     """
     lower = unicodedata.normalize("NFC", text.lower())
     plain = lower.translate(APOSTROPHES).replace(SOFT_HYPHEN, "").replace("_", " ")
@@ -87,11 +95,14 @@ def _word_pattern(text: str) -> re.Pattern[str]:
     The sign ``\w`` of regular expressions stands for letters and digits, and leaves out marks.
     """
     marks = sorted(sign for sign in set(text) if unicodedata.category(sign).startswith("M"))
+    seen_alone = "".join(sign for sign in marks if sign not in VARIATIONS)
     inside = rf"[\w{''.join(marks)}{JOINERS}]"
     spaced = rf"[^\W{UNSPACED}](?:(?![{UNSPACED}]){inside})*"
     joined = rf"(?:'|(?<=\d)[.,](?=\d)){spaced}"
     unspaced = rf"[{UNSPACED}](?:(?!\w){inside})*"
-    return re.compile(rf"{spaced}(?:{joined})*|{unspaced}")
+    pictures = rf"{FLAG}|{PICTURE}(?:\u200d{PICTURE})*"
+    alone = f"|[{seen_alone}]+" if seen_alone else ""
+    return re.compile(rf"{spaced}(?:{joined})*|{unspaced}|{pictures}{alone}")
 
 
 def numbered(said: Iterable[str]) -> dict[str, int]:
@@ -210,26 +221,56 @@ def embedding_of(
     return lambda context: vectors[list(context)].ravel()
 
 
-def as_names(name: str, words: object, vocab_size: int) -> tuple[str, ...]:
+def as_names(name: str, words: Any, vocab_size: int) -> tuple[str, ...]:
     """Names of all tokens, as they are given for an argument, or an error that says its name.
+
+    Parameters
+    ----------
+    name : str
+    words : sequence of str, or mapping from str to int
+        In the tokens' order, or with their numbers, as tokenizers keep their vocabulary.
+    vocab_size : int
 
     Raises
     ------
     TypeError
-        No list or tuple of strings.
+        No sequence of strings, and no mapping of strings to integers.
     ValueError
         Not one for each token.
 
     Examples
     --------
     >>> from ntpnb.problem.text import as_names
-    >>> as_names("words", ["yes", "no"], 2)
-    ('yes', 'no')
+    >>> as_names("words", ["yes", "no"], 2), as_names("words", {"no": 1, "yes": 0}, 2)
+    (('yes', 'no'), ('yes', 'no'))
     """
-    if not isinstance(words, list | tuple):
-        raise TypeError(f"{name} is of type {type(words).__name__}; a list of names is needed")
-    if len(words) != vocab_size:
-        raise ValueError(f"{name} has {len(words)} entries; the vocabulary has {vocab_size}")
-    for token, word in enumerate(words):
+    if isinstance(words, Mapping):
+        words = _by_number(name, words)
+    if isinstance(words, str | bytes) or not (
+        hasattr(words, "__len__") and hasattr(words, "__getitem__")
+    ):
+        raise TypeError(
+            f"{name} is of type {type(words).__name__}; a sequence of names, or a dict from names "
+            "to numbers, is needed"
+        )
+    names = list(words)
+    if len(names) != vocab_size:
+        raise ValueError(f"{name} has {len(names)} entries; the vocabulary has {vocab_size}")
+    for token, word in enumerate(names):
         require_type(f"{name}[{token}]", word, str, "a str")
-    return tuple(words)
+    return tuple(map(str, names))
+
+
+def _by_number(name: str, number_of: Mapping[Any, Any]) -> list[Any]:
+    """The keys of a mapping in the order of their numbers, which must be those from 0 on."""
+    numbers = as_indices(f"the numbers in {name}", list(number_of.values()))
+    by_number = np.argsort(numbers, kind="stable")
+    gaps = numbers[by_number] != np.arange(len(numbers))
+    if gaps.any():
+        found = numbers[by_number][gaps][0]
+        raise ValueError(
+            f"{name} has the number {found} where {int(gaps.argmax())} is needed; each of the "
+            f"{len(numbers)} numbers from 0 on must be that of one word"
+        )
+    words = list(number_of)
+    return [words[k] for k in by_number]

@@ -2,7 +2,7 @@
 
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +179,7 @@ class Report(Findings):
 def report(
     data: NextTokenData | ImplicitBias | str,
     *,
-    words: Sequence[str] | None = None,
+    words: Sequence[str] | Mapping[str, int] | None = None,
     W: ArrayLike | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -190,8 +190,9 @@ def report(
     ----------
     data : NextTokenData, ImplicitBias or str
         A text stands for ``NextTokenData.from_text(text)``, which has options for others.
-    words : list or tuple of str, optional
-        Names of the tokens. Default: the data's own, if they have any.
+    words : sequence of str, or mapping from str to int, optional
+        Names of the tokens, in their order or with their numbers. Default: the data's own, if they
+        have any.
     W : array_like, shape (p, q) or (r, p, q), optional
         Trained weights, or r checkpoints of a training: the report says where they stand.
     seconds, progress : optional

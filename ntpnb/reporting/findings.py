@@ -127,6 +127,11 @@ class Findings(Result):
     def compute(self) -> None:
         """Compute every part; what fails in one of them is noted, and leaves the others.
 
+        Raises
+        ------
+        KeyboardInterrupt
+            What is left then counts as failed, so that what is known can be said.
+
         Examples
         --------
         >>> import ntpnb
@@ -136,12 +141,22 @@ class Findings(Result):
         >>> found.failures
         {}
         """
-        self._attempt(FINITE_PART, lambda: self.bias.finite_part)
-        self._attempt(DIRECTION, lambda: self.bias.max_margin)
-        self._attempt(TWIN, self._complete_twin)
-        self._attempt(WAY, lambda: self.way)
-        self._attempt(ROOM, lambda: self.generic_dimension)
-        self._attempt(DIMENSIONS, lambda: self.dimensions)
+        parts: dict[str, Callable[[], object]] = {
+            FINITE_PART: lambda: self.bias.finite_part,
+            DIRECTION: lambda: self.bias.max_margin,
+            TWIN: self._complete_twin,
+            ROOM: lambda: self.generic_dimension,
+            DIMENSIONS: lambda: self.dimensions,
+            WAY: lambda: self.way,
+        }
+        left = dict(parts)
+        try:
+            for part, compute in parts.items():
+                self._attempt(part, compute)
+                del left[part]
+        except KeyboardInterrupt:
+            self.failures.update(dict.fromkeys(left, ConvergenceError("interrupted", np.inf)))
+            raise
 
     def _attempt(self, part: str, compute: Callable[[], object]) -> None:
         """Compute one part; where that fails, note why."""

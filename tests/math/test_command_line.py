@@ -13,6 +13,7 @@ import pytest
 
 import ntpnb
 from ntpnb import __main__ as command_line
+from ntpnb.reporting import findings
 
 from_text = ntpnb.NextTokenData.from_text
 
@@ -166,7 +167,7 @@ def test_what_cannot_be_read_is_explained_in_one_line(run, tmp_path, content, wh
         path.write_bytes(content)
     status, output, errors = run("report", path)
     assert (status, output) == (1, "")
-    assert errors.startswith("python -m ntpnb: error: ")
+    assert errors.startswith("ntpnb: error: ")
     assert why in errors
     assert errors.count("\n") == 1
     if content is None or len(content) > 10 or b"\0" in content:
@@ -197,29 +198,40 @@ def test_undecided_is_no_answer_but_the_rest_is_written(run, story):
     "error", [MemoryError(), ntpnb.ConvergenceError("in\ntwo lines", 1.0), ImportError("no plot")]
 )
 def test_other_errors_are_one_line(run, story, monkeypatch, error):
-    monkeypatch.setattr(command_line, "report", _raise(error))
+    monkeypatch.setattr(command_line, "implicit_bias", _raise(error))
     status, output, errors = run("report", story)
     assert (status, output) == (1, "")
     assert errors.count("\n") == 1
-    assert len(errors) > len("python -m ntpnb: error: \n")
+    assert len(errors) > len("ntpnb: error: \n")
 
 
 def test_faults_of_the_package_are_not_hidden(run, story, monkeypatch):
-    monkeypatch.setattr(command_line, "report", _raise(KeyError("a fault")))
+    monkeypatch.setattr(command_line, "implicit_bias", _raise(KeyError("a fault")))
     with pytest.raises(KeyError):
         run("report", story)
 
 
 def test_an_interruption_is_said(run, story, monkeypatch):
-    monkeypatch.setattr(command_line, "report", _raise(KeyboardInterrupt()))
-    assert run("report", story) == (130, "", "python -m ntpnb: error: interrupted\n")
+    monkeypatch.setattr(command_line, "implicit_bias", _raise(KeyboardInterrupt()))
+    assert run("report", story) == (130, "", "ntpnb: error: interrupted\n")
+
+
+def test_what_is_known_at_an_interruption_is_reported(run, story, monkeypatch):
+    whole = run("report", story)[1].splitlines()
+    monkeypatch.setattr(findings, "way_in_time", _raise(KeyboardInterrupt()))
+    status, output, errors = run("report", story)
+    assert (status, errors) == (130, "")
+    known = [line for line in output.splitlines() if "interrupted" not in line]
+    assert len(known) > 5
+    assert known == whole[: len(known)]
+    assert "steps to a given angle: interrupted" in output
 
 
 def test_a_missing_matplotlib_is_named_before_anything_is_computed(run, story, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(command_line, "report", _raise(AssertionError("it is too late")))
+    monkeypatch.setattr(command_line, "implicit_bias", _raise(AssertionError("it is too late")))
     status, output, errors = run("report", story, "--plot", "figure.png")
     assert (status, output) == (1, "")
     assert 'pip install "ntpnb[plot]"' in errors
@@ -252,7 +264,7 @@ def test_arguments_that_cannot_be_used_are_explained_in_one_line(run, arguments,
     assert (status, output) == (2, "")
     assert why in errors
     assert errors.count("\n") == 1
-    assert errors.startswith("python -m ntpnb")
+    assert errors.startswith("ntpnb")
 
 
 def test_help_and_version(run):
@@ -323,4 +335,4 @@ def test_a_full_disk_is_said_in_one_line(story, options):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == ("python -m ntpnb: error: No space left on device: 'standard output'\n")
+    assert done.stderr == ("ntpnb: error: No space left on device: 'standard output'\n")

@@ -2,14 +2,16 @@
 
 import re
 import unicodedata
+from collections import UserDict
 from importlib.resources import files
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ntpnb import datasets
-from ntpnb.problem.text import split_words
+from ntpnb.problem.text import as_names, split_words
 
 # Letters of scripts with spaces between words, marks, digits, punctuation and separators.
 SPACED = st.characters(
@@ -42,7 +44,10 @@ SPACED = st.characters(
         ("안녕하세요 세계", ["안녕하세요", "세계"]),
         ("ดีครับ ๑๒", ["ดี", "ค", "รั", "บ", "๑๒"]),
         ("e.g. the end.3", ["e", "g", "the", "end", "3"]),
-        ("\u0301 alone", ["alone"]),
+        ("\u0301 alone", ["\u0301", "alone"]),
+        ("well done👍🏽👍, really ❤️", ["well", "done", "👍🏽", "👍", "really", "❤️"]),
+        ("👩‍💻 of 🇫🇷🇩🇪 at ☕", ["👩‍💻", "of", "🇫🇷", "🇩🇪", "at", "☕"]),
+        ("press 1️⃣ © ️", ["press", "1️⃣"]),
     ],
 )
 def test_words_by_hand(text, words):
@@ -56,7 +61,7 @@ def test_every_letter_and_digit_is_in_a_word_and_in_order(text):
     kept = [sign for sign in composed if re.match(r"[^\W_]", sign)]
     assert [sign for word in words for sign in word if re.match(r"[^\W_]", sign)] == kept
     for word in words:
-        assert re.match(r"[^\W_]", word)
+        assert re.match(r"[^\W_]", word) or unicodedata.category(word[0]).startswith("M")
         assert word == word.strip("'.,")
 
 
@@ -84,3 +89,30 @@ def test_words_of_the_shipped_text_are_its_runs_of_letters_and_apostrophes():
     verses = [line for line in lines if not line.startswith("#")]
     for line, verse in zip(verses, corpus.verses, strict=True):
         assert corpus.spell(verse) == " ".join(re.findall(r"[a-z']+", line.lower()))
+
+
+def test_names_are_any_sequence_or_numbered_words():
+    """Of numpy's and pandas' kind, and as tokenizers keep their vocabulary."""
+    words = ["a", "b", "c"]
+    numbered = {"c": 2, "a": 0, "b": 1}
+    for names in (words, tuple(words), np.array(words), numbered, UserDict(numbered)):
+        kept = as_names("words", names, 3)
+        assert kept == ("a", "b", "c")
+        assert [type(name) for name in kept] == [str, str, str]
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "message"),
+    [
+        ("abc", TypeError, "words is of type str"),
+        (iter("abc"), TypeError, "words is of type str_ascii_iterator"),
+        (["a", "b"], ValueError, "words has 2 entries; the vocabulary has 3"),
+        (["a", "b", 3], TypeError, r"words\[2\]"),
+        ({"a": 0, "b": 1, "c": 3}, ValueError, "words has the number 3 where 2 is needed"),
+        ({"a": 0, "b": 0, "c": 1}, ValueError, "words has the number 0 where 1 is needed"),
+        ({"a": 0, "b": 1, "c": "2"}, ValueError, "the numbers in words"),
+    ],
+)
+def test_other_names_are_explained(names, error, message):
+    with pytest.raises(error, match=message):
+        as_names("words", names, 3)
