@@ -1,16 +1,19 @@
 """How recorded matrices compare with what the theory predicts for them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.extras import needs_extra
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread, product
+from ntpnb.basics.tolerances import HELD
 from ntpnb.basics.validation import require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
@@ -20,6 +23,9 @@ from ntpnb.problem.loss import as_weights, excess_loss
 from ntpnb.problem.order import dominated
 from ntpnb.problem.table import row_slices
 from ntpnb.tied.finite import FinitePart
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Part = TypeVar("Part", FinitePart, MarginSolution)
 
@@ -84,9 +90,16 @@ class WeightComparison(Comparison):
         Smallest margin in each context: how far the lowest score of a token that follows it, or
         that ties with one, is above the highest score of one that must lose. Negative where some
         pair is still in the wrong order, ``inf`` where none must lose.
+    above_floor : ndarray
+        Loss above the infimum over all matrices in nats, from the entropy where data are separable
+        and compatible, and else from :attr:`ntpnb.LossFloor.lower`; nan where that is not known.
     missing : str
         Why the data have no known ``W^mm`` or ``W*``, a line each; what needs one of them is nan.
         Empty where both are known.
+    names : tuple of str
+        Of the matrices, where they were given with names.
+    worst : tuple of str
+        The context in which each of these has its smallest margin, by its label or its row.
 
     References
     ----------
@@ -106,7 +119,73 @@ class WeightComparison(Comparison):
     loss: FloatArray
     excess: FloatArray
     margin: FloatArray
+    above_floor: FloatArray
     missing: str = ""
+    names: tuple[str, ...] = ()
+    worst: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Write a line for each matrix that has a name; else as ``repr`` does."""
+        if not self.names:
+            return repr(self)
+        wide = max(map(len, self.names))
+        lines = [f"{'':{wide}}  degrees to W^mm  off W*     nats above the floor  smallest margin"]
+        for k, name in enumerate(self.names):
+            lines.append(
+                f"{name:{wide}}  {np.degrees(self.angle[k]):<15.3g}  {self.finite_error[k]:<9.3g}  "
+                f"{self.above_floor[k]:<20.3g}  {self.smallest_margin[k]:.3g}, "
+                f"after context {self.worst[k]}"
+            )
+        return "\n".join([*lines, *self.missing.splitlines()])
+
+    def plot(self) -> "Figure":
+        """Draw what is known of each matrix, one after the other.
+
+        Returns
+        -------
+        matplotlib Figure
+
+        Raises
+        ------
+        ImportError
+            Matplotlib is not installed; the extra ``plot`` brings it.
+
+        Examples
+        --------
+        >>> import matplotlib
+        >>> matplotlib.use("Agg")
+        >>> import ntpnb
+        >>> data = ntpnb.datasets.toy()
+        >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), 1000, record=[10, 1000])
+        >>> found = ntpnb.compare({"early": run.W[0], "late": run.W[1]}, data)
+        >>> [ax.get_title() for ax in found.plot().axes]
+        ['degrees to W^mm', 'off W*', 'nats above the floor', 'smallest margin']
+        """
+        with needs_extra("plot", "WeightComparison.plot"):
+            import matplotlib.pyplot as plt
+
+        panels = {
+            "degrees to W^mm": np.degrees(self.angle),
+            "off W*": self.finite_error,
+            "nats above the floor": self.above_floor,
+            "smallest margin": self.smallest_margin,
+        }
+        known = {title: values for title, values in panels.items() if np.isfinite(values).any()}
+        names = self.names or tuple(map(str, range(self.excess.size)))
+        fig, axes = plt.subplots(
+            1,
+            len(known),
+            figsize=(1.6 + 2.1 * len(known), 1.2 + 0.3 * len(names)),
+            sharey=True,
+            layout="constrained",
+            squeeze=False,
+        )
+        for ax, (title, values) in zip(axes[0], known.items(), strict=True):
+            ax.plot(np.ravel(values), np.arange(len(names)), "o-")
+            ax.set_title(title)
+        axes[0, 0].set_yticks(np.arange(len(names)), names)
+        axes[0, 0].invert_yaxis()  # the first one above
+        return fig
 
     @property
     def smallest_margin(self) -> FloatArray:
@@ -117,8 +196,8 @@ class WeightComparison(Comparison):
 
 @one_thread
 def compare(
-    W: npt.ArrayLike,
-    data: NextTokenData | ImplicitBias,
+    W: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+    data: NextTokenData | ImplicitBias | Mapping[str, NextTokenData | ImplicitBias],
     *,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -132,9 +211,11 @@ def compare(
 
     Parameters
     ----------
-    W : array_like, shape (..., p, q)
-        One matrix, or a stack or list of them, such as checkpoints of a training.
-    data : NextTokenData or ImplicitBias
+    W : array_like, shape (..., p, q), or mapping from str to array_like
+        One matrix, or a stack or list of them, such as checkpoints of a training, or matrices by
+        their names.
+    data : NextTokenData or ImplicitBias, or mapping from str to one of them
+        Those of all matrices, or of each by its name, such as a checkpoint's own hidden states.
     seconds, progress : optional
         As in :func:`ntpnb.implicit_bias`, where ``data`` is no bias yet.
 
@@ -146,9 +227,9 @@ def compare(
     Raises
     ------
     ValueError
-        ``W`` has the wrong shape or is not finite.
+        ``W`` has the wrong shape or is not finite, or a matrix has no data of its name.
     TypeError
-        ``data`` is neither data nor a bias.
+        ``data`` is neither data nor a bias, or a mapping where ``W`` is none.
 
     References
     ----------
@@ -170,9 +251,86 @@ def compare(
     (array(nan), [1.0, -1.0])
     >>> found.missing.partition(":")[0]
     'no direction W^mm'
+
+    Checkpoints by name, of which the loss above the infimum says how much training can gain:
+
+    >>> print(ntpnb.compare({"early": run.W[-1] / 2, "late": run.W[-1]}, data))
+           degrees to W^mm  off W*     nats above the floor  smallest margin
+    early  17               1.09       0.106                 1.4, after context 1
+    late   17               0.0277     0.00574               2.79, after context 1
     """
+    if isinstance(W, Mapping):
+        return _by_name(W, data, seconds, progress)
+    if isinstance(data, Mapping):
+        raise TypeError("data is a mapping; W must be one too, with the same names")
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     return compare_trained(as_weights("W", W, bias.data), bias, bias)
+
+
+def _by_name(
+    W: Mapping[str, npt.ArrayLike],
+    data: NextTokenData | ImplicitBias | Mapping[str, NextTokenData | ImplicitBias],
+    seconds: float | None,
+    progress: Progress | None,
+) -> WeightComparison:
+    """Compare matrices by their names, with common data or with those of the same names."""
+    if not W:
+        raise ValueError("W names no matrix; at least one is needed")
+    biases: Mapping[str, NextTokenData | ImplicitBias]
+    if isinstance(data, Mapping):
+        biases = data
+    else:
+        biases = dict.fromkeys(W, implicit_bias(data, seconds=seconds, progress=progress))
+    if without := W.keys() - biases.keys():
+        raise ValueError(f"data has none for {min(without)!r}, which W names")
+    found = {}
+    for name, matrix in W.items():
+        bias = biases[name]
+        if not isinstance(bias, ImplicitBias):
+            bias = implicit_bias(bias, seconds=seconds, progress=progress)
+        one = as_weights(f"W[{name!r}]", matrix, bias.data)
+        if one.ndim != 2:
+            raise ValueError(f"W[{name!r}] has {one.ndim} dimensions; a name has one matrix")
+        worst = int(context_margins(one, bias).argmin())
+        found[name] = replace(compare_trained(one, bias, bias), worst=(bias.data.label(worst),))
+    return _together(found)
+
+
+def _together(found: dict[str, WeightComparison]) -> WeightComparison:
+    """One comparison of several by name; margins are padded with ``inf`` to the most contexts."""
+    each = list(found.values())
+    most = max(len(one.margin) for one in each)
+    fields = [field.name for field in dataclasses.fields(Comparison)]
+    stacked = {
+        name: np.array([getattr(one, name) for one in each])
+        for name in [*fields, "norm", "loss", "excess", "above_floor"]
+    }
+    reasons = [
+        f"{name}: {line}" for name, one in found.items() for line in one.missing.splitlines()
+    ]
+    first = each[0].missing
+    is_shared = all(one.missing == first for one in each)
+    return WeightComparison(
+        **stacked,
+        margin=np.array(
+            [np.pad(x.margin, (0, most - len(x.margin)), constant_values=np.inf) for x in each]
+        ),
+        missing=first if is_shared else "\n".join(reasons),
+        names=tuple(found),
+        worst=tuple(context for one in each for context in one.worst),
+    )
+
+
+def _floor(
+    trained: ImplicitBias, finite: FinitePart | Exception, svm: MarginSolution | Exception
+) -> float:
+    """The infimum of the loss in nats, from below; nan where it is not known."""
+    is_compatible = isinstance(finite, FinitePart) and finite.compatible
+    if is_compatible and isinstance(svm, MarginSolution):
+        return trained.data.entropy
+    if trained.data.num_contexts * trained.data.vocab_size > HELD:
+        return np.nan
+    return trained.floor.lower
 
 
 def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) -> WeightComparison:
@@ -206,6 +364,7 @@ def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) ->
         missing.append(f"no finite part W*: {finite}")
     if isinstance(svm, Exception):
         missing.append(f"no direction W^mm: {svm}")
+    floor = _floor(trained, finite, svm)
     # One after the other, to save memory.
     each = [excess_loss(matrix, bias.data) for matrix in W.reshape(-1, *W.shape[-2:])]
     excess = np.array(each).reshape(W.shape[:-2])
@@ -220,6 +379,7 @@ def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) ->
         loss=excess + bias.data.entropy,
         excess=excess,
         margin=context_margins(W, bias),
+        above_floor=excess + (bias.data.entropy - floor),
         missing="\n".join(missing),
     )
 
