@@ -10,10 +10,12 @@ is the same; `trials`, random problems; `late_training`, what is known in advanc
 training (15); `features`, word and context vectors that train together (18); `geometries`, what is
 measured in other norms (19); `heads`, attention with several heads, `factors`, with keys and
 queries of its own, and `selection`, when training stays local (20); `trained_model`, a small
-language model (21). Nothing in the theory imports this package; what only the build of the book
-needs is in `publishing`.
+language model (21); `authors_runs`, what the authors of L24 released. Nothing in the theory imports
+this package; what only the build of the book needs is in `publishing`.
 """
 
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ntpnb_book import attention_picture, features, toy_picture
@@ -69,6 +71,8 @@ from ntpnb_book.vocabulary import (
 if TYPE_CHECKING:
     from ntpnb_book import drawing, figures
 
+    authors_runs: ModuleType
+
 __all__ = [
     "FactorsTrace",
     "HeadsTrace",
@@ -78,6 +82,7 @@ __all__ = [
     "NextOrder",
     "RankingFloor",
     "attention_picture",
+    "authors_runs",
     "bowl_curvature_in_norm",
     "check",
     "cosine",
@@ -126,7 +131,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load what draws when it is asked for: it needs matplotlib, which the ledger does not."""
+    """Load when it is asked for what draws, and the authors' files, which few notebooks need."""
+    if name == "authors_runs":
+        # No import statement: by one, every notebook would depend on the authors' files.
+        return import_module("ntpnb_book.authors_runs")
     if name not in ("drawing", "figures"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ntpnb.basics.extras import needs_extra

@@ -80,6 +80,18 @@ _SCHEMA = {
                 "sweep": {"type": "array", "items": _TEXT, "minItems": 1, "uniqueItems": True},
             },
         },
+        "authors": {
+            "type": "object",
+            "required": ["value", "table", "curve", "step"],
+            "additionalProperties": False,
+            "properties": {
+                "value": _NUMBER,
+                "table": _TEXT,
+                "curve": _TEXT,
+                "step": {"type": "integer", "minimum": 0},
+                "compared": _TEXT,
+            },
+        },
         "meant": _TEXT,
         "affects": {"enum": ["statement", "proof", "text"]},
         "explained": {"type": "string", "pattern": r"^nb/([0-9]{2}_|evidence/)\w+\.ipynb#[\w.-]+$"},
@@ -148,8 +160,9 @@ def _complaints(claim: Claim) -> Iterator[str]:
         yield "a stated change needs a comparison in printed"
     if claim.get("evidence") == "printed" and not printed:
         yield "the evidence `printed` needs a comparison in printed"
-    if "unprinted" in claim and not printed:
-        yield "`unprinted` needs a comparison in printed"
+    for word in ("unprinted", "authors"):
+        if word in claim and not printed:
+            yield f"`{word}` needs a comparison in printed"
     if "where" not in claim and not covers("beyond", claim["id"]):
         yield "`where` is missing"
 

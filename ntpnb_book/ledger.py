@@ -55,6 +55,8 @@ def outcome(claim: Mapping[str, Any], value: Value, sweep: Iterable[bool] = ()) 
     'undecided by the text'
     >>> outcome(claim | {"evidence": "by construction"}, 2.1)
     'holds by construction'
+    >>> outcome(claim | {"authors": {"value": 2.9}}, 2.8)  # what the authors' own file holds
+    'the text departs from file and run'
     """
     printed = comparison(claim.get("printed"))
     erratum = claim["id"].startswith("erratum.")
@@ -69,7 +71,11 @@ def outcome(claim: Mapping[str, Any], value: Value, sweep: Iterable[bool] = ()) 
         return "undecided by the text"
     if verdict:
         return "reproduced with a stated change" if "change" in claim else "reproduced"
-    return "wrong as printed" if erratum else "does not reproduce"
+    if erratum:
+        return "wrong as printed"
+    if "authors" in claim and not met(printed, claim["authors"]["value"]):
+        return "the text departs from file and run"
+    return "does not reproduce"
 
 
 def _plain(value: object, name: str) -> Value:

@@ -16,7 +16,11 @@ from ntpnb_book.comparisons import Value, comparison, describe, met
 from publishing import manifest, pages, project
 from publishing import statements as index
 
-_MISSED = ("does not reproduce", "undecided by the text")
+_MISSED = (
+    "does not reproduce",
+    "the text departs from file and run",
+    "undecided by the text",
+)
 _ERRATA = ("wrong as printed", "a gap in the argument")
 _PLAIN = ("reproduced", "holds", "holds by construction")
 
@@ -174,8 +178,8 @@ def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
     -------
     list of dict
         One entry a claim: ``id``, ``evidence``, ``where``, ``statement``, ``printed``, ``expect``,
-        ``value``, ``outcome`` and ``notebook``, with ``show``, ``change``, ``unprinted`` and
-        ``explained`` where they are given.
+        ``value``, ``outcome`` and ``notebook``, with ``show``, ``change``, ``unprinted``,
+        ``authors`` and ``explained`` where they are given.
 
     Raises
     ------

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ntpnb_book.claims import EVIDENCE, covers
-from ntpnb_book.comparisons import at_horizons, horizons
+from ntpnb_book.comparisons import at_horizons, comparison, horizons, met
 from ntpnb_book.ledger import shown
 from ntpnb_book.output import ROOT
 from publishing import manifest, statement_map
@@ -30,13 +30,22 @@ _OUTCOMES = {
     "holds": "it is compared with nothing in print; what we expect holds",
     "reproduced with a stated change": "it agrees after the change that is named with the claim",
     "does not reproduce": "the value differs from what the paper prints",
+    "the text departs from file and run": (
+        "neither the value nor the authors' released file agrees with the text"
+    ),
     "undecided by the text": "a setting that the paper does not print decides between the two",
     "wrong as printed": "the print itself is shown to be wrong",
     "a gap in the argument": "a step of a proof does not follow; what it is to prove stands",
     "holds by construction": "no evidence: the check cannot come out otherwise",
 }
 _MISPRINTS = ("wrong as printed", "a gap in the argument")
-_DIFFERENCES = ("does not reproduce", "undecided by the text", "reproduced with a stated change")
+_DEPARTS = "the text departs from file and run"
+_DIFFERENCES = (
+    "does not reproduce",
+    _DEPARTS,
+    "undecided by the text",
+    "reproduced with a stated change",
+)
 _NOTABLE = (*_MISPRINTS, *_DIFFERENCES)
 _COMPARED = (*_NOTABLE, "reproduced", "holds by construction")
 """Outcomes of what was compared with the print, the least favourable first."""
@@ -214,7 +223,8 @@ def _in_sum(entries: Sequence[Entry]) -> str:
         f"**Of {printed.total()} sentences of the papers that print a number or a comparison and "
         f"that we measure, {printed['reproduced']} are met as printed, "
         f"{printed['reproduced with a stated change']} after a stated change, "
-        f"{printed['does not reproduce']} are not met, and {printed['undecided by the text']} "
+        f"{printed['does not reproduce'] + printed[_DEPARTS]} are not met, and "
+        f"{printed['undecided by the text']} "
         f"are undecided by the text.** {errata['wrong as printed']} more lines are shown to be "
         f"wrong as printed, and {errata['a gap in the argument']} to leave a gap. All else that is "
         "measured holds, or the build would have stopped.\n\n"
@@ -263,6 +273,54 @@ def _misprints(entries: Sequence[Entry], root: Path) -> str:
     return table(("Claim", "Measured", "Outcome"), rows, (55, 17, 28))
 
 
+def verdict(entry: Entry, claims: Mapping[str, Entry]) -> str:
+    """Say which of text, authors' file and our run agree; a released file need not be the print.
+
+    Parameters
+    ----------
+    entry : mapping
+        A claim with ``authors``, and with its ``value`` and ``outcome``.
+    claims : mapping
+        All claims by id, of which ``authors`` may name the one that compares the two curves.
+    """
+    theirs = entry["authors"]
+    text = comparison(entry["printed"])
+    words = {
+        (True, True): "all three agree",
+        (False, False): "the text departs from file and run",
+        (True, False): "our run departs from text and file",
+        (False, True): "the text agrees with our run, not with the file",
+    }[met(text, theirs["value"]), met(text, entry["value"])]
+    if "compared" in theirs:
+        agree = "at_most" in claims[theirs["compared"]]["expect"]
+        words += f"; file and run {'agree within chance' if agree else 'differ'}"
+    if entry["outcome"] == "undecided by the text":
+        words += "; a setting that is not printed decides"
+    return words
+
+
+def _three_ways(entries: Sequence[Entry]) -> str:
+    """Tabulate what the text, the authors' released file and our run say."""
+    claims = {entry["id"]: entry for entry in entries}
+    rows = []
+    for entry in entries:
+        if "authors" in entry:
+            place = f"{_words(entry['where'])} `{entry['id']}`"
+            text = _words(entry["printed"]["text"])
+            file = plain(numbers(f"{entry['authors']['value']:.4g}"))
+            rows.append((place, text, file, _value(entry), verdict(entry, claims)))
+    if not rows:
+        return ""
+    header = ("Where", "Text", "Authors' file", "Our run", "Verdict")
+    return (
+        "\n## Text, the authors' file, and our run\n\n"
+        "The authors of L24 released vector files of their figures for a while. A file need not be "
+        "the run that the text describes; how many steps Figures 5 and 6 show is not printed. "
+        "{doc}`nb/evidence/authors_trials` compares whole curves.\n\n"
+        + table(header, rows, (28, 20, 12, 12, 28))
+    )
+
+
 def _with_outcomes(outcomes: Sequence[str], entries: Sequence[Entry]) -> Iterator[Entry]:
     """The claims with some outcomes, one outcome after the other."""
     for outcome in outcomes:
@@ -294,6 +352,7 @@ def _scoreboard(entries: Sequence[Entry], root: Path) -> str:
         + "::::\n\n"
         "## Where the print and the run differ\n\n"
         + _differing(entries, root)
+        + _three_ways(entries)
         + "\n## Lines that are wrong as printed\n\n"
         "What each line says, and what is meant, stands among the {doc}`errata`.\n\n"
         + _misprints(entries, root)

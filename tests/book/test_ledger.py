@@ -73,6 +73,17 @@ def test_only_finite_numbers_meet_a_numerical_comparison(compare, value):
             3,
             "does not reproduce",
         ),
+        (
+            {"printed": {"text": "2", **NEAR}, "authors": {"value": 3.5}},
+            3,
+            "the text departs from file and run",
+        ),
+        (
+            {"printed": {"text": "2", **NEAR}, "authors": {"value": 2}},
+            3,
+            "does not reproduce",
+        ),
+        ({"printed": {"text": "2", **NEAR}, "authors": {"value": 3.5}}, 2, "reproduced"),
     ],
 )
 def test_outcome(extra, value, expected):
@@ -102,6 +113,8 @@ def test_a_setting_that_is_not_printed_may_leave_the_text_undecided(value, sweep
         ({"evidence": "printed", "printed": {"text": "three"}}, "needs a comparison in printed"),
         ({"unprinted": {"settings": "scale", "sweep": ["t24.x"]}}, "`unprinted` needs"),
         ({"unprinted": {"settings": "scale", "sweep": []}}, "sweep"),
+        ({"authors": {"value": 2, "table": "t", "curve": "c", "step": 1}}, "`authors` needs"),
+        ({"authors": {"value": 2}}, "authors"),
         ({"unprinted": {"sweep": ["t24.x"]}}, "settings"),
         ({"statment": "x"}, "statment"),
         ({"where": ""}, "where"),

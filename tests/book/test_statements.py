@@ -259,6 +259,27 @@ def test_the_scoreboard_s_first_line_is_the_sum():
     assert kinds == ["printed", "by construction", "erratum", "erratum", "erratum"]
 
 
+@pytest.mark.parametrize(
+    ("file", "run", "words"),
+    [
+        (2, 2, "all three agree; file and run agree within chance"),
+        (3, 3, "the text departs from file and run; file and run agree within chance"),
+        (2, 3, "our run departs from text and file; file and run agree within chance"),
+        (3, 2, "the text agrees with our run, not with the file; file and run agree"),
+    ],
+)
+def test_three_ways_to_a_verdict(file, run, words):
+    curve = {"id": "l24.fig1.curve", "expect": {"at_most": 4}}
+    authors = {"value": file, "compared": "l24.fig1.curve"}
+    printed = {"text": "2", "near": 2, "within": 0.5}
+    entry = claim("l24.fig1.a", "printed", "reproduced", authors=authors, value=run)
+    found = pages.verdict(entry | {"printed": printed}, {"l24.fig1.curve": curve})
+    assert found.startswith(words)
+    differ = curve | {"expect": {"above": 4}}
+    found = pages.verdict(entry | {"printed": printed}, {"l24.fig1.curve": differ})
+    assert found.endswith("file and run differ")
+
+
 def test_the_sums_of_the_real_scoreboard_agree():
     """Claims by evidence, printed sentences by outcome, and both in the text."""
     listed = claims.load()

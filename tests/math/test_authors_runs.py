@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from authors_trials.curves import read_curves
+from ntpnb_book import claims
 from ntpnb_book.authors_runs import authors_curve, authors_trials, curve_distance
 
 LOGS = {"global 514473c": 10, "global 0d105ef": 1, "local 514473c": 10}
@@ -60,3 +61,15 @@ def test_unknown_names_are_refused():
 def test_a_shifted_curve_is_found():
     ours = np.random.default_rng(0).normal(size=(3, 100, 5))
     assert curve_distance(ours, np.zeros(5)) < 4 < curve_distance(ours, np.ones(5))
+
+
+QUOTED = {id: claim["authors"] for id, claim in claims.load().items() if "authors" in claim}
+
+
+@pytest.mark.parametrize("id", QUOTED)
+def test_what_a_claim_quotes_of_a_file_stands_in_it(id):
+    theirs = QUOTED[id]
+    found = authors_curve(theirs["table"], theirs["curve"], theirs["step"])
+    digits = 4 if abs(theirs["value"]) < 1 else 2  # of the numbers as quoted
+    assert round(float(found), digits) == theirs["value"]
+    assert theirs.get("compared", id) in claims.load()

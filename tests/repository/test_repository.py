@@ -188,7 +188,11 @@ def test_tests_of_the_mathematics_need_no_jupyter():
                 left.append(support[module])
 
 
-@pytest.mark.parametrize("path", [ROOT / "requirements.lock", *OTHER_LOCKS], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "requirements.lock", ROOT / "authors_trials/requirements.lock", *OTHER_LOCKS],
+    ids=lambda p: p.name,
+)
 def test_lock_has_one_hashed_version_of_each_package_and_names_no_host(path):
     text = path.read_text("utf-8")
     pins = locked(path)
