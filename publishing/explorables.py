@@ -2,7 +2,8 @@
 
 A page with something to explore has a container ``explore-NAME``, the script ``explore/NAME.js``
 with a table of named examples, and the address ``explore_NAME.html``. What all of them need stands
-beside it in ``explore/``, and is loaded on these pages alone.
+beside it in ``explore/``, and is loaded on these pages alone. Other pages may hold one too: with the
+class ``brief`` it has fewer controls, and with ``from-EXAMPLE`` it begins with that example.
 """
 
 import functools
@@ -74,13 +75,18 @@ class Explore(ReferenceRole):
 def _resolve(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, words: nodes.TextElement
 ) -> nodes.Node | None:
-    """Make a link of it where every page has its own address; on paper the words alone remain."""
+    """Make a link of it where every page has its own address; on paper the words alone remain.
+
+    On a page that holds the explorable itself, it sets that one.
+    """
     if node["reftype"] != "explore":
         return None
     if app.builder.format != "html" or app.builder.name == "singlehtml":
         return words
     page, _, preset = node["reftarget"].partition(":")
-    address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
+    address = ""  # of the page itself, where it holds what the link is about
+    if f"{{container}} explore-{page}" not in env.doc2path(node["refdoc"]).read_text("utf-8"):
+        address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
     return nodes.reference("", "", words, refuri=f"{address}#preset-{preset}", internal=True)
 
 
