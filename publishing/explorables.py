@@ -2,8 +2,8 @@
 
 A page with something to explore has a container ``explore-NAME``, the script ``explore/NAME.js``
 with a table of named examples, and the address ``explore_NAME.html``. What all of them need stands
-beside it in ``explore/``, and is loaded on these pages alone. Other pages may hold one too: with the
-class ``brief`` it has fewer controls, and with ``from-EXAMPLE`` it begins with that example.
+beside it in ``explore/``, and is loaded on these pages alone. Other pages may hold one too: the class
+``brief`` leaves it fewer controls, ``odds`` keeps the sliders, ``from-EXAMPLE`` says how it begins.
 """
 
 import functools
@@ -85,7 +85,7 @@ def _resolve(
         return words
     page, _, preset = node["reftarget"].partition(":")
     address = ""  # of the page itself, where it holds what the link is about
-    if f"{{container}} explore-{page}" not in env.doc2path(node["refdoc"]).read_text("utf-8"):
+    if f"{{container}} explore-{page}" not in Path(env.doc2path(node["refdoc"])).read_text("utf-8"):
         address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
     return nodes.reference("", "", words, refuri=f"{address}#preset-{preset}", internal=True)
 

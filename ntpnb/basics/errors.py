@@ -44,11 +44,8 @@ class PairWeights:
         return weights
 
 
-class ProofOfContradiction(Protocol):
-    """What forms the weights of all strict pairs when it is asked to."""
-
-    def dense(self) -> FloatArray:
-        """One weight for each strict pair, shape (num_strict,)."""
+class _FormsWeights(Protocol):
+    def dense(self) -> FloatArray: ...
 
 
 class NotSeparableError(ValueError):
@@ -57,8 +54,8 @@ class NotSeparableError(ValueError):
     Parameters
     ----------
     message : str
-    certificate : ndarray, shape (len(order.strict),), or ProofOfContradiction
-        The weights, or what forms them, such as :class:`PairWeights`.
+    certificate : ndarray, shape (len(order.strict),), or object with a method ``dense()``
+        The weights, or what forms them when they are asked for, such as :class:`PairWeights`.
 
     Attributes
     ----------
@@ -90,23 +87,23 @@ class NotSeparableError(ValueError):
     [[0, 0, 1], [1, 1, 0]]
     """
 
-    def __init__(self, message: str, certificate: FloatArray | ProofOfContradiction) -> None:
+    def __init__(self, message: str, certificate: FloatArray | _FormsWeights) -> None:
         super().__init__(message)
         self._certificate = certificate
 
     @cached_property
     def certificate(self) -> FloatArray:
         """The weights of all strict pairs; see the class."""
-        if isinstance(self._certificate, np.ndarray):
-            return self._certificate
-        return self._certificate.dense()
+        if hasattr(self._certificate, "dense"):
+            return self._certificate.dense()
+        return self._certificate
 
     @property
     def pair_weights(self) -> PairWeights | None:
         """The weights that are not zero; see the class."""
         return self._certificate if isinstance(self._certificate, PairWeights) else None
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, FloatArray | ProofOfContradiction]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, FloatArray | _FormsWeights]]:
         # By default an exception is rebuilt from its message alone, which __init__ does not accept.
         return type(self), (str(self), self._certificate)
 

@@ -240,7 +240,7 @@ class LossFloor(Result):
 
     @property
     def refutes(self) -> bool:
-        """Whether data that are compatible cannot be separable: their loss would fall to ``H``.
+        """Whether data that are compatible cannot be separable, since their loss has a floor.
 
         Examples
         --------
