@@ -2,8 +2,9 @@
 
 A page with something to explore has a container ``explore-NAME``, the script ``explore/NAME.js``
 with a table of named examples, and the address ``explore_NAME.html``. What all of them need stands
-beside it in ``explore/``, and is loaded on these pages alone. Other pages may hold one too: the class
-``brief`` leaves it fewer controls, ``odds`` keeps the sliders, ``from-EXAMPLE`` says how it begins.
+beside it in ``explore/``, and is loaded on these pages alone. Other pages may hold one too: the
+class ``brief`` leaves it fewer controls, ``odds`` keeps the sliders, and ``from-EXAMPLE`` says how
+it begins.
 """
 
 import functools
