@@ -2,9 +2,7 @@
 
 A page with something to explore has a container ``explore-NAME``, the script ``explore/NAME.js``
 with a table of named examples, and the address ``explore_NAME.html``. What all of them need stands
-beside it in ``explore/``, and is loaded on these pages alone. Other pages may hold one too: the
-class ``brief`` leaves it fewer controls, ``odds`` keeps the sliders, and ``from-EXAMPLE`` says how
-it begins.
+beside it in ``explore/``, and is loaded on these pages alone.
 """
 
 import functools
@@ -76,18 +74,13 @@ class Explore(ReferenceRole):
 def _resolve(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, words: nodes.TextElement
 ) -> nodes.Node | None:
-    """Make a link of it where every page has its own address; on paper the words alone remain.
-
-    On a page that holds the explorable itself, it sets that one.
-    """
+    """Make a link of it where every page has its own address; on paper the words alone remain."""
     if node["reftype"] != "explore":
         return None
     if app.builder.format != "html" or app.builder.name == "singlehtml":
         return words
     page, _, preset = node["reftarget"].partition(":")
-    address = ""  # of the page itself, where it holds what the link is about
-    if f"{{container}} explore-{page}" not in Path(env.doc2path(node["refdoc"])).read_text("utf-8"):
-        address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
+    address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
     return nodes.reference("", "", words, refuri=f"{address}#preset-{preset}", internal=True)
 
 

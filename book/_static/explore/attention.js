@@ -5,7 +5,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const { fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, freeSpot, grows,
     trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
-    contradicting, yes, no, separable, mount, keepFocus, shell, begins } = globalThis.explorable;
+    contradicting, yes, no, separable, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const [MOST_TOKENS, MOST_SEQUENCES, LONGEST] = [6, 8, 5];
   const SCORE_TIE = 1e-7; // scores of W^mm closer than this are equal
@@ -362,8 +362,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function build(host) {
     const { root, find, write } = mount(host, LAYOUT, "layer");
-    const first = begins(host, "cycle");
-    let state = fromPreset(first);
+    let state = fromPreset("cycle");
     let solved = null;
     let path = [];
 
@@ -464,7 +463,6 @@ document.addEventListener("DOMContentLoaded", () => {
         "there is nothing to separate, and W<sup>mm</sup> = 0",
         (pair) => `${one(pair)} cannot be: any W that meets the ties scores ${pair.i + 1} and ${pair.j + 1} alike`,
         one,
-        ({ row, i, j }) => `after ${row + 1}, ${i + 1} has to lead over ${j + 1}`,
       );
       return `<dt>Acyclic?</dt><dd>${acyclic}</dd><dt>Has Graph-SVM a solution?</dt><dd>${separate}</dd>`;
     }
@@ -530,7 +528,7 @@ document.addEventListener("DOMContentLoaded", () => {
       `${contradicting(solved).length ? "Graph-SVM has no solution" : "Graph-SVM has a solution"}. ${find(".reading").textContent} ${find(".mass").getAttribute("aria-label")}`;
 
     const page = shell({
-      root, presets: PRESETS, first, methods: METHODS, fromPreset, fromFragment, toFragment,
+      root, presets: PRESETS, first: "cycle", methods: METHODS, fromPreset, fromFragment, toFragment,
       get: () => state, set: (one) => (state = one), update, show: drawTime, say,
     });
 

@@ -329,26 +329,19 @@ globalThis.explorable = (() => {
   }
 
   const yes = (words) => `<b class="yes">yes</b> ${words}`;
-  /** The numbers that prove a verdict, for those who open them. */
-  const proof = (numbers) => `<details><summary>proof</summary>${numbers}</details>`;
   const no = (words) => `<b class="no">no</b> ${words}`;
 
   /** Whether the strict pairs can all lead, with the proof. Words of the page: `nothing` where there
-      is no such pair, alone(pair) where one alone contradicts itself, each(pair) for one of many, and
-      wish(pair) for what one asks for, in words. */
-  function separable(solved, nothing, alone, each, wish) {
+      is no such pair, alone(pair) where one alone contradicts itself, each(pair) for one of many. */
+  function separable(solved, nothing, alone, each) {
     const { svm, coords } = solved;
     const pairs = contradicting(solved);
     if (!coords.order.strict.length) return yes(nothing);
-    if (svm.separable)
-      return yes(`all of these can lose at once${proof(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`)}`);
+    if (svm.separable) return yes(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`);
     if (pairs.length === 1) return no(alone(pairs[0]));
     const sum = svm.residual < 1e-15 ? "to the last digit" : `to ${short(svm.residual)}`;
     const all = pairs.map((pair) => `${each(pair)} (${short(pair.weight)})`).join(", ");
-    const wishes = pairs.slice(0, 4).map(wish).join(", ");
-    const rest = pairs.length > 4 ? `, and ${pairs.length - 4} more` : "";
-    const together = pairs.length === 2 ? "both cannot hold" : "these cannot all hold";
-    return no(`${wishes}${rest}: ${together}${proof(`weighted as here, the leads of any W that meets the ties sum to zero, ${sum}: ${all}`)}`);
+    return no(`weighted as here, the leads of any W that meets the ties sum to zero, ${sum}: ${all}`);
   }
 
   /** Put a page's controls and drawings at the top of its container; the ways to reach and fill them. */
@@ -366,9 +359,6 @@ globalThis.explorable = (() => {
     };
     return { root, find, write };
   }
-
-  /** The example that a container begins with: that of its class from-EXAMPLE, or the usual one. */
-  const begins = (host, usual) => host.className.match(/\bfrom-(\w+)/)?.[1] ?? usual;
 
   /** Replace what stands in an element and give the focus back to the control that had it. */
   function keepFocus(element, html) {
@@ -520,6 +510,6 @@ globalThis.explorable = (() => {
   return {
     fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
     grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
-    contradicting, yes, no, separable, mount, keepFocus, shell, begins,
+    contradicting, yes, no, separable, mount, keepFocus, shell,
   };
 })();

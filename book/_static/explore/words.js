@@ -5,7 +5,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const { fixed, short, when, line, polyline, circle, text, arrow, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
     grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
-    contradicting, yes, no, separable, mount, keepFocus, shell, begins } = globalThis.explorable;
+    contradicting, yes, no, separable, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const NAMES = "ABCDEF";
   const MOST_TOKENS = 7;
@@ -207,8 +207,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function build(host) {
     const { root, find, write } = mount(host, LAYOUT, "");
-    const first = begins(host, "toy");
-    let state = fromPreset(first);
+    let state = fromPreset("toy");
     let solved = null;
     let paths = [];
 
@@ -288,7 +287,6 @@ document.addEventListener("DOMContentLoaded", () => {
         "every token follows every context, so nothing has to be silenced",
         ({ row, i, j }) => `any W that meets the ties scores ${i + 1} and ${j + 1} alike at ${NAMES[row]}`,
         ({ row, i, j }) => `${NAMES[row]}: ${i + 1} &gt; ${j + 1}`,
-        ({ row, i, j }) => `${NAMES[row]} wants ${i + 1} above ${j + 1}`,
       );
       let compatible;
       if (finite.compatible) compatible = yes(coords.F.length ? `W<sup>⋆</sup> meets all odds, to ${short(finite.residual)} nats` : "each context is followed by one token, so there are no odds to meet");
@@ -350,7 +348,7 @@ document.addEventListener("DOMContentLoaded", () => {
       `${solved.svm.separable ? "Separable" : "Not separable"}, ${solved.finite.compatible ? "compatible" : "not compatible"}. ${find(".reading").textContent}`;
 
     const page = shell({
-      root, presets: PRESETS, first, methods: METHODS, fromPreset, fromFragment, toFragment,
+      root, presets: PRESETS, first: "toy", methods: METHODS, fromPreset, fromFragment, toFragment,
       get: () => state, set: (one) => (state = one), update, show: drawTime, say,
     });
 
