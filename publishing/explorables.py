@@ -1,8 +1,9 @@
-"""The pages that can be explored: links to their examples, and their scripts.
+"""What can be explored: links to its examples, and its scripts.
 
-A page with something to explore has a container ``explore-NAME``, the script ``explore/NAME.js``
-with a table of named examples, and the address ``explore_NAME.html``. What all of them need stands
-beside it in ``explore/``, and is loaded on these pages alone.
+An explorable is a container ``explore-NAME``, filled by the script ``explore/NAME.js`` with a table
+of named examples. It has the page ``explore_NAME.html``, and may stand in a chapter besides: there
+a link sets its state in place. What all of them need lies beside their scripts, and is loaded on
+the pages that hold one and on no others.
 """
 
 import functools
@@ -71,6 +72,11 @@ class Explore(ReferenceRole):
         return [words], []
 
 
+def _containers(env: BuildEnvironment, page: str) -> list[nodes.container]:
+    """Return the containers of a page, one of which may be an explorable."""
+    return list(env.get_doctree(page).findall(nodes.container))
+
+
 def _resolve(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, words: nodes.TextElement
 ) -> nodes.Node | None:
@@ -80,6 +86,11 @@ def _resolve(
     if app.builder.format != "html" or app.builder.name == "singlehtml":
         return words
     page, _, preset = node["reftarget"].partition(":")
+    here = [f"explore-{page}" in part["classes"] for part in _containers(env, node["refdoc"])]
+    if any(here):
+        return nodes.reference(
+            "", "", words, refuri=f"#preset-{preset}", internal=True, classes=["explore-here"]
+        )
     address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
     return nodes.reference("", "", words, refuri=f"{address}#preset-{preset}", internal=True)
 

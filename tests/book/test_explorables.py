@@ -103,6 +103,7 @@ def test_scripts_name_their_examples():
             "inseparable",
             "moved",
             "incompatible",
+            "remainder",
             "optimizers",
         ),
         "attention": ("acyclic", "cycle", "fig2", "automaton", "silent", "inseparable"),

@@ -5,7 +5,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const { fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, freeSpot, grows,
     trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
-    contradicting, yes, no, separable, mount, keepFocus, shell } = globalThis.explorable;
+    contradicting, yes, no, separable, whenNear, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const [MOST_TOKENS, MOST_SEQUENCES, LONGEST] = [6, 8, 5];
   const SCORE_TIE = 1e-7; // scores of W^mm closer than this are equal
@@ -623,5 +623,5 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   globalThis.exploreAttention = { solve, startWith, attention, rule, graphOf, fromFragment, toFragment, fromPreset, METHODS, PRESETS };
-  document.querySelectorAll(".explore-attention").forEach(build);
+  whenNear(document.querySelectorAll(".explore-attention"), build);
 });

@@ -331,17 +331,22 @@ globalThis.explorable = (() => {
   const yes = (words) => `<b class="yes">yes</b> ${words}`;
   const no = (words) => `<b class="no">no</b> ${words}`;
 
+  /** Numbers of the solvers, for those who ask. */
+  const door = (words) => `<details><summary>numbers</summary>${words}</details>`;
+
   /** Whether the strict pairs can all lead, with the proof. Words of the page: `nothing` where there
       is no such pair, alone(pair) where one alone contradicts itself, each(pair) for one of many. */
   function separable(solved, nothing, alone, each) {
     const { svm, coords } = solved;
     const pairs = contradicting(solved);
     if (!coords.order.strict.length) return yes(nothing);
-    if (svm.separable) return yes(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`);
+    if (svm.separable) return yes(`all wishes hold together${door(`W<sup>mm</sup> has norm ${short(svm.norm)}; it meets the conditions of optimality to ${short(svm.kktResidual)}`)}`);
     if (pairs.length === 1) return no(alone(pairs[0]));
     const sum = svm.residual < 1e-15 ? "to the last digit" : `to ${short(svm.residual)}`;
-    const all = pairs.map((pair) => `${each(pair)} (${short(pair.weight)})`).join(", ");
-    return no(`weighted as here, the leads of any W that meets the ties sum to zero, ${sum}: ${all}`);
+    const wishes = pairs.map(each).join(", ");
+    const weights = pairs.map((pair) => short(pair.weight)).join(", ");
+    const end = pairs.length === 2 ? "both" : "all of this";
+    return no(`${wishes}: ${end} cannot hold${door(`weighted by ${weights} in this order, the leads of any W that meets the ties sum to zero, ${sum}`)}`);
   }
 
   /** Put a page's controls and drawings at the top of its container; the ways to reach and fill them. */
@@ -358,6 +363,30 @@ globalThis.explorable = (() => {
       if (written[selector] !== html) find(selector).innerHTML = written[selector] = html;
     };
     return { root, find, write };
+  }
+
+  /** Build each explorable when its place comes near the screen. */
+  function whenNear(hosts, build) {
+    const near = new IntersectionObserver((seen) => {
+      for (const { isIntersecting, target } of seen) {
+        if (!isIntersecting) continue;
+        near.unobserve(target);
+        build(target);
+      }
+    }, { rootMargin: "800px" });
+    for (const host of hosts) {
+      if (host.closest(".beside")) near.observe(host);
+      else build(host);
+    }
+    // A sentence that sets the state needs it now, wherever the reader is.
+    document.addEventListener("click", ({ target }) => {
+      if (!target.closest(".explore-here")) return;
+      for (const host of hosts) {
+        if (host.classList.contains("live")) continue;
+        near.unobserve(host);
+        build(host);
+      }
+    });
   }
 
   /** Replace what stands in an element and give the focus back to the control that had it. */
@@ -510,6 +539,6 @@ globalThis.explorable = (() => {
   return {
     fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
     grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
-    contradicting, yes, no, separable, mount, keepFocus, shell,
+    contradicting, yes, no, door, separable, whenNear, mount, keepFocus, shell,
   };
 })();

@@ -5,7 +5,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const { fixed, short, when, line, polyline, circle, text, arrow, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
     grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
-    contradicting, yes, no, separable, mount, keepFocus, shell } = globalThis.explorable;
+    contradicting, yes, no, door, separable, whenNear, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const NAMES = "ABCDEF";
   const MOST_TOKENS = 7;
@@ -27,6 +27,7 @@ document.addEventListener("DOMContentLoaded", () => {
     inseparable: { name: "Not separable", h: [[0, -100], TOY.h[1], TOY.h[2]], p: TOY.p },
     moved: { name: "The toy, with A moved", h: [[15, 30], TOY.h[1], TOY.h[2]], p: TOY.p },
     incompatible: { name: "Not compatible", h: [[0, 70], TOY.h[1], TOY.h[2], [0, 140]], p: [...TOY.p, [0, 10, 30, 60, 0]] },
+    remainder: { name: "Something remains", h: [[120, 20], [-120, -90], [-50, 40]], p: [[10, 90, 0, 0], [0, 0, 100, 0], [0, 0, 0, 100]] },
     optimizers: { name: "Adam and normalized GD, side by side", ...ONE_EACH, method: "both", time: 4 },
   };
 
@@ -146,6 +147,15 @@ document.addEventListener("DOMContentLoaded", () => {
         parts.push(polyline([...scaled.slice(0, passed).map((rows) => toPixels(rows[v])), toPixels(w)], `${kind(v)} path`));
       });
       here.forEach((w, v) => parts.push(circle(toPixels(w), 5.5, `${kind(v)} here`)));
+      // Where no arrow has its name, the paths have theirs.
+      if (!grows(solved)) {
+        const taken = state.h.map((h) => [...toPixels(plain(h)), 14]);
+        here.forEach((w, v) => {
+          const spot = freeSpot(w, 16, 0.13, taken);
+          taken.push([...spot, 16]);
+          names.push(text(spot, `w<tspan class="sub">${v + 1}</tspan>`, `${kind(v)} name middle`));
+        });
+      }
     }
     parts.push(line([origin[0] - 5, origin[1]], [origin[0] + 5, origin[1]], "origin"));
     parts.push(line([origin[0], origin[1] - 5], [origin[0], origin[1] + 5], "origin"));
@@ -286,14 +296,14 @@ document.addEventListener("DOMContentLoaded", () => {
         solved,
         "every token follows every context, so nothing has to be silenced",
         ({ row, i, j }) => `any W that meets the ties scores ${i + 1} and ${j + 1} alike at ${NAMES[row]}`,
-        ({ row, i, j }) => `${NAMES[row]}: ${i + 1} &gt; ${j + 1}`,
+        ({ row, i, j }) => `${NAMES[row]} wants ${i + 1} above ${j + 1}`,
       );
       let compatible;
-      if (finite.compatible) compatible = yes(coords.F.length ? `W<sup>⋆</sup> meets all odds, to ${short(finite.residual)} nats` : "each context is followed by one token, so there are no odds to meet");
+      if (finite.compatible) compatible = yes(coords.F.length ? `one W meets all odds${door(`W<sup>⋆</sup> meets them to ${short(finite.residual)} nats`)}` : "each context is followed by one token, so there are no odds to meet");
       else {
         const rows = [...new Set(clash.ties.map((tie) => NAMES[tie.row]))].sort();
         const odds = [...new Set(clash.ties.map((tie) => [tie.i + 1, tie.j + 1].sort().join(" : ")))];
-        compatible = no(`${lists(rows)} contradict ${rows.length > 1 ? "each other" : "linearity"} about the odds of ${lists(odds)}; the best W misses some odds by ${short(finite.residual)} nats`);
+        compatible = no(`${lists(rows)} contradict ${rows.length > 1 ? "each other" : "linearity"} about the odds of ${lists(odds)}${door(`the best W misses some odds by ${short(finite.residual)} nats`)}`);
       }
       return `<dt>Separable?</dt><dd>${separate}</dd><dt>Compatible?</dt><dd>${compatible}</dd>`;
     }
@@ -451,5 +461,5 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   globalThis.exploreWords = { solve, train, fromFragment, toFragment, fromPreset, PRESETS, NAMES };
-  document.querySelectorAll(".explore-words").forEach(build);
+  whenNear(document.querySelectorAll(".explore-words"), build);
 });

@@ -64,6 +64,7 @@ WORDS = Explorable(
         "inseparable",
         "moved",
         "incompatible",
+        "remainder",
         "optimizers",
     ),
     places="h",

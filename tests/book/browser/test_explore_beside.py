@@ -1,0 +1,97 @@
+"""Explorables inside chapters: every sentence sets the state, and nothing moves the text."""
+
+import pytest
+from checks import RENDERED
+
+CHAPTERS = ("01_toy", "05_gradient_descent", "08_token_priority", "12_automaton")
+WIDE = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+SENTENCES = ".beside a.explore-here"
+# All layout shifts that no input excuses: more than a page's score, which takes the worst moment.
+SHIFTS = """() => {
+  window.shifts = 0;
+  new PerformanceObserver((seen) => {
+    for (const one of seen.getEntries()) if (!one.hadRecentInput) window.shifts += one.value;
+  }).observe({ type: "layout-shift", buffered: true });
+}"""
+SHOWN = "document.querySelector('.beside .explore .preset')?.value"
+
+
+def press(tab, link, hand):
+    """Follow a sentence's link by mouse, by keyboard or with a finger."""
+    link.scroll_into_view_if_needed()
+    if hand == "mouse":
+        link.click()
+    elif hand == "keyboard":
+        link.focus()
+        tab.keyboard.press("Enter")
+    else:
+        link.tap()
+
+
+@pytest.fixture
+def chapter(lend, address):
+    def open_chapter(name, viewport, **settings):
+        tab = lend(address, viewport=viewport, **settings)
+        tab.goto(f"{address}nb/{name}.html")
+        tab.evaluate(RENDERED)
+        return tab
+
+    return open_chapter
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+@pytest.mark.parametrize("hand", ["mouse", "keyboard", "touch"])
+def test_every_sentence_sets_the_state_in_place(name, hand, chapter):
+    touch = {"has_touch": True, "is_mobile": True} if hand == "touch" else {}
+    tab = chapter(name, PHONE if touch else WIDE, **touch)
+    links = tab.locator(SENTENCES)
+    assert 2 <= links.count() <= 4
+    for k in range(links.count()):
+        link = links.nth(k)
+        preset = link.get_attribute("href").partition("#preset-")[2]
+        press(tab, link, hand)
+        tab.wait_for_function(f"{SHOWN} === '{preset}'", timeout=10_000)
+        assert tab.url.partition("#")[0].endswith(f"nb/{name}.html")
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_on_a_wide_screen_it_stays_beside_each_sentence(name, chapter):
+    tab = chapter(name, WIDE)
+    links = tab.locator(SENTENCES)
+    for k in range(links.count()):
+        press(tab, links.nth(k), "mouse")
+        tab.wait_for_selector(".beside .live svg.main")
+        plane = tab.locator(".beside svg.main").bounding_box()
+        sentence = links.nth(k).bounding_box()
+        assert plane["x"] > sentence["x"] + sentence["width"]
+        assert plane["y"] < WIDE["height"]
+        assert plane["y"] + plane["height"] > 0
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_on_a_phone_it_stands_in_the_flow(name, chapter):
+    tab = chapter(name, PHONE, has_touch=True, is_mobile=True)
+    tab.locator(".beside > .container").scroll_into_view_if_needed()
+    tab.wait_for_selector(".beside .live svg.main")
+    assert tab.locator(".beside svg.main").bounding_box()["width"] <= PHONE["width"]
+    place = "getComputedStyle(document.querySelector('.beside > .container')).position"
+    assert tab.evaluate(place) == "static"
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_nothing_moves_as_it_is_built(name, viewport, chapter):
+    tab = chapter(name, viewport)
+    assert tab.locator(".beside .explore").count() == 0  # not before it is near
+    tab.evaluate(SHIFTS)
+    tab.evaluate("window.shifts = 0")
+    far = "document.querySelector('.beside').getBoundingClientRect().top"
+    for _ in range(60):
+        if tab.evaluate(far) < 0:
+            break
+        tab.mouse.wheel(0, 400)
+        tab.wait_for_timeout(40)
+    tab.wait_for_selector(".beside .live svg.main", state="attached")
+    tab.wait_for_timeout(200)
+    assert tab.evaluate("window.shifts") < 0.05
