@@ -189,7 +189,7 @@ def _stop(app: Sphinx, page: str, label: str, here: str) -> tuple[nodes.list_ite
     )
     stop = nodes.inline("", "", link, classes=["stop"])
     if label:
-        stop += nodes.Text(", its opening")
+        stop += nodes.Text(", its first part")
     words: list[nodes.Node] = [stop]
     number = posixpath.basename(page).partition("_")[0]
     if number.isdigit():
@@ -287,7 +287,7 @@ def evening(app: Sphinx, here: str) -> dict[str, Any]:
             continue  # the landing page has warned of it
         number = posixpath.basename(page).partition("_")[0].lstrip("0")
         duration = _marks(app.env)[page][label]
-        opening = ", its opening" if label else ""
+        opening = ", its first part" if label else ""
         title = f"{app.env.titles[page].astext()}{opening}: {written(duration)}"
         address = app.builder.get_relative_uri(here, page)
         stops.append(

@@ -64,7 +64,7 @@ def test_a_route_lists_pages_or_their_openings_and_adds_up_what_it_shows(site):
     stops = [
         stop.get_text(" ", strip=True).replace(" ,", ",") for stop in page.select("ul.route li")
     ]
-    assert stops == ["5 Five words, its opening 2 minutes", "7 Short 1 minute"]
+    assert stops == ["5 Five words, its first part 2 minutes", "7 Short 1 minute"]
     assert page.select_one(".route-sum").get_text() == "Together 3 minutes."
     links = [link["href"] for link in page.select("ul.route a")]
     assert links == ["nb/05_words.html", "nb/07_short.html"]
