@@ -395,7 +395,12 @@ class FloorSearch:
                 return
 
     def _lower_the_loss(self, tolerance: float) -> None:
-        """Minimise from the best ``W``, until a step lowers the loss by less than the tolerance."""
+        """Minimise from the best ``W``, until a step lowers the loss by less than the tolerance.
+
+        Where all embeddings are zero there is nothing to choose.
+        """
+        if not self.scale.size:
+            return
 
         def loss(x: FloatArray) -> tuple[float, FloatArray]:
             self.watch.check()

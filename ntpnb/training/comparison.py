@@ -262,7 +262,10 @@ def compare(
     if isinstance(W, Mapping):
         return _by_name(W, data, seconds, progress)
     if isinstance(data, Mapping):
-        raise TypeError("data is a mapping; W must be one too, with the same names")
+        raise TypeError(
+            f"data is of type {type(data).__name__}; where W has no names, NextTokenData or an "
+            "ImplicitBias is needed"
+        )
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     return compare_trained(as_weights("W", W, bias.data), bias, bias)
 

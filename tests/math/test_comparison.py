@@ -364,7 +364,7 @@ def test_the_loss_above_the_floor_is_what_training_can_still_gain(seed):
 def test_named_matrices_that_do_not_fit_are_explained():
     matrices, data = checkpoints(0)
     first = next(iter(matrices))
-    with pytest.raises(TypeError, match="data is a mapping; W must be one too"):
+    with pytest.raises(TypeError, match="data is of type dict; where W has no names"):
         ntpnb.compare(matrices[first], data)
     with pytest.raises(ValueError, match="data has none for 'another', which W names"):
         ntpnb.compare({**matrices, "another": matrices[first]}, data)

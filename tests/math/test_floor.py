@@ -155,6 +155,14 @@ def test_separable_data_have_their_entropy_for_a_floor(seed):
     np.testing.assert_array_equal(all_of(floor, hard), labels)
 
 
+def test_where_all_embeddings_are_zero_every_matrix_has_the_floor():
+    data = ntpnb.NextTokenData(np.zeros((2, 3)), [[1, 0, 0], [0.5, 0.5, 0]])
+    floor = ntpnb.loss_floor(data)
+    assert floor.upper == pytest.approx(np.log(3))
+    assert floor.lower == pytest.approx(np.log(3))
+    assert floor.W.shape == data.shape
+
+
 def test_rotated_contexts_and_exchanged_tokens_have_the_same_floor():
     data = not_separable(5)
     rng = np.random.default_rng(0)
