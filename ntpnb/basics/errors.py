@@ -55,7 +55,7 @@ class NotSeparableError(ValueError):
     ----------
     message : str
     certificate : ndarray, shape (len(order.strict),), or object with a method ``dense()``
-        The weights, or what forms them when they are asked for, such as :class:`PairWeights`.
+        The weights, or what forms them when they are asked for, such as ``PairWeights``.
 
     Attributes
     ----------

@@ -92,7 +92,7 @@ class WeightComparison(Comparison):
         pair is still in the wrong order, ``inf`` where none must lose.
     above_floor : ndarray
         Loss above the infimum over all matrices in nats, from the entropy where data are separable
-        and compatible, and else from :attr:`ntpnb.LossFloor.lower`; nan where that is not known.
+        and compatible, and else from ``LossFloor.lower``; nan where that is not known.
     missing : str
         Why the data have no known ``W^mm`` or ``W*``, a line each; what needs one of them is nan.
         Empty where both are known.
