@@ -55,6 +55,11 @@ RENDERED = """async () => {
     const wanted = isNight ? "invert(1) hue-rotate(180deg)" : "none";
     if (filter !== wanted || opacity !== "1") complaints.push("image recoloured: " + image.src);
   }
+  for (const title of document.querySelectorAll(".admonition-title")) {
+    const hasIcon = !["none", "normal"].includes(getComputedStyle(title, "::after").content);
+    if (hasIcon && parseFloat(getComputedStyle(title).paddingLeft) < 24)
+      complaints.push("icon over a title: " + title.textContent);
+  }
   return complaints;
 }"""
 
