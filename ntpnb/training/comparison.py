@@ -294,8 +294,9 @@ def _by_name(
         one = as_weights(f"W[{name!r}]", matrix, bias.data)
         if one.ndim != 2:
             raise ValueError(f"W[{name!r}] has {one.ndim} dimensions; a name has one matrix")
-        worst = int(context_margins(one, bias).argmin())
-        found[name] = replace(compare_trained(one, bias, bias), worst=(bias.data.label(worst),))
+        compared = compare_trained(one, bias, bias)
+        worst = bias.data.label(int(compared.margin.argmin()))
+        found[name] = replace(compared, worst=(worst,))
     return _together(found)
 
 
