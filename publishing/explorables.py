@@ -72,11 +72,6 @@ class Explore(ReferenceRole):
         return [words], []
 
 
-def _containers(env: BuildEnvironment, page: str) -> list[nodes.container]:
-    """Return the containers of a page, one of which may be an explorable."""
-    return list(env.get_doctree(page).findall(nodes.container))
-
-
 def _resolve(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, words: nodes.TextElement
 ) -> nodes.Node | None:
@@ -86,8 +81,8 @@ def _resolve(
     if app.builder.format != "html" or app.builder.name == "singlehtml":
         return words
     page, _, preset = node["reftarget"].partition(":")
-    here = [f"explore-{page}" in part["classes"] for part in _containers(env, node["refdoc"])]
-    if any(here):
+    containers = node.document.findall(nodes.container)
+    if any(f"explore-{page}" in container["classes"] for container in containers):
         return nodes.reference(
             "", "", words, refuri=f"#preset-{preset}", internal=True, classes=["explore-here"]
         )
