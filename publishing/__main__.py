@@ -18,6 +18,7 @@ from publishing import (
     compare,
     execute,
     keys,
+    live,
     manifest,
     project,
     release,
@@ -61,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
         "verify", help="compare values, seeds, names and pictures with this clone's own execution"
     )
     commands.add_parser("downloads", help="put notebooks, figures and claims beside the pages")
+    in_browser = commands.add_parser("live", help="let pages run in the reader's browser")
+    in_browser.add_argument("--fetch", action="store_true", help="fetch Python for it, if need be")
     several = commands.add_parser("versions", help="put releases of the book beside the newest")
     several.add_argument("folder", metavar="FOLDER", help="with TAG.zip, its built pages, for each")
     ready = commands.add_parser("release", help="say what is in the way of a release")
@@ -182,6 +185,20 @@ def _downloads() -> int:
     return 0
 
 
+def _live(*, fetch: bool) -> int:
+    """Let pages run in the browser; without a Python for it they stay as they are."""
+    site = output.ROOT / "_build/html"
+    try:
+        if fetch:
+            live.runtime.fetch()
+        if site.exists():
+            print(f"{live.place(site)} pages run in the browser")
+    except live.runtime.NoRuntimeError as error:
+        print(f"pages do not run in the browser: {error}", file=sys.stderr)
+        return 1 if fetch else 0
+    return 0
+
+
 def _versions(folder: str) -> int:
     """Put releases of the book beside the newest version, and name them."""
     for tag in versions.assemble(output.ROOT / "_build/html", Path(folder)):
@@ -211,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _verify()
         if options.command == "downloads":
             return _downloads()
+        if options.command == "live":
+            return _live(fetch=options.fetch)
         if options.command == "versions":
             return _versions(options.folder)
         if options.command == "release":

@@ -1,0 +1,220 @@
+"""Pages whose cells run in the reader's browser: what is put beside a built site, and into it.
+
+`runtime` fetches the Python that browsers run; `pack.py` and `pack.mjs` make it small. `kernel`
+runs cells there, in the thread of `worker.js`, for the page's `page.js`. A page loads none of it
+before its button is pressed.
+"""
+
+import ast
+import csv
+import json
+import re
+import shutil
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from ntpnb_book import claims, output
+from publishing import archives, project
+from publishing.live import runtime
+
+FOLDER = "live"
+"""Where all of it lies below the site."""
+
+BUTTON = """<!-- live --><button type="button" class="btn btn-sm" data-live-start \
+title="Run the code of this page in this browser; nothing is installed or sent" \
+onclick="import('{folder}/page.js').then(m=>m.start(this)).catch(()=>this.textContent=\
+'Needs a server: make serve')">Run this page</button><!-- /live -->"""
+"""The button as each page has it; the script that knows what it does comes with the first click."""
+
+_PLACED = re.compile(r"<!-- live -->.*?<!-- /live -->", re.DOTALL)
+_BUTTONS = '<div class="article-header-buttons">'
+_IDLE = ' data-live="idle"'
+_QUOTED = re.compile(r"\{glue:text\}`([^`]+)`")
+_SMALLER = re.compile(r"smaller: (.+)$")
+_HERE = Path(__file__).parent
+_PAGE = ("page.js", "page.css", "worker.js")
+_FROM_THE_ENVIRONMENT = ("tqdm",)
+"""Plain Python that chapters import and the runtime has not."""
+
+
+def parameters(code: str) -> list[dict[str, str]]:
+    """List what a reader can change in a parameters cell: literals, each on a line of its own.
+
+    Parameters
+    ----------
+    code : str
+        The cell.
+
+    Returns
+    -------
+    list of dict
+        ``name``, ``value`` and ``label`` (the line's comment) as they are written, and ``smaller``,
+        the value that the comment offers to those who do not want to wait, or an empty text.
+
+    Examples
+    --------
+    >>> from publishing.live import parameters
+    >>> parameters("steps = 10_000  # of GD; smaller: 500")
+    [{'name': 'steps', 'value': '10_000', 'label': 'of GD', 'smaller': '500'}]
+    """
+    found = []
+    lines = code.splitlines()
+    for node in ast.parse(code).body:
+        if not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
+            continue
+        [target] = node.targets
+        try:
+            ast.literal_eval(node.value)
+        except ValueError:
+            continue
+        line = lines[node.lineno - 1].encode()
+        value = line[node.value.col_offset : node.value.end_col_offset].decode()
+        comment = line[node.value.end_col_offset :].decode().lstrip(" )#")
+        smaller = _SMALLER.search(comment)
+        label = comment[: smaller.start()].rstrip("; ") if smaller else comment
+        name = ast.unparse(target)
+        found.append(
+            {"name": name, "value": value, "label": label, "smaller": smaller[1] if smaller else ""}
+        )
+    return found
+
+
+def measured_seconds(root: Path = output.ROOT) -> dict[tuple[str, int], float]:
+    """Read how long cells took in a browser, where ``python -m benchmarks.browser`` measured it."""
+    path = Path(root) / "benchmarks/results/browser.csv"
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["cell"]]
+    return {(row["notebook"], int(row["cell"])): float(row["seconds"]) for row in rows}
+
+
+def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:
+    """Describe a page to the script that runs it.
+
+    Parameters
+    ----------
+    name : str
+        The notebook, such as ``01_toy``.
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    dict
+        ``title``; ``cells``, each with its ``code``, its ``parameters``, the ids of the ``claims``
+        that it measures, and the ``seconds`` that it took in a browser, or None; ``quotes``, the
+        names of the numbers in the text, in its order; ``claims`` by id.
+    """
+    known = claims.load(root)
+    seconds = measured_seconds(root)
+    cells: list[dict[str, Any]] = []
+    for cell in project.read_executed(name, root)["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        code = "".join(cell["source"])
+        is_parameters = "parameters" in cell["metadata"].get("tags", ())
+        measured = [record["id"] for record in output.records({"cells": [cell]}, "id")]
+        cells.append(
+            {
+                "code": code,
+                "parameters": parameters(code) if is_parameters else [],
+                "claims": measured,
+                "seconds": seconds.get((name, len(cells))),
+            }
+        )
+    text = project.source(name, root).read_text(encoding="utf-8")
+    used = {id: known[id] for cell in cells for id in cell["claims"] if id in known}
+    return {
+        "title": project.title(name, root),
+        "cells": cells,
+        "quotes": _QUOTED.findall(text),
+        "claims": used,
+    }
+
+
+def _book_files(root: Path) -> dict[str, Path]:
+    """List what the browser's Python imports of this project, and where its figures find a home."""
+    files = {"kernel.py": _HERE / "kernel.py"}
+    for package in ("ntpnb", "ntpnb_book"):
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".toml":
+                files[path.relative_to(root).as_posix()] = path
+    for package in _FROM_THE_ENVIRONMENT:
+        found = util.find_spec(package)
+        if found is not None and found.origin is not None:
+            folder = Path(found.origin).parent
+            for path in sorted(folder.rglob("*.py")):
+                files[f"{package}/{path.relative_to(folder).as_posix()}"] = path
+    # `ntpnb` reads its version from what an installer leaves.
+    for file in metadata.files("ntpnb") or ():
+        if file.name == "METADATA":
+            files[f"{file.parent.name}/{file.name}"] = Path(str(file.locate()))
+    # By these two `ntpnb_book.output.is_checkout` knows a book; a page brings its own claims.
+    nothing = root / "ntpnb/py.typed"
+    return files | {"notebooks/.here": nothing, "book/claims/.here": nothing}
+
+
+def _with_button(page: str, name: str) -> str:
+    """Put the button into a page, or take it out for an empty name."""
+    page = _PLACED.sub("", page).replace(_IDLE, "", 1)
+    if not name or _BUTTONS not in page:
+        return page
+    to_root = "../" * (1 + name.count("/"))
+    button = BUTTON.format(folder=f"{to_root}{FOLDER}")
+    page = page.replace("<html ", f"<html{_IDLE} ", 1)
+    return page.replace(_BUTTONS, f"{_BUTTONS}{button}", 1)
+
+
+def place(site: Path, root: Path = output.ROOT) -> int:
+    """Put the runtime beside a built site's pages, and a button on each page that has cells.
+
+    Without a kept runtime the pages are left as they read before there was one.
+
+    Parameters
+    ----------
+    site : Path
+        The built pages.
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    int
+        How many pages have the button.
+
+    Raises
+    ------
+    runtime.NoRuntimeError
+        After the pages were left without it, where there is no runtime.
+    """
+    site, root = Path(site), Path(root)
+    pages = {name: site / f"nb/{name}.html" for name in project.names(root)}
+    pages = {name: path for name, path in pages.items() if path.exists()}
+    folder = site / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        kept = runtime.kept(root)
+    except runtime.NoRuntimeError:
+        for path in pages.values():
+            output.write(path, _with_button(path.read_text(encoding="utf-8"), ""))
+        raise
+    folder.mkdir()
+    archives.write_zip(folder / "book.zip", _book_files(root))
+    for path in kept.glob("*.gz"):
+        shutil.copyfile(path, folder / path.name)
+    for script in _PAGE:
+        shutil.copyfile(_HERE / script, folder / script)
+    parts = []
+    for path in sorted([*folder.glob("*.gz"), folder / "book.zip"]):
+        content = path.read_bytes()
+        parts.append(
+            {"file": path.name, "sha256": runtime.digest(content), "bytes": len(content)}
+        )
+    output.write(folder / "parts.json", json.dumps(parts, indent=1))
+    for name, path in pages.items():
+        described = json.dumps(describe(name, root), ensure_ascii=False)
+        output.write(folder / f"pages/{name}.json", described)
+        output.write(path, _with_button(path.read_text(encoding="utf-8"), name))
+    return len(pages)

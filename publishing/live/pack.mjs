@@ -1,0 +1,17 @@
+// node pack.mjs PARTS PACKED: start Pyodide from PARTS and let pack.py write to PACKED.
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+const [parts, packed] = process.argv.slice(2);
+try {
+  const { loadPyodide } = await import(pathToFileURL(`${parts}/pyodide.mjs`));
+  const python = await loadPyodide({ indexURL: `${parts}/` });
+  for (const [folder, root] of [["/parts", parts], ["/packed", packed]]) {
+    python.FS.mkdir(folder);
+    python.FS.mount(python.FS.filesystems.NODEFS, { root }, folder);
+  }
+  python.runPython(readFileSync(new URL("pack.py", import.meta.url), "utf8"));
+} catch (error) {
+  console.error(`pack.mjs: ${error.message}`); // without the line of the runtime that threw it
+  process.exit(1);
+}
