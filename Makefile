@@ -42,7 +42,7 @@ export IPYTHONDIR := $(CURDIR)/_build/ipython
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help check book stale test figures serve pdf bench stress mutants coverage lint types format lock clean _chromium
+.PHONY: help check book live stale test figures serve pdf bench stress mutants coverage lint types format lock clean _chromium
 
 help: ## list the targets (what a bare `make` does)
 	@echo "The executable companion to two papers on next-token prediction. Targets:"
@@ -90,6 +90,10 @@ book: $(VENV)/.ready ## run stale notebooks (in a fresh clone none), build the H
 	rm -f $(BUILT); \
 	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all && echo "$$stamp" > $(BUILT)
 	@$(PY) -m publishing downloads
+	@$(PY) -m publishing live
+
+live: $(VENV)/.ready ## fetch the Python that pages run in a browser; from then on the book has it
+	$(PY) -m publishing live --fetch
 
 stale: $(VENV)/.ready ## list the notebooks that must run, because what they depend on changed
 	@$(PY) -m publishing stale

@@ -6,8 +6,8 @@ document.addEventListener("DOMContentLoaded", () => {
     const images = [...(figure?.querySelectorAll("img[data-strip]") ?? [])];
     if (!images.length) continue;
     const [slider, output] = control.querySelectorAll("input, output");
-    const texts = JSON.parse(control.dataset.texts);
     slider.addEventListener("input", () => {
+      const texts = JSON.parse(control.dataset.texts); // others, once the page's code ran here
       for (const image of images) {
         if (image.dataset.strip) {
           const [width, height] = ["width", "height"].map((side) => image.getAttribute(side));

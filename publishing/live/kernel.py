@@ -198,7 +198,7 @@ class Kernel:
         return {"kind": "error", "text": "".join(lines if own else lines[1:])}
 
     def _show_open_figures(self) -> None:
-        """Show the figures that a cell drew and did not save, as a notebook does, and close them."""
+        """Show the figures that a cell drew and did not save, and close them, as a notebook does."""
         plt = sys.modules.get("matplotlib.pyplot")
         for figure in map(plt.figure, plt.get_fignums()) if plt is not None else ():
             picture = io.StringIO()
@@ -209,12 +209,12 @@ class Kernel:
 
 
 def stored(code: str) -> set[str]:
-    """Return the names that a cell binds outside of its functions and classes.
+    r"""Return the names that a cell binds outside of its functions and classes.
 
     Examples
     --------
     >>> from publishing.live.kernel import stored
-    >>> sorted(stored("import numpy as np, os.path\\nx, y = 1, 2\\ndef f(z): w = z"))
+    >>> sorted(stored("import numpy as np, os.path\nx, y = 1, 2\ndef f(z): w = z"))
     ['f', 'np', 'os', 'x', 'y']
     """
     names = set()

@@ -44,7 +44,7 @@ def unpack() -> None:
 
 
 def list_fonts() -> None:
-    """Let matplotlib list its fonts once here, since the list in its wheel is of another version."""
+    """Let matplotlib list its fonts here; the list in its wheel is of another version."""
     sys.path.insert(0, str(SITE))
     sys.dont_write_bytecode = True
     importlib.import_module("matplotlib.font_manager")
