@@ -156,8 +156,16 @@ def _book_files(root: Path) -> dict[str, Path]:
     return files | {"notebooks/.here": nothing, "book/claims/.here": nothing}
 
 
-def _with_button(page: str, name: str) -> str:
-    """Put the button into a page, or take it out for an empty name."""
+def with_button(page: str, name: str) -> str:
+    """Put the button into a page, or take it out.
+
+    Parameters
+    ----------
+    page : str
+        The page as HTML.
+    name : str
+        The notebook that it shows; empty to take the button out.
+    """
     page = _PLACED.sub("", page).replace(_IDLE, "", 1)
     if not name or _BUTTONS not in page:
         return page
@@ -198,7 +206,7 @@ def place(site: Path, root: Path = output.ROOT) -> int:
         kept = runtime.kept(root)
     except runtime.NoRuntimeError:
         for path in pages.values():
-            output.write(path, _with_button(path.read_text(encoding="utf-8"), ""))
+            output.write(path, with_button(path.read_text(encoding="utf-8"), ""))
         raise
     folder.mkdir()
     archives.write_zip(folder / "book.zip", _book_files(root))
@@ -214,5 +222,5 @@ def place(site: Path, root: Path = output.ROOT) -> int:
     for name, path in pages.items():
         described = json.dumps(describe(name, root), ensure_ascii=False)
         output.write(folder / f"pages/{name}.json", described)
-        output.write(path, _with_button(path.read_text(encoding="utf-8"), name))
+        output.write(path, with_button(path.read_text(encoding="utf-8"), name))
     return len(pages)

@@ -198,7 +198,7 @@ class Kernel:
         return {"kind": "error", "text": "".join(lines if own else lines[1:])}
 
     def _show_open_figures(self) -> None:
-        """Show the figures that a cell drew and did not save, and close them, as a notebook does."""
+        """Show and close the figures that a cell drew and did not save, as a notebook does."""
         plt = sys.modules.get("matplotlib.pyplot")
         for figure in map(plt.figure, plt.get_fignums()) if plt is not None else ():
             picture = io.StringIO()
