@@ -243,7 +243,8 @@ def _label(
     for ax, title in zip(axes, titles, strict=True):
         ax.set(xscale="log", title=title)
     for ax in axes:
-        if ax.xaxis.get_tick_params()["labelbottom"]:  # else it leaves its numbers to one below
+        # Axes that say no leave their numbers to one below; older matplotlib does not say yes.
+        if ax.xaxis.get_tick_params().get("labelbottom", True):
             ax.set_xlabel(xlabel)
     axes[3].set_yscale("log")
     axes[3].legend()

@@ -91,13 +91,10 @@ def _groups(fig: Figure | SubFigure) -> list[list[Axes]] | None:
     return [places[key] for key in sorted(places)]
 
 
-def _height(ax: Axes, width: float) -> float | None:
+def _height(fig: Figure, ax: Axes, width: float) -> float | None:
     """Height of a panel of this width, in inches; None for a sketch that would be too small."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None  # it came from there
     box = ax.get_position()
-    inches = figure.get_size_inches()
-    before = np.array([box.width, box.height]) * inches
+    before = np.array([box.width, box.height]) * fig.get_size_inches()
     ratio = before[1] / before[0]
     if is_sketch(ax) or ax.get_aspect() != "auto":
         if width < _SMALLEST * before[0] and is_sketch(ax):
@@ -173,7 +170,7 @@ def stack(fig: Figure, columns: int = 1) -> bool:
     if not groups:
         return False
     width = _PANEL if columns == 1 else (WIDTH - 0.2) / columns - 0.5
-    heights = [_height(panels[0], width) for panels in groups]
+    heights = [_height(fig, panels[0], width) for panels in groups]
     if None in heights:
         return False
     rows = [

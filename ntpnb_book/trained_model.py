@@ -159,9 +159,9 @@ def language_model() -> LanguageModel:
         large_margin = held["W"].astype(np.float64)
     with as_file(folder.joinpath("language_model.npz")) as path, np.load(path) as held:
         words = tuple(held["words"].tolist())
-        contexts = held["contexts"].astype(np.int64)
+        contexts = held["contexts"].astype(np.intp)
         pairs = (held["context_of"], held["next_words"])
-        occurrences = np.ones(len(held["next_words"]), np.int64)
+        occurrences = np.ones(len(held["next_words"]), np.intp)
         counts = csr_array((occurrences, pairs), shape=(len(contexts), len(words)))
         return LanguageModel(
             words=words,

@@ -16,6 +16,7 @@ SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does 
 LARGEST_SUM_TOLERANCE = 1e-2  # beyond it, in any precision, a token may have been forgotten
 DENSE_LIMIT = 2**28  # entries of a dense array (2 GiB of float64)
 COUNTABLE = 2**31  # steps, sizes and seeds: no loop or array gets that long
+INDEX_BITS = np.iinfo(np.intp).bits - 1  # of an index that is not negative: 63, and 31 in a browser
 # Products of two embeddings, a count and a weight keep within floats, and so do their squares.
 LONGEST = 1e50
 SHORTEST = 1 / LONGEST
@@ -93,9 +94,9 @@ def as_integers(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
         )
     largest = array.max(initial=0)
-    if largest > np.iinfo(np.int64).max:
-        raise ValueError(f"{name} holds {largest}; it must be {needed} below 2**63")
-    return array.astype(np.int64)
+    if largest >= 2**INDEX_BITS:
+        raise ValueError(f"{name} holds {largest}; it must be {needed} below 2**{INDEX_BITS}")
+    return array.astype(np.intp)
 
 
 def as_sequences(sequences: Iterable[ArrayLike]) -> list[IntArray]:

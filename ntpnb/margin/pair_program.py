@@ -78,10 +78,10 @@ class EveryPair(AllPairs):
             self._embeddings[self.group[places]], np.diff(differences.indptr), axis=0
         )
         q = embeddings.shape[1]
-        columns = differences.indices[:, None].astype(np.int64) * q + np.arange(q)
+        columns = differences.indices[:, None].astype(np.intp) * q + np.arange(q)
         values = differences.data[:, None] * embeddings
         return csr_array(
-            (values.ravel(), columns.ravel(), q * differences.indptr.astype(np.int64)),
+            (values.ravel(), columns.ravel(), q * differences.indptr.astype(np.intp)),
             shape=(len(places), self.num_weights),
         )
 
@@ -155,7 +155,7 @@ class PairProgram(MarginProgram):
             tied=tied,
             rhs=np.where(tied, 0.0, pairs.unit / pairs.norms[keys]),
             roots=np.ones(len(keys)),
-            column=np.zeros(len(keys), dtype=np.int64),
+            column=np.zeros(len(keys), dtype=np.intp),
             num_columns=0,
         )
         self._pairs = pairs

@@ -64,7 +64,7 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     """
     if not data.is_linear_decoder or data.num_contexts <= data.context_embeddings.shape[1]:
         return
-    support = (data.sparse_target_probs > 0).astype(np.int64)
+    support = (data.sparse_target_probs > 0).astype(np.intp)
     followers, num_followed = np.unique(support.indices, return_counts=True)
     dim = data.context_embeddings.shape[1]
     by_frequency = followers[np.argsort(-num_followed, kind="stable")]

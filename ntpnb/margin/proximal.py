@@ -89,7 +89,7 @@ def proximal_steps(
     numpy.linalg.LinAlgError
         A Newton system has no factor in floating point.
     """
-    ties = pairs.program(np.zeros(0, dtype=np.int64))
+    ties = pairs.program(np.zeros(0, dtype=np.intp))
     num_tied = np.bincount(ties.column)
     common = COMMON_START * pairs.goals * (1 - num_tied / (pairs.roots**2).sum())
     zero = np.zeros((pairs.vocab_size, pairs.directions.shape[1]))

@@ -329,7 +329,7 @@ def _with_worst_pairs(
     """
     num_groups, vocab_size = order.shape
     table = order.sparse_components
-    worst = np.empty(num_groups, dtype=np.int64)
+    worst = np.empty(num_groups, dtype=np.intp)
     for rows in row_slices(order.shape):
         scores = product(data.group_embeddings[rows], W.T)
         listed = slice(table.indptr[rows.start], table.indptr[rows.stop])
@@ -348,7 +348,7 @@ def _with_losers(order: TokenPriority, position: IntArray, loser: IntArray) -> T
     """The order in which, of all strict pairs, only some are left."""
     table = order.sparse_components
     winner = table.indices[table.indptr[position]]  # the first listed token stands for all
-    strict = np.stack([order.groups[position], winner, loser], axis=1).astype(np.int64)
+    strict = np.stack([order.groups[position], winner, loser], axis=1).astype(np.intp)
     return order.with_strict(strict)
 
 

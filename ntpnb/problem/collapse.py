@@ -180,7 +180,7 @@ def collapsed(data: NextTokenData) -> Collapse:
     if not data.is_linear_decoder:
         return not_collapsed(data)
     laws = data.sparse_target_probs
-    targets = np.unique(laws.indices).astype(np.int64)
+    targets = np.unique(laws.indices).astype(np.intp)
     num_others = data.vocab_size - len(targets)
     if num_others < max(2, LEAST_SHARE * data.vocab_size):
         return not_collapsed(data)

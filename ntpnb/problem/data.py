@@ -1144,7 +1144,7 @@ def _count_next_tokens(
             rows.append(row_of.setdefault(tokens[start:end], len(row_of)))
             next_tokens.append(tokens[end])
     shape = (len(row_of), vocab_size)
-    row, token = np.array([rows, next_tokens], dtype=np.int64)
+    row, token = np.array([rows, next_tokens], dtype=np.intp)
     return row_of, collected("counts", row, token, shape)
 
 

@@ -231,7 +231,7 @@ class TokenPriority(Result):
         is_losing = np.ones(self.shape, dtype=bool)
         is_losing[position, token] = False
         group, loser = np.nonzero(is_losing)
-        pairs = np.empty((len(group), 3), dtype=np.int64)
+        pairs = np.empty((len(group), 3), dtype=np.intp)
         pairs[:, 0] = self.groups[group]
         pairs[:, 1] = table.indices[table.indptr[:-1]][group]
         pairs[:, 2] = loser
@@ -517,16 +517,17 @@ def _strong_components(edges: _StarEdges) -> IntArray:
     weights = np.ones(len(tail), np.int8)
     graph = coo_matrix((weights, (tail, head)), shape=(num_nodes, num_nodes))
     labels: IntArray = connected_components(graph, connection="strong")[1]
-    return labels.astype(np.int64)
+    return labels.astype(np.intp)
 
 
 def _distinct_pairs(above: IntArray, below: IntArray, size: int) -> IntArray:
     """Sorted distinct rows ``(above, below)`` without those of two equal nodes, shape (n, 2)."""
-    # Pairs of nodes as single numbers, which sort much faster than rows.
-    codes = above * size + below
+    # Pairs of nodes as single numbers, which sort much faster than rows; in 64 bits, where indices
+    # have 32 in a browser.
+    codes = above.astype(np.int64) * size + below
     codes = np.sort(codes[above != below], kind="stable")
     is_first = np.diff(codes, prepend=-1) > 0
-    return np.stack(np.divmod(codes[is_first], size), axis=1)
+    return np.stack(np.divmod(codes[is_first], size), axis=1).astype(np.intp)
 
 
 # -- nodes ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray, Sparse
 from ntpnb.basics.saving import make_read_only, register
 from ntpnb.basics.validation import (
+    INDEX_BITS,
     as_array,
     as_indices,
     refuse_any,
@@ -21,6 +22,7 @@ from ntpnb.basics.validation import (
 )
 
 LARGE = 2**20  # entries, zeros included, from which on no computation forms a whole table
+MOST_POSITIONS = 2**INDEX_BITS - 1  # as many as an index can number
 BLOCK = 2**22  # entries of a dense array that computations hold at one time (32 MiB)
 
 
@@ -53,6 +55,11 @@ class Table:
     precision : dtype, optional
         What the numbers were given in; they are held as float64.
 
+    Raises
+    ------
+    ValueError
+        It has more positions than numpy's index type can number, which has 32 bits in a browser.
+
     Examples
     --------
     >>> from ntpnb.problem.table import as_table
@@ -68,6 +75,11 @@ class Table:
         shape: tuple[int, int],
         precision: npt.DTypeLike = np.float64,
     ) -> None:
+        if math.prod(shape) > MOST_POSITIONS:
+            raise ValueError(
+                f"{name} has {shape[0]} rows of {shape[1]} tokens; at most {MOST_POSITIONS} "
+                "positions can be numbered here"
+            )
         self.name = name
         self.entries = Entries(*entries)
         self.shape = shape
@@ -303,7 +315,7 @@ def entries_of(table: csr_array) -> Entries:
     """Rows, columns and values of a canonical sparse matrix, as int64 and float64 arrays."""
     num_rows = table.shape[0]
     row = np.repeat(np.arange(num_rows), np.diff(table.indptr))
-    return Entries(row, table.indices.astype(np.int64), table.data)
+    return Entries(row, table.indices.astype(np.intp), table.data)
 
 
 def _scattered(entries: Entries, shape: tuple[int, int]) -> FloatArray:
@@ -333,11 +345,11 @@ def _read_sparse(name: str, value: Sparse) -> Table:
                 f"{name} has an entry in row {row[k]} and column {column[k]}, outside its shape "
                 f"{value.shape}; {axis}s must lie in 0…{length - 1}"
             )
-    # In 64 bits before duplicates are added up: short integers would overflow.
+    # In long types before duplicates are added up: short integers would overflow.
     table = collected(
         name,
-        row.astype(np.int64),
-        column.astype(np.int64),
+        row.astype(np.intp),
+        column.astype(np.intp),
         (int(value.shape[0]), int(value.shape[1])),
         data.astype(np.float64),
         value.dtype,

@@ -266,7 +266,7 @@ class Findings(Result):
     @cached_property
     def support_sizes(self) -> IntArray:
         """How many different tokens follow each context, shape (m,)."""
-        sizes: IntArray = np.diff(self.data.sparse_target_probs.indptr).astype(np.int64)
+        sizes: IntArray = np.diff(self.data.sparse_target_probs.indptr).astype(np.intp)
         return sizes
 
     @property

@@ -105,7 +105,7 @@ def compatible_dimension(
     """
     positive = _positive_entries(support)
     names, column = np.unique(positive.indices, return_inverse=True)  # the tokens that follow any
-    ones = np.ones(len(column), dtype=np.int64)
+    ones = np.ones(len(column), dtype=np.intp)
     shape = (positive.shape[0], len(names))
     table = csr_array((ones, column, positive.indptr), shape=shape)
     dim = 0
@@ -122,7 +122,7 @@ def compatible_dimension(
         needed = _count_equations(table, crowded)
     if dim == 0:
         tokens = tokens[:0]
-    return CompatibleDimension(dim, names[tokens].astype(np.int64), equations)
+    return CompatibleDimension(dim, names[tokens].astype(np.intp), equations)
 
 
 def _positive_entries(support: npt.ArrayLike | Sparse | NextTokenData) -> csr_array:
@@ -142,7 +142,7 @@ def _positive_entries(support: npt.ArrayLike | Sparse | NextTokenData) -> csr_ar
 
 def _count_equations(support: csr_array, tokens: IntArray) -> int:
     """Count the equations ``e(F)`` among the tokens ``F``."""
-    is_counted = np.zeros(support.shape[1], dtype=np.int64)
+    is_counted = np.zeros(support.shape[1], dtype=np.intp)
     is_counted[tokens] = 1
     sizes = support @ is_counted
     return int(np.maximum(sizes - 1, 0).sum())
@@ -171,8 +171,8 @@ def _core(support: csr_array, dim: int) -> IntArray:
     """
     kept = np.ones(support.shape[1], dtype=bool)
     while kept.any():
-        is_shared = support @ kept.astype(np.int64) > 1
-        degree = support.T @ is_shared.astype(np.int64)
+        is_shared = support @ kept.astype(np.intp) > 1
+        degree = support.T @ is_shared.astype(np.intp)
         light = kept & (degree <= dim)
         if not light.any():
             break
@@ -215,7 +215,7 @@ class _Network:
 
         Those are ``F`` with ``root`` in ``F`` and ``e(F) > dim (|F| − 1)``.
         """
-        demand = np.zeros(self._num_tokens, dtype=np.int64)
+        demand = np.zeros(self._num_tokens, dtype=np.intp)
         demand[root] = self._dim
         return self._send(demand)[1]
 

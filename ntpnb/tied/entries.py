@@ -87,7 +87,7 @@ def tie_entries(data: NextTokenData, table: csr_array) -> TieEntries:
     return TieEntries(
         vocab_size=data.vocab_size,
         token=np.repeat(np.arange(data.vocab_size), counts),
-        context=by_token.indices.astype(np.int64),
+        context=by_token.indices.astype(np.intp),
         probs=by_token.data,
         context_probs=data.context_probs[tied],
         directions=data.context_embeddings[tied] / lengths[tied, None],

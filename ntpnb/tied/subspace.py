@@ -325,7 +325,7 @@ class NearDependence(NamedTuple):
             )
 
 
-NO_DEPENDENCE = NearDependence(1.0, 0.0, np.zeros(0), np.zeros(0, dtype=np.int64))
+NO_DEPENDENCE = NearDependence(1.0, 0.0, np.zeros(0), np.zeros(0, dtype=np.intp))
 
 
 def by_error(near: NearDependence) -> float:

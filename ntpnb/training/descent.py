@@ -412,7 +412,7 @@ def log_grid(steps: int) -> IntArray:
     array([    0,     1,     2,  9548, 10000])
     """
     grid = np.expm1(np.linspace(0, np.log1p(steps), RECORDS_PER_RUN))
-    return np.unique(np.rint(grid).astype(np.int64))
+    return np.unique(np.rint(grid).astype(np.intp))
 
 
 def record_grid(steps: int, record: npt.ArrayLike | None = None) -> IntArray:

@@ -1,11 +1,10 @@
 /* The code of a page, run in this browser. `start` is called by the page's button and by nothing
    else; publishing/live/__init__.py writes the button and what this script reads. Whoever tests a
    page finds in <html>'s data-live one of idle, loading, ready, running, done and failed, and in
-   data-live-claims how many of the page's claims hold here, of how many: "12/12". */
+   data-live-claims how many of the page's claims hold here, of how many: "12/12"; the event
+   "live-cell" says how each cell ended. */
 
 const HERE = new URL(".", import.meta.url).href;
-const LITERAL =
-  /^(?:[-+]?[\d_.]+(?:e[-+]?\d+)?|True|False|None|"[^"\\\n]*"|'[^'\\\n]*'|[-+\d_.e, [\]()]+)$/i;
 const FRESH = "fresh";
 const RAN = "ran";
 const LEFT_OUT = "left-out";
@@ -24,9 +23,14 @@ const duration = (seconds) => {
   return `${Math.round(seconds / 60)} minutes`;
 };
 
-/* Only numbers, truth values, texts without escapes and lists of numbers: what stands in an address
+/* Only numbers, truth values, texts without escapes, and lists of these: what stands in an address
    can set a parameter, and never run code of its own. */
-export const isLiteral = (text) => LITERAL.test(text.trim()) && !/[a-df-z]\(/i.test(text);
+const NUMBER = String.raw`[-+]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?`;
+const ATOM = String.raw`(?:${NUMBER}|True|False|None|"[^"\\\n]*"|'[^'\\\n]*')`;
+const ITEMS = String.raw`${ATOM}(?:, *${ATOM})*,?`;
+const VALUE = String.raw`(?:${ATOM}|\[(?:${ITEMS})?\]|\((?:${ITEMS})?\))`;
+const LITERAL = new RegExp(`^${VALUE}(?:, *${VALUE})*,?$`);
+export const isLiteral = (text) => LITERAL.test(text.trim());
 
 /* A line `name = value  # remark` with another value; the remark stays. */
 export const withValue = (code, name, value) =>
@@ -567,6 +571,7 @@ class Page {
     this.running = null;
     cell.seconds = data.seconds;
     cell.sayTime();
+    document.dispatchEvent(new CustomEvent("live-cell", { detail: data }));
     if (data.kind === "error") {
       cell.print(data.text, "live-wrong");
       for (let fold = cell.node?.closest("details"); fold; fold = fold.parentElement.closest("details"))

@@ -65,7 +65,7 @@ def kept(root: Path = output.ROOT) -> Path:
     if not stamp.exists():
         raise NoRuntimeError(f"{FOLDER} is empty; `make live` fetches what it needs")
     if stamp.read_text(encoding="utf-8") != made_from(root):
-        raise NoRuntimeError(f"{FOLDER} is older than {LOCK}; `make live` makes it anew")
+        raise NoRuntimeError(f"{FOLDER} is older than what it is made from; `make live` renews it")
     return folder
 
 

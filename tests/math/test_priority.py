@@ -8,6 +8,7 @@ from problems import any_problem, regimes, t24
 
 import ntpnb
 from ntpnb import NextTokenData
+from ntpnb.problem.order import _distinct_pairs
 
 
 def closure(order, V):
@@ -188,3 +189,12 @@ def test_a_large_vocabulary_needs_no_pairs_of_tokens():
     order = ntpnb.token_priority(NextTokenData(np.eye(3), P))
     assert len(order.equal) == 6
     assert len(order.strict) == 3 * (V - 3)
+
+
+def test_pairs_of_nodes_keep_apart_where_indices_have_32_bits():
+    """As in a browser: 2^20 nodes have 2^40 pairs."""
+    size = 2**20
+    above = np.array([5, size - 1, 5, 7, size - 1], dtype=np.int32)
+    below = np.array([2**19, size - 2, 2**19, 7, 3], dtype=np.int32)
+    expected = [[5, 2**19], [size - 1, 3], [size - 1, size - 2]]
+    assert _distinct_pairs(above, below, size).tolist() == expected

@@ -568,3 +568,13 @@ def test_a_threshold_that_leaves_nothing():
             NextTokenData(np.eye(2), SOFT, support_threshold=threshold)
     with pytest.raises(TypeError, match="support_threshold is of type str"):
         NextTokenData(np.eye(2), SOFT, support_threshold="0.1")
+
+
+def test_more_positions_than_an_index_can_number_are_refused(monkeypatch):
+    """In a browser an index has 32 bits, and products of sizes would pass them unnoticed."""
+    monkeypatch.setattr(table, "MOST_POSITIONS", 11)
+    assert NextTokenData(H, P).vocab_size == 3
+    needed = "target_probs has 3 rows of 4 tokens; at most 11 positions can be numbered here"
+    for as_given in (np.array, sp.csr_array):
+        with pytest.raises(ValueError, match=needed):
+            NextTokenData(np.eye(3), as_given(np.eye(3, 4)))
