@@ -31,4 +31,5 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ImportError(f'{what} needs {error.name}: pip install "ntpnb[{extra}]"') from None
+        message = f'{what} needs {error.name}: pip install "ntpnb[{extra}]"'
+        raise ImportError(message, name=error.name) from None

@@ -12,7 +12,6 @@ whether or not the data are separable. What they return is not believed: the sol
 from the data, the matrix and the multipliers alone.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -25,13 +24,13 @@ from scipy.sparse.linalg import lsqr
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.extras import needs_extra
 from ntpnb.basics.matrix_norms import MatrixNorm, norm_named
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import ACCEPT
 from ntpnb.basics.validation import as_array
 from ntpnb.margin.pair_program import EveryPair, require_listable
 from ntpnb.margin.separation import CLEAR_MARGIN
+from ntpnb.margin.singular_values import largest_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (
@@ -51,14 +50,6 @@ At the edge of separability HiGHS went on for more than an hour.
 
 LARGEST_GAP = 1e-6
 """Relative gap between the bounds of the largest margin that a solution may have."""
-
-CLARABEL = {
-    "tol_gap_abs": 1e-9,
-    "tol_gap_rel": 1e-9,
-    "tol_feas": 1e-9,
-    "equilibrate_enable": False,  # the rows are scaled already, and it stalls otherwise
-}
-"""Settings of the solver."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,7 +80,7 @@ class NormMarginSolution(Result):
         ``|½ N(W)² + ½ N_*(M)² − Σ λ_k| / (½ N(W)²)``: primal minus dual value, relative to the
         primal one.
     solver : str
-        ``"highs"``, ``"clarabel"`` or ``"no strict pairs"``.
+        ``"highs"``, ``"interior point"`` or ``"no strict pairs"``.
     multipliers : ndarray, shape (len(order.strict),)
         ``λ ≥ 0``, one per row of the order's ``strict``.
     equal_multipliers : ndarray, shape (len(order.equal),)
@@ -206,8 +197,6 @@ def max_margin_in_norm(
 
     Raises
     ------
-    ImportError
-        The norm needs a package that is not installed; the message says how to install it.
     ValueError
         An unknown norm, or pairs whose matrices have more than 2**28 entries.
     ConvergenceError
@@ -320,7 +309,7 @@ def largest_margin_in_sum_norm(rows: PairRows) -> Solved:
 
 def largest_margin_in_spectral_norm(rows: PairRows) -> Solved:
     """Maximise ``s`` with all singular values of ``W`` at most one."""
-    return _largest_margin_by_cvxpy(rows, "spectral")
+    return _largest_margin_of_singular_values(rows, "spectral")
 
 
 def largest_margin_in_nuclear_norm(rows: PairRows) -> Solved:
@@ -330,47 +319,32 @@ def largest_margin_in_nuclear_norm(rows: PairRows) -> Solved:
     the problem of attention with keys and queries (Tarzanagh, Li, Thrampoulidis & Oymak 2023,
     arXiv:2308.16898, Att-SVM).
     """
-    return _largest_margin_by_cvxpy(rows, "nuclear")
+    return _largest_margin_of_singular_values(rows, "nuclear")
 
 
-def _largest_margin_by_cvxpy(rows: PairRows, norm: Literal["spectral", "nuclear"]) -> Solved:
-    """Maximise ``s`` with the norm of ``W`` at most one, by cvxpy with Clarabel.
+def _largest_margin_of_singular_values(
+    rows: PairRows, norm: Literal["spectral", "nuclear"]
+) -> Solved:
+    """Maximise ``s`` with the norm of ``W`` at most one, by an interior point.
 
     Whether the data are separable at all is asked of the linear program first, which answers that
-    to more digits. Cvxpy solves for ``Z`` in ``W = Q_p Z Q_qᵀ``, where the orthonormal columns of
+    to more digits. Solved for is ``Z`` in ``W = Q_p Z Q_qᵀ``, where the orthonormal columns of
     ``Q_p`` and ``Q_q`` span what the pairs' matrices reach: what a ``W`` has besides changes no
     margin, and leaving it out makes no singular value larger.
     """
     in_max_norm = largest_margin_in_max_norm(rows)
     if not (rows.strict @ in_max_norm.W.ravel()).min() > CLEAR_MARGIN:
         return in_max_norm  # too near to what no W separates; its bounds will say so
-    with needs_extra("reference", f'norm="{norm}"'):
-        import cvxpy as cp
-
     left, right = _spanning(rows)
     reached = np.kron(left, right)
-    Z = cp.Variable((left.shape[1], right.shape[1]))
-    s = cp.Variable()
-    flat = cp.reshape(Z, (reached.shape[1],), order="C")
-    margins = (rows.strict @ reached) @ flat >= s
-    size = {"spectral": cp.sigma_max, "nuclear": cp.normNuc}[norm](Z)
-    constraints = [size <= 1, margins]
-    if rows.equal.shape[0]:
-        constraints.append((rows.equal @ reached) @ flat == 0)
-    problem = cp.Problem(cp.Maximize(s), constraints)
-    try:
-        with warnings.catch_warnings(category=UserWarning, action="ignore"):
-            problem.solve(solver=cp.CLARABEL, **CLARABEL)  # its accuracy will be measured
-    except cp.SolverError as error:
-        raise ConvergenceError(f"undecided: Clarabel gave up ({error})", np.inf) from error
-    if problem.status not in cp.settings.SOLUTION_PRESENT:
-        raise ConvergenceError(f"undecided: Clarabel says {problem.status}", np.inf)
-    has_ties = rows.equal.shape[0] > 0
+    strict, equal = rows.strict @ reached, rows.equal @ reached
+    found = largest_margin(strict, equal, (left.shape[1], right.shape[1]), norm)
+    missing = found.combination.ravel() - strict.T @ found.multipliers
     return Solved(
-        W=left @ Z.value @ right.T,
-        equal_multipliers=-constraints[2].dual_value if has_ties else np.zeros(0),
-        multipliers=margins.dual_value,
-        solver="clarabel",
+        W=left @ found.Z @ right.T,
+        equal_multipliers=np.linalg.lstsq(equal.T, missing)[0],
+        multipliers=found.multipliers,
+        solver="interior point",
     )
 
 

@@ -97,8 +97,8 @@ def max_margin(
     norm : str
         ``"frobenius"`` (default), or ``"max"``, the largest entry in absolute value, ``"sum"``, the
         sum of the entries' absolute values, both by linear programming, ``"spectral"``, the largest
-        singular value, or ``"nuclear"``, their sum, both by cvxpy, which is needed for them. For
-        small problems; with the other arguments but ``data`` and ``order`` left out.
+        singular value, or ``"nuclear"``, their sum, both by an interior point. For small problems;
+        with the other arguments but ``data`` and ``order`` left out.
     metric : array_like, shape (p, q), optional
         Positive numbers ``D``: ``Σ D_vi W_vi²`` is minimised. It decides in which direction the
         margins are largest, and not whether there is one. For problems whose pairs can be listed

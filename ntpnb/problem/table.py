@@ -312,7 +312,7 @@ def row_slices(shape: tuple[int, ...]) -> Iterator[slice]:
 
 
 def entries_of(table: csr_array) -> Entries:
-    """Rows, columns and values of a canonical sparse matrix, as int64 and float64 arrays."""
+    """Rows, columns and values of a canonical sparse matrix, as integer and float64 arrays."""
     num_rows = table.shape[0]
     row = np.repeat(np.arange(num_rows), np.diff(table.indptr))
     return Entries(row, table.indices.astype(np.intp), table.data)
@@ -387,7 +387,7 @@ def _positions(name: str, value: Sparse) -> tuple[IntArray, IntArray, npt.NDArra
             f"{name} has an indptr that does not fit its {num_stored} indices and values; it must "
             f"be {num_lines + 1} numbers that increase from 0 to at most {num_stored}"
         )
-    line = np.repeat(np.arange(num_lines), np.diff(pointers))
+    line = np.repeat(np.arange(num_lines), np.diff(pointers).astype(np.intp))
     index = value.indices[: len(line)]
     data = value.data[: len(line)]
     if value.format == "csr":

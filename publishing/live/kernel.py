@@ -181,7 +181,7 @@ class Kernel:
     def _failure(self, error: BaseException, code: str, file: str) -> dict[str, Any]:
         """Say how a cell failed, or that it needs what no browser has."""
         missing = None
-        if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        if isinstance(error, ImportError) and error.name is not None:
             top = error.name.partition(".")[0]
             missing = top if top in NOT_IN_BROWSERS else None
         elif isinstance(error, NameError):

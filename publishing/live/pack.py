@@ -21,7 +21,6 @@ SITE = Path("/site")
 LEFT_OUT = re.compile(
     r"""(^|/)(tests?|testing/tests|sample_data|_pyinstaller|include)/
     | ^scipy/(cluster|datasets|fftpack|io/_fast_matrix_market|io/matlab|misc|odr|signal)/
-    | ^scipy/special/cython_special
     | ^numpy/distutils/
     | ^matplotlib/mpl-data/(fonts/(afm|pdfcorefonts)|images|stylelib/seaborn|plot_directive)
     | ^matplotlib/backends/web_backend

@@ -13,6 +13,7 @@ import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
 from ntpnb.basics.matrix_norms import NORMS, norm_named
 from ntpnb.margin.largest_margin import SOLVERS
+from ntpnb.margin.singular_values import largest_margin
 from ntpnb_book import pair_matrices
 
 OTHER_NORMS = sorted(SOLVERS)
@@ -103,6 +104,63 @@ def test_least_norm_agrees_with_cvxpy_in_another_form(norm, seed):
     asked = cp.Problem(cp.Minimize(objective(norm, W)), constraints)
     asked.solve(solver=cp.CLARABEL)
     assert max_margin(data, norm=norm).norm == pytest.approx(asked.value, rel=1e-6)
+
+
+SINGULAR = ["spectral", "nuclear"]
+
+
+@pytest.mark.parametrize("norm", SINGULAR)
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.sampled_from([(3, 2, 3, 2), (5, 4, 6, 2), (8, 6, 8, 3), (6, 9, 12, 2)]),
+    repeated=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_an_interior_point_is_more_exact_than_the_reference(norm, seed, shape, repeated):
+    """Clarabel's own tolerance is 1e-8; the bounds are computed from W and multipliers alone."""
+    data = problem(seed, shape)
+    if repeated:  # each context twice, so that the pairs' matrices depend on each other
+        H = np.repeat(data.context_embeddings, 2, axis=0)
+        data = NextTokenData(H, np.repeat(data.target_probs, 2, axis=0))
+    svm = max_margin(data, norm=norm)
+    assert svm.solver == "interior point"
+    assert svm.margin_gap < 1e-8
+
+
+@pytest.mark.parametrize("norm", SINGULAR)
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
+def test_rotated_and_scaled_contexts_have_a_rotated_and_scaled_solution(norm, factor):
+    data = problem(3)
+    rotation = np.linalg.qr(np.random.default_rng(4).standard_normal((6, 6)))[0]
+    turned = NextTokenData(factor * data.context_embeddings @ rotation, data.target_probs)
+    plain, found = max_margin(data, norm=norm), max_margin(turned, norm=norm)
+    assert factor * found.norm == pytest.approx(plain.norm, rel=1e-8)
+    back = NextTokenData(data.context_embeddings, data.target_probs)
+    W = factor * found.W @ rotation.T
+    assert norm_named(norm).of(W) == pytest.approx(plain.norm, rel=1e-8)
+    strict, _ = strict_and_equal(back)
+    assert np.tensordot(strict, W, 2).min() > 1 - 1e-8
+
+
+@pytest.mark.parametrize("norm", SINGULAR)
+@pytest.mark.parametrize("lengths", [(1.0, 1.0, 1.0), (3.0, 0.5, 2.0)])
+def test_orthogonal_rows_have_the_solution_that_is_written_down(norm, lengths):
+    """Rows ``a_i e_i e_iᵀ``: each diagonal entry is worth the same margin, ``s = a_i z_i``."""
+    rows = np.stack([np.diag(row).ravel() for row in np.diag(lengths)])
+    found = largest_margin(rows, rows[:0], (3, 3), norm)
+    z = found.Z.diagonal()
+    least = 1 / sum(1 / a for a in lengths) if norm == "nuclear" else min(lengths)
+    assert (rows @ found.Z.ravel()).min() == pytest.approx(least, rel=1e-8)
+    assert norm_named(norm).of(found.Z) <= 1 + 1e-12
+    assert (z > 0).all()
+    assert found.multipliers.sum() == pytest.approx(1, rel=1e-8)
+    assert norm_named(norm).dual(found.combination) == pytest.approx(least, rel=1e-8)
+
+
+def test_what_would_take_too_much_memory_is_refused_before():
+    rows = np.ones((1, 150 * 150))
+    with pytest.raises(ValueError, match=r"the pairs' matrices.*norm=.frobenius"):
+        largest_margin(rows, np.zeros((0, 150 * 150)), (150, 150), "spectral")
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)

@@ -138,10 +138,6 @@ def test_the_example_runs(name, clean):
 NEEDS_MORE = {
     "a sweep": ("import ntpnb; ntpnb.thresholds.sweep([(4, 2, 3)], 1)", "ntpnb[sweep]"),
     "a report's figure": ("import ntpnb; ntpnb.report(ntpnb.datasets.toy()).plot()", "ntpnb[plot]"),
-    "cvxpy": (
-        "import ntpnb; ntpnb.max_margin(ntpnb.datasets.toy(), norm='nuclear')",
-        "ntpnb[reference]",
-    ),
 }
 
 
