@@ -82,12 +82,22 @@ def parameters(code: str) -> list[dict[str, str]]:
 
 def measured_seconds(root: Path = output.ROOT) -> dict[tuple[str, int], float]:
     """Read how long cells took in a browser, where ``python -m benchmarks.browser`` measured it."""
+    rows = [row for row in _measured(root) if row["cell"]]
+    return {(row["notebook"], int(row["cell"])): float(row["seconds"]) for row in rows}
+
+
+def measured_pages(root: Path = output.ROOT) -> dict[str, float]:
+    """Read how long whole pages took in a browser."""
+    rows = [row for row in _measured(root) if not row["cell"]]
+    return {row["notebook"]: float(row["seconds"]) for row in rows}
+
+
+def _measured(root: Path) -> list[dict[str, str]]:
     path = Path(root) / "benchmarks/results/browser.csv"
     if not path.exists():
-        return {}
+        return []
     with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["cell"]]
-    return {(row["notebook"], int(row["cell"])): float(row["seconds"]) for row in rows}
+        return list(csv.DictReader(file))
 
 
 def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:

@@ -4,13 +4,15 @@ What a claim expects need not hold then, and `check` says so and carries on. Siz
 the book's, and figures are built and not rendered, since this is about what a cell computes with.
 """
 
+import ast
+
 import jupytext
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
 from ntpnb_book import figures
-from publishing import project
+from publishing import live, project
 
 OTHER = {
     "01_toy": [{"steps": 7}, {"steps": 2_000}, {"steps": 20_000, "large_seeds": [5]}],
@@ -37,7 +39,22 @@ OTHER = {
     "20_heads": [{"seed": 7, "num_trials": 10, "num_factored": 6}],
     "21_language_model": [{"few": 30, "many": 700, "steps": 60, "record": [1, 5, 20, 60]}],
 }
+
+
+def offered(name):
+    """The smaller values that a chapter offers to those who do not want to wait."""
+    [cell] = [
+        cell
+        for cell in jupytext.read(project.source(name)).cells
+        if "parameters" in cell.metadata.get("tags", [])
+    ]
+    parameters = live.parameters(cell.source)
+    return {one["name"]: ast.literal_eval(one["smaller"]) for one in parameters if one["smaller"]}
+
+
+SMALLER = {name: offered(name) for name in OTHER}
 CASES = [(name, case) for name, cases in OTHER.items() for case in cases]
+CASES += [(name, smaller) for name, smaller in SMALLER.items() if smaller]
 
 
 def built(fig, *rest, **options):
@@ -55,6 +72,11 @@ def frames_built(draw, texts, *rest, **options):
 
 def test_every_chapter_is_run_with_another_value_of_its_parameters():
     assert [*OTHER] == [name for name in project.names() if "/" not in name]
+
+
+def test_chapters_of_more_than_a_minute_in_a_browser_offer_smaller_sizes():
+    seconds = live.measured_pages()
+    assert [name for name in OTHER if seconds.get(name, 0) > 60 and not SMALLER[name]] == []
 
 
 @pytest.mark.slow
