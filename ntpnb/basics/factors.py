@@ -3,8 +3,31 @@
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.array_types import AnyPrecision, FloatArray
 from ntpnb.basics.threads import product, threads_for
+
+
+def finite(result: AnyPrecision) -> FloatArray:
+    """Return what ``numpy.linalg`` computed, if it could be.
+
+    In a browser processors set no flags that numpy could read: it returns NaN where it raises an
+    error elsewhere.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The result is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.basics.factors import finite
+    >>> finite(np.linalg.inv(np.eye(2) * 4)).diagonal().tolist()
+    [0.25, 0.25]
+    """
+    if not np.isfinite(result).all():
+        raise np.linalg.LinAlgError("a matrix is singular, or not positive, in floating point")
+    return np.asarray(result, dtype=np.float64)
 
 
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:
@@ -55,7 +78,7 @@ def woodbury_factors(rows: FloatArray, diagonal: FloatArray) -> FloatArray:
     matrices = product(factors.transpose(0, 2, 1), rows)
     every = np.arange(rows.shape[2])
     matrices[:, every, every] += 1.0
-    for matrix, lower in zip(factors, np.linalg.cholesky(matrices), strict=True):
+    for matrix, lower in zip(factors, finite(np.linalg.cholesky(matrices)), strict=True):
         # Transposed, row-major arrays are BLAS's column-major ones: L⁻¹ Bᵀ.
         matrix[:] = blas.dtrsm(1.0, lower.T, matrix.T, trans_a=1, overwrite_b=1).T
     return factors

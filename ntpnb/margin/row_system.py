@@ -31,7 +31,12 @@ from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.basics.factors import inverses_of_products, upper_factor, woodbury_factors
+from ntpnb.basics.factors import (
+    finite,
+    inverses_of_products,
+    upper_factor,
+    woodbury_factors,
+)
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import PROX, VANISHES
 from ntpnb.margin.normal_form import KKTSolver, NewtonStep
@@ -256,7 +261,7 @@ class RowSystem:
         matrices = program.pairs.products_of(contexts)
         every = np.arange(num_entries)
         matrices[:, every, every] += theta
-        inverses = inverses_of_products(np.asarray(np.linalg.cholesky(matrices), np.float64))
+        inverses = inverses_of_products(finite(np.linalg.cholesky(matrices)))
         return ByEntries(positions, contexts, squared_roots, inverses)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, null_space
 
 from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.factors import finite
 from ntpnb.basics.validation import require_dense
 
 STEPS = 100
@@ -173,7 +174,8 @@ def _solve(program: _Program) -> _Iterate:
         if error < COMPLEMENTARITY or not error < 1e3 * least:
             break
         try:
-            now = _step(program, now)
+            with np.errstate(all="ignore"):  # what overflows has no factor either
+                now = _step(program, now)
         except np.linalg.LinAlgError:  # a matrix that is positive has no factor in floating point
             break
     return best
@@ -200,17 +202,17 @@ def _step(program: _Program, now: _Iterate) -> _Iterate:
     slack = program.rows @ now.unknowns
     if not min(slack.min(), now.multipliers.min()) > 0:
         raise np.linalg.LinAlgError("rounding took a slack or a multiplier to zero")
-    lower = np.linalg.cholesky(program.point(now.unknowns))
-    _, scaled, right = np.linalg.svd(np.linalg.cholesky(now.dual).T @ lower)
+    lower = finite(np.linalg.cholesky(program.point(now.unknowns)))
+    _, scaled, right = np.linalg.svd(finite(np.linalg.cholesky(now.dual)).T @ lower)
     # In the coordinates that `to` leads to, X and Y are one diagonal matrix, `scaled`.
     back = lower @ right.T / np.sqrt(scaled)
-    to = np.linalg.inv(back)
+    to = finite(np.linalg.inv(back))
     weights = now.multipliers / slack
     turned = to @ program.basis @ to.T
     flat = turned.reshape(len(turned), -1)
     system = (program.rows * weights[:, None]).T @ program.rows
     system[:-1, :-1] += flat @ flat.T
-    scale = 1 / np.sqrt(system.diagonal())
+    scale = 1 / np.sqrt(finite(system).diagonal())
     scaled_system = system * scale * scale[:, None]
     factor = cho_factor(scaled_system + RIDGE * np.eye(len(scale)))
     missed = _missed(program, now)

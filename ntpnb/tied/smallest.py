@@ -20,6 +20,7 @@ import scipy.linalg as sla
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import ACCEPT, HELD, STOP
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.table import BLOCK
@@ -292,7 +293,7 @@ class _CommonScores:
         self._inverses: list[tuple[IntArray, FloatArray]] = []
         for places in ties.places_by_count:
             regular = ties.gram_matrices(places) + NEVER_SINGULAR * np.eye(places.shape[1])
-            inverses = np.asarray(np.linalg.inv(regular), dtype=np.float64)
+            inverses = finite(np.linalg.inv(regular))
             self._inverses.append((places, inverses))
         self._factor = sla.cho_factor(self._system(), lower=True, overwrite_a=True)
 

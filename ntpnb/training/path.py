@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.factors import finite
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
 from ntpnb.basics.validation import as_floats, as_increasing
@@ -344,7 +345,7 @@ class _Path:
                 return None
             right = np.stack([equations.values, position_moves], axis=1)
             try:
-                solved = np.linalg.solve(equations.jacobian, right)
+                solved = finite(np.linalg.solve(equations.jacobian, right))
             except np.linalg.LinAlgError:  # the last step was too wild
                 return None
             step = solved[:, 0]

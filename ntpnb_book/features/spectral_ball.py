@@ -16,6 +16,7 @@ import numpy as np
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import NEWTON_STEPS
 
 MOST_ENTRIES = 1500  # of a table of contexts and tokens: Newton's matrix has about as many rows
@@ -139,7 +140,7 @@ def maximize(
     for _ in range(NEWTON_STEPS):
         gradient = here.first @ basis - mu * barrier_gradient(B)
         try:
-            step = np.linalg.solve(_negative_hessian(here, B, basis, mu), gradient.ravel())
+            step = finite(np.linalg.solve(_negative_hessian(here, B, basis, mu), gradient.ravel()))
         except np.linalg.LinAlgError:
             return None
         direction = step.reshape(B.shape)

@@ -1,10 +1,10 @@
 // node pack.mjs PARTS PACKED: start Pyodide from PARTS and let pack.py write to PACKED.
 import { readFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
+import { createRequire } from "node:module";
 
 const [parts, packed] = process.argv.slice(2);
 try {
-  const { loadPyodide } = await import(pathToFileURL(`${parts}/pyodide.mjs`));
+  const { loadPyodide } = createRequire(import.meta.url)(`${parts}/pyodide.js`);
   const python = await loadPyodide({ indexURL: `${parts}/` });
   for (const [folder, root] of [["/parts", parts], ["/packed", packed]]) {
     python.FS.mkdir(folder);

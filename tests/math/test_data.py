@@ -198,7 +198,7 @@ def test_every_layout_gives_the_same_data():
             found = getattr(data, name)
             # rescaling rows that sum to one already may move the last bit
             np.testing.assert_allclose(found, getattr(reference, name), rtol=2 * EPS)
-            assert found.dtype == (np.int64 if name == "context_groups" else np.float64)
+            assert found.dtype == (np.intp if name == "context_groups" else np.float64)
 
 
 def test_integers_and_single_precision_are_taken():

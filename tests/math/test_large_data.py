@@ -31,7 +31,7 @@ def large_text(num_contexts=50_000, vocab_size=5_000, dim=16, seed=0):
     rng = np.random.default_rng(seed)
     rows = np.repeat(np.arange(num_contexts), 3)
     tokens = rng.integers(0, vocab_size, 3 * num_contexts)
-    ones = np.ones(3 * num_contexts, dtype=np.int64)
+    ones = np.ones(3 * num_contexts, dtype=np.intp)
     counts = sp.coo_array((ones, (rows, tokens)), shape=(num_contexts, vocab_size))
     return rng.standard_normal((num_contexts, dim)), counts
 
@@ -126,7 +126,7 @@ def test_token_priority_by_blocks(monkeypatch, name):
     parts = ntpnb.token_priority(changed(data))
     for part in ("groups", "components", "equal", "strict"):
         np.testing.assert_array_equal(getattr(parts, part), getattr(whole, part))
-        assert getattr(parts, part).dtype == np.int64
+        assert getattr(parts, part).dtype == np.intp
 
 
 @pytest.mark.parametrize("candidates", [False, True])

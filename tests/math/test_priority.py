@@ -60,7 +60,7 @@ def check_order(data):
             assert token == smallest[g, order.components[position[g], token]]
     for pairs in (order.equal, order.strict):
         assert pairs.shape == (len(pairs), 3)
-        assert pairs.dtype == np.int64
+        assert pairs.dtype == np.intp
         assert len({tuple(row) for row in pairs.tolist()}) == len(pairs)
         assert [order.groups[k] for k in order.positions(pairs)] == pairs[:, 0].tolist()
     assert order.shape == order.components.shape

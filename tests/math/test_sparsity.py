@@ -52,7 +52,7 @@ def equations_are_independent(rng, support, dim):
     for tokens in map(np.flatnonzero, support):
         embedding = rng.integers(PRIME, size=dim)
         for token in tokens[1:]:
-            row = np.zeros((support.shape[1], dim), dtype=np.int64)
+            row = np.zeros((support.shape[1], dim), dtype=np.intp)
             row[tokens[0]] = embedding
             row[token] = -embedding
             rows.append(row.ravel())
