@@ -22,9 +22,11 @@ FOLDER = "live"
 """Where all of it lies below the site."""
 
 BUTTON = """<!-- live --><button type="button" class="btn btn-sm" data-live-start \
+style="font-size:1rem" \
 title="Run the code of this page in this browser; nothing is installed or sent" \
 onclick="import('{folder}/page.js').then(m=>m.start(this)).catch(()=>this.textContent=\
-'Needs a server: make serve')">Run this page</button><!-- /live -->"""
+location.protocol=='file:'?'Needs a server: make serve':'Could not be loaded')">\
+Run this page</button><!-- /live -->"""
 """The button as each page has it; the script that knows what it does comes with the first click."""
 
 _PLACED = re.compile(r"<!-- live -->.*?<!-- /live -->", re.DOTALL)

@@ -251,22 +251,28 @@ class Cell {
     return this.code.trim() !== this.printedCode.trim();
   }
 
-  /* Hides what the page printed of the cell besides pictures, and makes room for what comes now. */
+  /* Hides what the page printed of the cell besides pictures, and what it gave here before. */
   clearOutput() {
-    const place = this.node;
-    if (!place) return;
-    if (!this.output) {
-      this.output = element("div", { className: "live-output" });
+    this.removeOutput();
+    for (const part of this.node?.querySelectorAll(".cell_output > .output") ?? [])
+      if (!part.querySelector("figure, img")) part.classList.add("live-hidden");
+  }
+
+  removeOutput() {
+    this.output?.remove();
+    this.output = null;
+    this.revoke();
+  }
+
+  /* Where the cell shows what it gives; null for one that the page does not show. */
+  get room() {
+    if (!this.output && this.node) {
+      this.output = element("div", { className: "live-output", tabIndex: 0 });
       this.output.setAttribute("role", "group");
       this.output.setAttribute("aria-label", `What cell ${this.number + 1} gave here`);
-      this.output.tabIndex = 0;
-      place.append(this.output);
+      this.node.append(this.output);
     }
-    this.output.replaceChildren();
-    this.output.hidden = true;
-    for (const part of place.querySelectorAll(".cell_output > .output"))
-      if (!part.querySelector("figure, img")) part.classList.add("live-hidden");
-    this.revoke();
+    return this.output;
   }
 
   revoke() {
@@ -275,19 +281,16 @@ class Cell {
   }
 
   print(text, className = "") {
-    if (!this.output) return;
-    this.output.hidden = false;
-    const last = this.output.lastElementChild;
+    const last = this.room?.lastElementChild;
     if (last?.tagName === "PRE" && last.className === className) last.append(text);
-    else this.output.append(element("pre", { className }, text));
+    else this.room?.append(element("pre", { className }, text));
   }
 
   draw(svg) {
-    if (!this.output) return;
-    this.output.hidden = false;
+    if (!this.room) return;
     const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
     this.addresses.push(address);
-    this.output.append(
+    this.room.append(
       element("img", { src: address, alt: `Drawing of cell ${this.number + 1}` })
     );
   }
@@ -295,9 +298,7 @@ class Cell {
   restore() {
     this.setCode(this.printedCode);
     if (this.editor) this.edit();
-    this.output?.remove();
-    this.output = null;
-    this.revoke();
+    this.removeOutput();
     for (const part of this.node?.querySelectorAll(".live-hidden") ?? [])
       part.classList.remove("live-hidden");
     this.seconds = undefined;
@@ -327,6 +328,16 @@ class Ledger {
     line.classList.toggle("live-wrong", !holds);
     line.dataset.holds = holds;
     if (!holds) place.closest("details").open = true;
+    this.sum(place.closest("details"));
+  }
+
+  /* Says in the line that folds some claims how many of them hold here. */
+  sum(fold) {
+    const lines = [...fold.querySelectorAll(".live-claim[data-holds]")];
+    const holding = lines.filter((line) => line.dataset.holds === "true").length;
+    let words = fold.querySelector("summary .live-sum");
+    if (!words) fold.firstElementChild.append((words = element("span", { className: "live-sum" })));
+    words.textContent = lines.length ? ` · here ${holding} of ${lines.length} hold` : "";
   }
 
   forget(ids, words = "not measured since the change") {
@@ -336,8 +347,10 @@ class Ledger {
       if (!line) continue;
       line.classList.remove("live-wrong");
       delete line.dataset.holds;
+      const fold = line.closest("details");
       if (!words) line.remove();
       else if (known) line.textContent = words;
+      this.sum(fold);
     }
   }
 
