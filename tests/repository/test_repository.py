@@ -167,15 +167,6 @@ def test_lock_pins_every_direct_need_within_its_range():
         assert need.specifier.contains(pin.version), f"{need} is locked at {pin.version}"
 
 
-def test_the_oldest_allowed_matplotlib_has_what_is_called():
-    sources = [path.read_text("utf-8") for path in ROOT.glob("ntpnb*/**/*.py")]
-    assert any("get_figure(root=True)" in source for source in sources)  # new in matplotlib 3.10
-    for extra in ("plot", "notebook"):
-        [need] = [n for n in map(Requirement, EXTRAS[extra]) if n.name == "matplotlib"]
-        assert not need.specifier.contains("3.9.4")
-        assert need.specifier.contains("3.10.0")
-
-
 def test_tests_of_the_mathematics_need_no_jupyter():
     support = {path.stem: path for path in (ROOT / "tests/support").glob("*.py")}
     read, left = set(), sorted((ROOT / "tests/math").glob("*.py"))
