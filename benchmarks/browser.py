@@ -5,7 +5,6 @@ in headless Chromium, from this machine alone; the rows of pages that are not na
 """
 
 import contextlib
-import csv
 import functools
 import http.server
 import shutil
@@ -16,11 +15,10 @@ import time
 from playwright.sync_api import sync_playwright
 
 from benchmarks.files import table
-from benchmarks.notebooks import TABLES
-from publishing import project
+from publishing import live, project
 
 SITE = project.ROOT / "_build/html"
-RESULTS = TABLES / "browser.csv"
+RESULTS = project.ROOT / live.MEASURED
 COLUMNS = ("notebook", "cell", "seconds", "claims")
 SHORT = 1.0
 """Seconds: of cells that take less, a reader need not be told, and the table has no row."""
@@ -79,10 +77,7 @@ def measure(tab, address, name):
 
 def kept_rows(names):
     """Read the rows of pages that are not measured now."""
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(encoding="utf-8", newline="") as file:
-        rows = [tuple(row[column] for column in COLUMNS) for row in csv.DictReader(file)]
+    rows = [tuple(row[column] for column in COLUMNS) for row in live.measured()]
     known = project.names()
     return [row for row in rows if row[0] in known and row[0] not in names]
 

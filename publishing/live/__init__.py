@@ -21,6 +21,9 @@ from publishing.live import runtime
 FOLDER = "live"
 """Where all of it lies below the site."""
 
+MEASURED = "benchmarks/results/browser.csv"
+"""How long cells, and whole pages, took in a browser."""
+
 BUTTON = """<!-- live --><button type="button" class="btn btn-sm" data-live-start \
 style="font-size:1rem" \
 title="Run the code of this page in this browser; nothing is installed or sent" \
@@ -84,18 +87,19 @@ def parameters(code: str) -> list[dict[str, str]]:
 
 def measured_seconds(root: Path = output.ROOT) -> dict[tuple[str, int], float]:
     """Read how long cells took in a browser, where ``python -m benchmarks.browser`` measured it."""
-    rows = [row for row in _measured(root) if row["cell"]]
+    rows = [row for row in measured(root) if row["cell"]]
     return {(row["notebook"], int(row["cell"])): float(row["seconds"]) for row in rows}
 
 
 def measured_pages(root: Path = output.ROOT) -> dict[str, float]:
     """Read how long whole pages took in a browser."""
-    rows = [row for row in _measured(root) if not row["cell"]]
+    rows = [row for row in measured(root) if not row["cell"]]
     return {row["notebook"]: float(row["seconds"]) for row in rows}
 
 
-def _measured(root: Path) -> list[dict[str, str]]:
-    path = Path(root) / "benchmarks/results/browser.csv"
+def measured(root: Path = output.ROOT) -> list[dict[str, str]]:
+    """Read the rows that ``python -m benchmarks.browser`` wrote; none where it never ran."""
+    path = Path(root) / MEASURED
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
