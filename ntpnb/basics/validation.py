@@ -96,6 +96,9 @@ def as_integers(
     largest = array.max(initial=0)
     if largest >= 2**INDEX_BITS:
         raise ValueError(f"{name} holds {largest}; it must be {needed} below 2**{INDEX_BITS}")
+    smallest = array.min(initial=0)
+    if smallest < -(2**INDEX_BITS):  # it would come out as another number, and a token perhaps
+        raise ValueError(f"{name} holds {smallest}; it must be {needed} from -2**{INDEX_BITS} on")
     return array.astype(np.intp)
 
 

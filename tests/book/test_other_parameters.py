@@ -41,15 +41,20 @@ OTHER = {
 }
 
 
-def offered(name):
-    """The smaller values that a chapter offers to those who do not want to wait."""
+def parameters(name):
+    """The parameters of a chapter, as its page offers them."""
     [cell] = [
         cell
         for cell in jupytext.read(project.source(name)).cells
         if "parameters" in cell.metadata.get("tags", [])
     ]
-    parameters = live.parameters(cell.source)
-    return {one["name"]: ast.literal_eval(one["smaller"]) for one in parameters if one["smaller"]}
+    return live.parameters(cell.source)
+
+
+def offered(name):
+    """The smaller values that a chapter offers to those who do not want to wait."""
+    listed = parameters(name)
+    return {one["name"]: ast.literal_eval(one["smaller"]) for one in listed if one["smaller"]}
 
 
 SMALLER = {name: offered(name) for name in OTHER}
@@ -77,6 +82,17 @@ def test_every_chapter_is_run_with_another_value_of_its_parameters():
 def test_chapters_of_more_than_a_minute_in_a_browser_offer_smaller_sizes():
     seconds = live.measured_pages()
     assert [name for name in OTHER if seconds.get(name, 0) > 60 and not SMALLER[name]] == []
+
+
+def test_a_smaller_value_is_of_the_same_kind_and_is_another_one():
+    for name, smaller in SMALLER.items():
+        written = {one["name"]: one["value"] for one in parameters(name)}
+        for parameter, value in smaller.items():
+            usual = ast.literal_eval(written[parameter])
+            assert type(value) is type(usual), (name, parameter)
+            assert value != usual, (name, parameter)
+            if isinstance(value, (list, tuple)):
+                assert {*map(type, value)} == {*map(type, usual)}, (name, parameter)
 
 
 @pytest.mark.slow

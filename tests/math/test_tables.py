@@ -13,6 +13,7 @@ from problems import any_problem, changed, regimes, t24
 
 import ntpnb
 from ntpnb import NextTokenData
+from ntpnb.basics import validation
 from ntpnb.basics.validation import LARGEST_SUM_TOLERANCE, SUM_TOLERANCE
 from ntpnb.problem import table
 
@@ -578,3 +579,15 @@ def test_more_positions_than_an_index_can_number_are_refused(monkeypatch):
     for as_given in (np.array, sp.csr_array):
         with pytest.raises(ValueError, match=needed):
             NextTokenData(np.eye(3), as_given(np.eye(3, 4)))
+
+
+def test_a_number_that_an_index_cannot_hold_is_refused(monkeypatch):
+    """In a browser -2³² + 1 would come out as the token 1."""
+    monkeypatch.setattr(validation, "INDEX_BITS", 31)
+    least, most = -(2**31), 2**31 - 1
+    held = np.array([least, most], dtype=np.int64)
+    np.testing.assert_array_equal(validation.as_indices("tokens", held), held)
+    with pytest.raises(ValueError, match=r"tokens holds -4294967295; .* from -2\*\*31 on"):
+        validation.as_indices("tokens", np.array([-(2**32) + 1, 2], dtype=np.int64))
+    with pytest.raises(ValueError, match=r"tokens holds 4294967297; .* below 2\*\*31"):
+        validation.as_indices("tokens", np.array([2**32 + 1], dtype=np.int64))
