@@ -39,6 +39,7 @@ _QUOTED = re.compile(r"\{glue:text\}`([^`]+)`")
 _SMALLER = re.compile(r"smaller: (.+)$")
 _HERE = Path(__file__).parent
 _PAGE = ("page.js", "page.css", "worker.js")
+_IN_THE_BROWSER = ("kernel", "explored")
 _FROM_THE_ENVIRONMENT = ("tqdm",)
 """Plain Python that chapters import and the runtime has not."""
 
@@ -152,7 +153,7 @@ def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:
 
 def _book_files(root: Path) -> dict[str, Path]:
     """List what the browser's Python imports of this project, and where its figures find a home."""
-    files = {"kernel.py": _HERE / "kernel.py"}
+    files = {f"{name}.py": _HERE / f"{name}.py" for name in _IN_THE_BROWSER}
     for package in ("ntpnb", "ntpnb_book"):
         for path in sorted((root / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".toml":

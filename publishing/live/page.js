@@ -56,6 +56,7 @@ class Engine {
     this.page = page;
     this.hear = hear;
     this.worker = null;
+    this.replies = [];
   }
 
   async load() {
@@ -76,9 +77,16 @@ class Engine {
     this.worker.postMessage({ kind: "run", cell, version, code });
   }
 
+  /* Lets the package compute what an explorable computed; the reply comes after what runs now. */
+  compare({ answers, reply }) {
+    const question = this.replies.push(reply) - 1;
+    this.worker.postMessage({ kind: "compare", question, answers: JSON.stringify(answers) });
+  }
+
   stop() {
     this.worker?.terminate();
     this.worker = null;
+    for (const reply of this.replies.splice(0)) reply("");
   }
 }
 
@@ -388,6 +396,10 @@ class Page {
       this.pictures.set(nameOfPicture(image), new Picture(image));
     this.attachCells();
     this.buildPanel();
+    document.addEventListener("explore-compare", ({ detail }) => {
+      if (this.loaded) this.engine.compare(detail);
+      else detail.reply("Python was stopped; Run all starts it again.");
+    });
   }
 
   attachCells() {
@@ -533,6 +545,7 @@ class Page {
     if (data.kind === "loading") this.hearLoading(data);
     else if (data.kind === "ready") this.hearReady();
     else if (data.kind === "fatal") this.halt("failed", data.text);
+    else if (data.kind === "compared") this.engine.replies[data.question](data.text);
     else if (data.version === cell.version) this.hearOf(cell, data);
     else if (["ran", "error", LEFT_OUT].includes(data.kind)) this.next(); // of code that is no more
   }

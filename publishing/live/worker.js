@@ -1,10 +1,12 @@
 /* Python in a thread of its own: fetches and verifies its parts, starts it, and runs cells.
-   From the page come {kind: "start", parts, base, claims} once, then {kind: "run", cell, version, code}.
+   From the page come {kind: "start", parts, base, claims} once, then {kind: "run", cell, version, code}
+   and {kind: "compare", question, answers}.
    To the page go what the kernel says (publishing/live/kernel.py), {kind: "loading", loaded, total},
    {kind: "ready"} and {kind: "fatal", text}. */
 
 const CACHE = "ntpnb-python";
 let run = null;
+let compare = null; // what an explorable computed, with the package
 let current = null; // the cell that runs, and its version
 
 const hex = (bytes) =>
@@ -91,14 +93,16 @@ const start = async ({ parts, base, claims }) => {
   files.clear();
   python.globals.set("send", (text) => postMessage({ ...JSON.parse(text), ...current }));
   python.globals.set("claims", claims);
-  run = python.runPython(`
+  python.runPython(`
 import os, sys
 os.environ["MPLBACKEND"] = "agg"
 sys.path.insert(0, "/ntpnb")
 os.chdir("/ntpnb")
-from kernel import start
-start(claims, send)
+import explored, kernel
+run = kernel.start(claims, send)
 `);
+  run = python.globals.get("run");
+  compare = python.globals.get("explored").reply;
 };
 
 const fail = (error) => postMessage({ kind: "fatal", text: String(error?.message ?? error) });
@@ -108,6 +112,8 @@ self.onmessage = async ({ data }) => {
     if (data.kind === "start") {
       await start(data);
       postMessage({ kind: "ready" });
+    } else if (data.kind === "compare") {
+      postMessage({ kind: "compared", question: data.question, text: compare(data.answers) });
     } else {
       current = { cell: data.cell, version: data.version };
       postMessage({ ...JSON.parse(run(data.cell, data.code)), ...current });

@@ -4,11 +4,9 @@ import re
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 import ntpnb
-
-LATE = 12 * np.log(10)  # natural logarithm of t = 1e12
+from publishing.live.explored import compare
 
 
 class Explorable(NamedTuple):
@@ -146,48 +144,19 @@ def far_apart(found, expected):
     return np.abs(np.ravel(found) - expected).max() / max(1.0, np.linalg.norm(expected))
 
 
-def assert_proved(found, bias, leads):
-    """The max-margin solution is the package's, or there is none, and the page's weights prove it.
+def assert_agrees(found, datasets):
+    """What a page answers of many states is what the package says of the same data.
 
-    Parameters
-    ----------
-    found : dict
-        What the page computed: W, multipliers or a certificate, and the residual of optimality.
-    bias : ntpnb.ImplicitBias
-        What the package computes of the same data.
-    leads : list of array
-        For each strict pair the matrix whose product with W is its lead.
+    Of each the verdicts, the finite part, ``W^mm`` and the weights that prove it, or that there is
+    none, and the angle to ``W^mm`` at the time 1e12.
     """
-    assert found["separable"] == bias.separable
-    assert found["pairs"] == bias.order.strict.tolist()
-    assert far_apart(found["finite"], bias.finite_part.W) < 1e-8
-    weights = found["multipliers"] if bias.separable else found["certificate"]
-    assert min(weights, default=0.0) >= 0
-    # What the weights of the strict pairs make off F: W^mm, or nothing where they contradict.
-    made = np.zeros(bias.finite_part.W.shape)
-    for lead, weight in zip(leads, weights, strict=True):
-        made += weight * lead
-    made = bias.equal_subspace.reject(made)
-    if bias.separable:
-        assert far_apart(found["W"], bias.max_margin.W) < 1e-8
-        assert far_apart(made.ravel(), bias.max_margin.W) < 1e-8
-        assert found["kkt"] < 1e-10
-    else:
-        assert sum(weights) == pytest.approx(1)
-        assert np.abs(made).max() < 1e-8
-
-
-def assert_late_angles(cases, found):
-    """The flow's angle to W^mm at t = 1e12 is the package's, in many cases."""
-    tried = 0
-    for case, one in zip(cases, found, strict=True):
-        if one["angle"] is None:
-            continue
-        bias = ntpnb.implicit_bias(case.data)
-        expected = ntpnb.gradient_flow(bias, [LATE]).compare(bias).angle[-1]
-        assert one["angle"] == pytest.approx(expected, abs=1e-4)
-        tried += 1
-    assert tried > 60
+    for one, data in zip(found, datasets, strict=True):
+        asked = ntpnb.NextTokenData(**one["answers"]["data"])
+        assert (asked.target_probs == data.target_probs).all()
+        assert (asked.context_embeddings == data.context_embeddings).all()
+    compared = [compare(one["answers"]) for one in found]
+    assert [one for one in compared if not one.agrees] == []
+    assert sum(one.angle_difference is not None for one in compared) > 60
 
 
 # -- the page -------------------------------------------------------------------------------------

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from checks import mouse_only
 from explored import (
-    LATE,
     WORDS,
-    assert_late_angles,
-    assert_proved,
+    assert_agrees,
     far_apart,
     field,
     middle,
@@ -24,17 +22,15 @@ EXPLORABLE = WORDS
 CASES = 300
 
 # What the page computes of a state, as numbers.
-SOLVE = """cases => cases.map(({ h, p, late }) => {
-  const { coords, svm, finite, clash } = exploreWords.solve({ h, p });
-  const grows = svm.separable && svm.norm > 0;
-  const end = late && grows ? ntpnb.gradientFlow(coords, [late], undefined, 1e-6)[0] : null;
+SOLVE = """cases => cases.map(({ h, p }) => {
+  const solved = exploreWords.solve({ h, p });
+  const start = p[0].map(() => [0, 0]);
+  const flow = { start: start.flat(), points: exploreWords.train(solved, "flow", start) };
   return {
-    separable: svm.separable, W: svm.W, multipliers: svm.multipliers,
-    certificate: svm.certificate ?? null, kkt: svm.kktResidual ?? 0,
-    finite: finite.W, compatible: finite.compatible, residual: finite.residual,
-    clashing: clash.ties.map(({ row, i, j, weight }) => [row, i, j, weight]),
-    pairs: coords.order.strict.map(({ group, i, j }) => [group, i, j]),
-    angle: end ? ntpnb.angle(end.W, svm.W) : null,
+    answers: explorable.answers(solved, flow),
+    kkt: solved.svm.kktResidual ?? 0,
+    residual: solved.finite.residual,
+    clashing: solved.clash.ties.map(({ row, i, j, weight }) => [row, i, j, weight]),
   };
 })"""
 
@@ -75,33 +71,28 @@ def cases():
     return [random_case(rng) for _ in range(CASES)]
 
 
-def solve(tab, cases, late=0.0):
-    asked = [{"h": case.h.tolist(), "p": case.p.tolist(), "late": late} for case in cases]
-    return tab.evaluate(SOLVE, asked)
+def solve(tab, cases):
+    return tab.evaluate(SOLVE, [{"h": case.h.tolist(), "p": case.p.tolist()} for case in cases])
 
 
 # -- the mathematics, against the package ---------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_verdicts_solutions_and_proofs_are_those_of_the_package(tab, cases):
-    kinds = set()
-    for case, found in zip(cases, solve(tab, cases), strict=True):
-        bias = ntpnb.implicit_bias(case.data)
-        kinds.add((bias.separable, bias.finite_part.compatible))
-        assert found["compatible"] == bias.finite_part.compatible
-        assert found["residual"] == pytest.approx(bias.finite_part.residual, abs=1e-8)
-        rows, h = np.eye(len(bias.finite_part.W)), case.h / 100
-        leads = [np.outer(rows[z] - rows[v], h[j]) for j, z, v in bias.order.strict]
-        assert_proved(found, bias, leads)
-    assert len(kinds) == 4
+def test_verdicts_solutions_proofs_and_late_angles_are_those_of_the_package(tab, cases):
+    found = solve(tab, cases)
+    assert_agrees(found, [case.data for case in cases])
+    residuals = [ntpnb.finite_part(case.data).residual for case in cases]
+    assert [one["residual"] for one in found] == pytest.approx(residuals, abs=1e-8)
+    verdicts = {(one["answers"]["separable"], one["answers"]["compatible"]) for one in found}
+    assert len(verdicts) == 4
 
 
 @pytest.mark.slow
 def test_ties_that_contradict_are_proved_to(tab, cases):
     incompatible = 0
     for case, found in zip(cases, solve(tab, cases), strict=True):
-        assert bool(found["clashing"]) == (not found["compatible"])
+        assert bool(found["clashing"]) != found["answers"]["compatible"]
         combined, odds = np.zeros(case.data.shape), 0.0
         for j, z, v, weight in found["clashing"]:
             combined[[z, v]] += np.outer([weight, -weight], case.h[j] / 100)
@@ -112,11 +103,6 @@ def test_ties_that_contradict_are_proved_to(tab, cases):
             assert np.abs(combined).max() < 1e-8  # no W moves this combination of scores ...
             assert abs(odds) > 1e-8  # ... and the odds ask it not to be zero
     assert incompatible > 20
-
-
-@pytest.mark.slow
-def test_flow_at_late_times_is_that_of_the_package(tab, cases):
-    assert_late_angles(cases, solve(tab, cases, late=LATE))
 
 
 METHODS = {

@@ -8,9 +8,7 @@ import pytest
 from checks import mouse_only
 from explored import (
     ATTENTION,
-    LATE,
-    assert_late_angles,
-    assert_proved,
+    assert_agrees,
     far_apart,
     field,
     middle,
@@ -25,20 +23,16 @@ EXPLORABLE = ATTENTION
 CASES = 300
 
 # What the page computes of a state, as numbers.
-SOLVE = """cases => cases.map(({ state, late, W }) => {
+SOLVE = """cases => cases.map(({ state, W }) => {
   const solved = exploreAttention.solve(state);
-  const { coords, svm, finite, data } = solved;
-  const grows = svm.separable && svm.norm > 0;
-  const end = late && grows ? ntpnb.gradientFlow(coords, [late], undefined, 1e-6)[0] : null;
+  const { coords, data } = solved;
+  const start = [0, 0, 0, 0];
+  const flow = { start, points: explorable.trainingPath(solved, null, start) };
   const asked = [...state.s.map(({ tokens }) => tokens), state.x];
   const counts = (tokens) => state.e.map((_, v) => tokens.filter((u) => u === v).length);
   return {
-    separable: svm.separable, W: svm.W, multipliers: svm.multipliers,
-    certificate: svm.certificate ?? null, kkt: svm.kktResidual ?? 0,
-    finite: finite.W,
+    answers: explorable.answers(solved, flow),
     components: coords.order.groups.map((k) => coords.order.components.get(k)),
-    pairs: coords.order.strict.map(({ group, i, j }) => [group, i, j]),
-    angle: end ? ntpnb.angle(end.W, svm.W) : null,
     attention: asked.map((x) => exploreAttention.attention(W, data.T, counts(x), x.at(-1))),
     rule: exploreAttention.rule(state, solved, state.x),
   };
@@ -58,10 +52,10 @@ class Case(NamedTuple):
     def data(self):
         return ntpnb.NextTokenData.from_attention(self.e / 100, self.sequences, self.labels)
 
-    def asked(self, late=0.0):
+    def asked(self):
         s = [{"tokens": x, "label": y} for x, y in zip(self.sequences, self.labels, strict=True)]
         state = {"e": self.e.tolist(), "s": s, "x": self.new}
-        return {"state": state, "late": late, "W": self.W.ravel().tolist()}
+        return {"state": state, "W": self.W.ravel().tolist()}
 
 
 def random_case(rng):
@@ -91,8 +85,8 @@ def cases():
     return [random_case(rng) for _ in range(CASES)]
 
 
-def solve(tab, cases, late=0.0):
-    return tab.evaluate(SOLVE, [case.asked(late) for case in cases])
+def solve(tab, cases):
+    return tab.evaluate(SOLVE, [case.asked() for case in cases])
 
 
 def attention(scores, tokens):
@@ -106,17 +100,16 @@ def attention(scores, tokens):
 
 
 @pytest.mark.slow
-def test_graphs_verdicts_solutions_and_proofs_are_those_of_the_package(tab, cases):
+def test_graphs_verdicts_solutions_and_late_angles_are_those_of_the_package(tab, cases):
+    answers = solve(tab, cases)
+    assert_agrees(answers, [case.data for case in cases])
     kinds = set()
-    for case, found in zip(cases, solve(tab, cases), strict=True):
-        data = case.data
-        bias = ntpnb.implicit_bias(data)
+    for case, found in zip(cases, answers, strict=True):
+        bias = ntpnb.implicit_bias(case.data)
         kinds.add((bias.separable, len(bias.order.equal) > 0))
         for ours, theirs in zip(found["components"], bias.order.components, strict=True):
             together = np.equal.outer(theirs, theirs) & (theirs >= 0)
             assert (np.equal.outer(ours, ours) & (np.array(ours) >= 0)[:, None] == together).all()
-        E = case.e / 100
-        assert_proved(found, bias, [np.outer(E[i] - E[j], E[k]) for k, i, j in bias.order.strict])
     assert len(kinds) == 4
 
 
@@ -144,11 +137,6 @@ def test_attention_and_the_rule_are_those_of_the_package(tab, cases):
             expected = attention(E @ bias.finite_part.W @ query, first)
             assert far_apart(rule["mass"], expected) < 1e-8
     assert min(decided.values()) > 5
-
-
-@pytest.mark.slow
-def test_flow_at_late_times_is_that_of_the_package(tab, cases):
-    assert_late_angles(cases, solve(tab, cases, late=LATE))
 
 
 START = """() => {
@@ -198,9 +186,9 @@ def test_an_example_is_what_its_name_says(preset, tab):
 
 def test_figure_2_has_the_structure_of_the_book(tab):
     found = tab.evaluate(SOLVE, [{"state": tab.evaluate("exploreAttention.fromPreset('fig2')")}
-                                 | {"late": 0, "W": [0, 0, 0, 0]}])[0]  # fmt: skip
+                                 | {"W": [0, 0, 0, 0]}])[0]  # fmt: skip
     order = ntpnb.token_priority(ntpnb.datasets.figure2())
-    assert found["pairs"] == order.strict.tolist()
+    assert found["answers"]["pairs"] == order.strict.tolist()
     assert found["components"] == [[0, 1, 2, 3], [0, 0, 0, 3]]
     tab.select_option(".preset", "fig2")
     assert tab.locator(".component").count() == 2

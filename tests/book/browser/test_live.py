@@ -240,6 +240,38 @@ def test_a_claim_that_fails_says_so_and_what_was_changed(visit):
     assert reader.claims == f"{total}/{total}"
 
 
+REPLIED = "() => /^[✓✗]/.test(document.querySelector('.compare span').innerText)"
+WRONG = """() => document.addEventListener(
+  "explore-compare",
+  ({ detail }) => (detail.answers.compatible = !detail.answers.compatible),
+  true
+)"""
+
+
+@pytest.mark.parametrize("name", ["01_toy", "08_token_priority"])
+def test_what_is_explored_is_compared_with_the_package(visit, name):
+    reader = visit(f"nb/{name}.html")
+    host = reader.tab.locator(".beside .container").first
+    host.scroll_into_view_if_needed()
+    compare, reply = host.locator(".compare button"), host.locator(".compare [role=status]")
+    compare.wait_for(state="attached")
+    assert not compare.is_visible()
+    reader.start()
+
+    def replied():
+        compare.click()
+        reader.tab.wait_for_function(REPLIED)
+        return reply.inner_text()
+
+    assert replied().startswith("✓ The package says so too: separable, ")
+    assert accessibility(reader.tab) == []
+    host.locator(".preset").select_option("inseparable")
+    assert reply.inner_text() == ""
+    assert replied().startswith("✓ The package says so too: not separable, ")
+    reader.tab.evaluate(WRONG)
+    assert replied().startswith("✗ The package says of these data: not separable, ")
+
+
 def test_what_ran_after_a_cell_has_to_run_again_with_it(reader):
     assert reader.run_all() == "done"
     total = reader.claims.split("/")[1]
