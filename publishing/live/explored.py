@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ntpnb
+from ntpnb_book import power_of_ten, weighted_pairs
 
 AGREE = 1e-8
 """Relative difference up to which matrices are the same: what counts as met in the script itself.
@@ -74,13 +75,9 @@ def compare(answers: Mapping[str, Any]) -> Comparison:
     """
     data = ntpnb.NextTokenData(**answers["data"])
     bias = ntpnb.implicit_bias(data)
-    tokens = np.array(answers["data"]["token_embeddings"])
     pairs = np.array(answers["pairs"], dtype=int).reshape(-1, 3)
-    group, winner, loser = pairs.T
-    groups = data.context_groups.tolist()
-    rows = data.context_embeddings[np.array([groups.index(g) for g in group], dtype=int)]
-    weighted = (tokens[winner] - tokens[loser]) * np.array(answers["weights"])[:, None]
-    combined = bias.equal_subspace.reject(weighted.T @ rows)
+    weighted = weighted_pairs(data, pairs, answers["weights"])
+    combined = bias.equal_subspace.reject(weighted)
     differences = [_apart(answers["finite"], bias.finite_part.W)]
     same = pairs.tolist() == bias.order.strict.tolist() and min(answers["weights"], default=0) >= 0
     same &= answers["separable"] == bias.separable
@@ -127,8 +124,13 @@ def reply(question: str) -> str:
     if not found.same_verdicts:
         return f"✗ The package says of these data: {found.verdict}."
     mark = "✓" if found.agrees else "✗"
-    words = f"{mark} The package says so too: {found.verdict}; matrices differ by "
-    words += f"{found.difference:.0e} of their norms"
+    words = f"{mark} The package says so too: {found.verdict}; matrices differ by less than "
+    words += f"{_next_power_of_ten(found.difference)} of their norms"
     if found.angle_difference is not None:
-        words += f", angles at t = 10¹² by {np.degrees(found.angle_difference):.0e}°"
+        apart = _next_power_of_ten(np.degrees(found.angle_difference))
+        words += f", angles at t = 10¹² by less than {apart}°"
     return f"{words}. Python took {took:.0f} ms."
+
+
+def _next_power_of_ten(number: float) -> str:
+    return power_of_ten(np.floor(np.log10(max(number, 1e-17))) + 1)

@@ -2,7 +2,7 @@
    From the page come {kind: "start", parts, base, claims} once, then {kind: "run", cell, version, code}
    and {kind: "compare", question, answers}.
    To the page go what the kernel says (publishing/live/kernel.py), {kind: "loading", loaded, total},
-   {kind: "ready"} and {kind: "fatal", text}. */
+   {kind: "ready"}, {kind: "compared", question, text} and {kind: "fatal", text}. */
 
 const CACHE = "ntpnb-python";
 let run = null;
@@ -93,16 +93,15 @@ const start = async ({ parts, base, claims }) => {
   files.clear();
   python.globals.set("send", (text) => postMessage({ ...JSON.parse(text), ...current }));
   python.globals.set("claims", claims);
-  python.runPython(`
+  run = python.runPython(`
 import os, sys
 os.environ["MPLBACKEND"] = "agg"
 sys.path.insert(0, "/ntpnb")
 os.chdir("/ntpnb")
-import explored, kernel
-run = kernel.start(claims, send)
+from kernel import start
+start(claims, send)
 `);
-  run = python.globals.get("run");
-  compare = python.globals.get("explored").reply;
+  compare = (answers) => python.pyimport("explored").reply(answers);
 };
 
 const fail = (error) => postMessage({ kind: "fatal", text: String(error?.message ?? error) });
