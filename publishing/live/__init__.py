@@ -38,7 +38,7 @@ _IDLE = ' data-live="idle"'
 _QUOTED = re.compile(r"\{glue:text\}`([^`]+)`")
 _SMALLER = re.compile(r"smaller: (.+)$")
 _HERE = Path(__file__).parent
-_PAGE = ("page.js", "page.css", "worker.js")
+_PAGE = ("page.js", "page.css", "worker.js", "install.js")
 _IN_THE_BROWSER = ("kernel", "explored")
 _FROM_THE_ENVIRONMENT = ("tqdm",)
 """Plain Python that chapters import and the runtime has not."""

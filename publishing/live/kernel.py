@@ -232,7 +232,24 @@ def stored(code: str) -> set[str]:
     return names
 
 
-def start(claims: str, send: Callable[[str], None]) -> Callable[[int, str], str]:
+def load_libraries(narrow: bool) -> None:
+    """Import what every chapter imports, and let figures be drawn for the reader's screen.
+
+    The form of a figure for telephones takes as long again as the one for wide screens. A page that
+    is wide does without it, and shows the wide one should its window become narrow.
+
+    Parameters
+    ----------
+    narrow : bool
+        Whether the page asks for the form for telephones.
+    """
+    from ntpnb_book import saving
+
+    if not narrow:
+        saving.stack = lambda fig, columns: False
+
+
+def start(claims: str, send: Callable[[str], None], narrow: bool) -> Callable[[int, str], str]:
     """Make a page's kernel; messages leave as JSON, which crosses into the browser's language.
 
     Parameters
@@ -241,6 +258,8 @@ def start(claims: str, send: Callable[[str], None]) -> Callable[[int, str], str]
         The page's claims by id, as JSON.
     send : callable
         Takes each message.
+    narrow : bool
+        As `load_libraries` takes it.
 
     Returns
     -------
@@ -248,4 +267,5 @@ def start(claims: str, send: Callable[[str], None]) -> Callable[[int, str], str]
         `Kernel.run`, whose result is JSON as well.
     """
     kernel = Kernel(json.loads(claims), lambda sent: send(json.dumps(sent)))
+    load_libraries(narrow)
     return lambda number, code: json.dumps(kernel.run(number, code))

@@ -11,6 +11,9 @@ try {
     python.FS.mount(python.FS.filesystems.NODEFS, { root }, folder);
   }
   python.runPython(readFileSync(new URL("pack.py", import.meta.url), "utf8"));
+  python.runPython("unpack()");
+  await python._api.loadDynlib("/site/libopenblas.so", true);
+  python.runPython("gather()");
 } catch (error) {
   console.error(`pack.mjs: ${error.message}`); // without the line of the runtime that threw it
   process.exit(1);

@@ -1,21 +1,23 @@
-"""Run inside Pyodide: make one archive of the packages that pages import, compiled and slim.
+"""Run inside Pyodide: gather the packages that pages import, compiled and slim.
 
 Its own Python compiles them, since no other reads what it compiled; a page then starts in half the
-time. The parts lie in ``/parts``, and the archive goes to ``/packed/packages.tar``.
+time. The parts lie in ``/parts``. All files go to ``/packed/packages.data``, one after the other;
+their sizes by path, and the libraries to load first, to ``/packed/packages.json``: see
+``install.js``. ``pack.mjs`` calls `unpack`, loads the shared library, and calls `gather`.
 """
 
 import compileall
 import importlib
+import json
 import re
 import shutil
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
 PARTS = Path("/parts")
-PACKED = Path("/packed/packages.tar")
+PACKED = Path("/packed")
 SITE = Path("/site")
 
 LEFT_OUT = re.compile(
@@ -31,6 +33,19 @@ LEFT_OUT = re.compile(
 """What no chapter imports or opens; every page is run to see that this is so."""
 
 
+IMPORTED = (
+    "matplotlib.pyplot",
+    "scipy.integrate",
+    "scipy.optimize",
+    "scipy.sparse.csgraph",
+    "scipy.special",
+)
+"""What `ntpnb` and `ntpnb_book` import; nothing follows from it but the time of a page's start."""
+
+SHARED = "libopenblas.so"
+"""The library whose symbols all others may use."""
+
+
 def unpack() -> None:
     """Unpack the wheels to where they will be imported, and the shared library beside them."""
     for part in sorted(PARTS.iterdir()):
@@ -42,11 +57,18 @@ def unpack() -> None:
             shutil.unpack_archive(part, SITE)
 
 
-def list_fonts() -> None:
-    """Let matplotlib list its fonts here; the list in its wheel is of another version."""
+def import_first() -> list[tuple[str, bool]]:
+    """Import what pages import; list the libraries that it loads, and whether others use them.
+
+    Here matplotlib lists its fonts; the list in its wheel is of another version.
+    """
     sys.path.insert(0, str(SITE))
     sys.dont_write_bytecode = True
-    importlib.import_module("matplotlib.font_manager")
+    for name in IMPORTED:
+        importlib.import_module(name)
+    files = [Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()]
+    libraries = [file for file in files if file.suffix == ".so" and file.is_relative_to(SITE)]
+    return [(SHARED, True), *((file.relative_to(SITE).as_posix(), False) for file in libraries)]
 
 
 def compile_all() -> None:
@@ -64,22 +86,13 @@ def compile_all() -> None:
         source.unlink()
 
 
-def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out times and owners: the same parts give the same archive."""
-    entry.mtime = entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    entry.mode = 0o644
-    return entry
-
-
-def main() -> None:
-    """Make the archive."""
-    unpack()
-    list_fonts()
+def gather() -> None:
+    """Compile and gather the files."""
+    libraries = import_first()
     compile_all()
-    with tarfile.open(PACKED, "w", format=tarfile.USTAR_FORMAT) as archive:
+    sizes = {}
+    with (PACKED / "packages.data").open("wb") as data:
         for path in sorted(path for path in SITE.rglob("*") if path.is_file()):
-            archive.add(path, path.relative_to(SITE).as_posix(), filter=_plain)
-
-
-main()
+            sizes[path.relative_to(SITE).as_posix()] = data.write(path.read_bytes())
+    listed = json.dumps({"sizes": sizes, "libraries": libraries})
+    (PACKED / "packages.json").write_text(listed, encoding="utf-8")

@@ -70,7 +70,8 @@ class Engine {
       this.hear({ kind: "fatal", text: event.message || "worker.js could not be loaded" });
     };
     const claims = JSON.stringify(this.page.claims);
-    this.worker.postMessage({ kind: "start", parts, base: HERE, claims });
+    const narrow = matchMedia("(max-width: 576px)").matches; // as the pictures' sources ask
+    this.worker.postMessage({ kind: "start", parts, base: HERE, claims, narrow });
   }
 
   run(cell, version, code) {

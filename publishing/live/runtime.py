@@ -25,7 +25,10 @@ LOCK = "requirements/browser.json"
 PACKAGE_LIST = "pyodide-lock.json"
 
 LOADED = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", PACKAGE_LIST)
-"""The files that a page loads as they are; all others are in one archive, ``packages.tar``."""
+"""The files that a page loads as they are; what is in all others is in `PACKED`."""
+
+PACKED = ("packages.json", "packages.data")
+"""What ``pack.py`` makes of the others."""
 
 STAMP = "made-from"
 _HERE = Path(__file__).parent
@@ -146,7 +149,7 @@ def fetch(root: Path = output.ROOT) -> Path:
             "the runtime could not be packed",
         )
         loaded = {name: (parts / name).read_bytes() for name in LOADED}
-        loaded["packages.tar"] = (packed / "packages.tar").read_bytes()
+        loaded |= {name: (packed / name).read_bytes() for name in PACKED}
         for name, content in loaded.items():
             (made / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
         (made / STAMP).write_text(made_from(root), encoding="utf-8")

@@ -1,10 +1,11 @@
 /* Python in a thread of its own: fetches and verifies its parts, starts it, and runs cells.
-   From the page come {kind: "start", parts, base, claims} once, then {kind: "run", cell, version, code}
-   and {kind: "compare", question, answers}.
+   From the page come {kind: "start", parts, base, claims, narrow} once, then {kind: "run", cell,
+   version, code} and {kind: "compare", question, answers}.
    To the page go what the kernel says (publishing/live/kernel.py), {kind: "loading", loaded, total},
    {kind: "ready"}, {kind: "compared", question, text} and {kind: "fatal", text}. */
 
 const CACHE = "ntpnb-python";
+const PYODIDE = ["pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"];
 let run = null;
 let compare = null; // what an explorable computed, with the package
 let current = null; // the cell that runs, and its version
@@ -59,7 +60,7 @@ const forget = async (cache, parts, base) => {
   for (const request of await cache.keys()) if (!kept.has(request.url)) await cache.delete(request);
 };
 
-const start = async ({ parts, base, claims }) => {
+const start = async ({ parts, base, claims, narrow }) => {
   if (!self.crypto?.subtle)
     throw new Error("a browser runs Python only on pages that come by https, or from this machine");
   const cache = await cacheOf();
@@ -69,37 +70,42 @@ const start = async ({ parts, base, claims }) => {
     loaded += bytes;
     postMessage({ kind: "loading", loaded, total });
   };
-  const contents = await Promise.all(parts.map((part) => load(part, base, cache, arrived)));
-  await forget(cache, parts, base);
-  const files = new Map(parts.map((part, k) => [part.file.replace(/\.gz$/, ""), contents[k]]));
+  const contents = {};
+  for (const part of parts) {
+    const content = load(part, base, cache, arrived);
+    content.catch(() => null); // it is awaited below, and its failure is heard of there
+    contents[part.file.replace(/\.gz$/, "")] = content;
+  }
+  // Pyodide starts while its packages are still on their way.
+  const own = new Map();
+  for (const name of PYODIDE) own.set(name, await contents[name]);
   const types = { js: "text/javascript", wasm: "application/wasm" };
-  const blob = (name) => new Blob([files.get(name)], { type: types[name.split(".").pop()] ?? "" });
-  // Pyodide asks for its files by name; they are here already, and nothing else is ever asked for.
+  const blob = (name) => new Blob([own.get(name)], { type: types[name.split(".").pop()] ?? "" });
+  // It asks for its files by name; they are here already, and nothing else is ever asked for.
   self.fetch = async (asked) => {
     const name = String(asked.url ?? asked).split("/").pop();
-    if (!files.has(name)) throw new Error(`nothing is loaded from elsewhere: ${name}`);
+    if (!own.has(name)) throw new Error(`nothing is loaded from elsewhere: ${name}`);
     const content = blob(name);
     return new Response(content, { headers: { "Content-Type": content.type } });
   };
   const scripts = ["pyodide.asm.js", "pyodide.js"].map((name) => URL.createObjectURL(blob(name)));
-  importScripts(...scripts);
+  importScripts(`${base}install.js`, ...scripts);
   for (const script of scripts) URL.revokeObjectURL(script);
   const python = await loadPyodide({ indexURL: base, lockFileURL: `${base}pyodide-lock.json` });
-  python.unpackArchive(files.get("packages.tar"), "tar", {
-    extractDir: "/lib/python3.12/site-packages",
-  });
-  await python._api.loadDynlib("/lib/python3.12/site-packages/libopenblas.so", true);
-  python.unpackArchive(files.get("book.zip"), "zip", { extractDir: "/ntpnb" });
-  files.clear();
+  own.clear();
+  await install(python, await contents["packages.json"], await contents["packages.data"]);
+  python.unpackArchive(await contents["book.zip"], "zip", { extractDir: "/ntpnb" });
+  await forget(cache, parts, base);
   python.globals.set("send", (text) => postMessage({ ...JSON.parse(text), ...current }));
   python.globals.set("claims", claims);
+  python.globals.set("narrow", narrow);
   run = python.runPython(`
 import os, sys
 os.environ["MPLBACKEND"] = "agg"
 sys.path.insert(0, "/ntpnb")
 os.chdir("/ntpnb")
 from kernel import start
-start(claims, send)
+start(claims, send, narrow)
 `);
   compare = (answers) => python.pyimport("explored").reply(answers);
 };

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ntpnb_book import claims
+from ntpnb_book import claims, saving
 from publishing.live import kernel
 
 CLAIM = {"id": "a.claim", "expect": {"near": 1.0, "within": 0.1, "because": "print"}, "show": ".2f"}
@@ -156,10 +156,21 @@ def test_seconds_are_told(page):
     assert page.run(0, "import time\ntime.sleep(0.02)")["seconds"] >= 0.02
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_wide_page_has_no_drawing_for_telephones(page, sent, monkeypatch, tmp_path, narrow):
+    monkeypatch.setenv("NTPNB_FIGURES", str(tmp_path))
+    monkeypatch.setattr(saving, "stack", saving.stack)
+    kernel.load_libraries(narrow)
+    code = "from ntpnb_book import figures; fig, axes = figures.plt.subplots(1, 2)\n"
+    page.run(0, f"{code}figures.save(fig, 'two', {{'x': [1.0]}}, seed=None)")
+    [message] = [message for message in sent if message["kind"] == "figure"]
+    assert ("narrow" in message["drawings"]) == narrow
+
+
 def test_messages_cross_as_json(monkeypatch):
     for name in ("IPython", "IPython.display", "ntpnb_book.claims"):
         monkeypatch.setitem(sys.modules, name, sys.modules.get(name, claims))
     sent = []
-    run = kernel.start("{}", sent.append)
+    run = kernel.start("{}", sent.append, narrow=True)
     assert '"kind": "ran"' in run(0, "print('ü')")
     assert sent == ['{"kind": "text", "text": "\\u00fc\\n"}']

@@ -7,17 +7,15 @@ import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 
 const [runtime, root, testers, ...options] = process.argv.slice(2);
-const SITE = "/lib/python3.12/site-packages";
 const parts = mkdtempSync(join(tmpdir(), "browser-"));
 try {
   for (const name of readdirSync(runtime).filter((file) => file.endsWith(".gz")))
     writeFileSync(join(parts, name.slice(0, -3)), gunzipSync(readFileSync(join(runtime, name))));
   const { loadPyodide } = createRequire(import.meta.url)(join(parts, "pyodide.js"));
   const python = await loadPyodide({ indexURL: `${parts}/` });
-  python.unpackArchive(new Uint8Array(readFileSync(join(parts, "packages.tar"))), "tar", {
-    extractDir: SITE,
-  });
-  await python._api.loadDynlib(`${SITE}/libopenblas.so`, true);
+  await import(join(root, "publishing/live/install.js"));
+  const [listed, data] = ["json", "data"].map((end) => readFileSync(join(parts, `packages.${end}`)));
+  await install(python, listed, data.buffer);
   for (const [folder, from] of [["/root_of_project", root], ["/testers", testers]]) {
     python.FS.mkdir(folder);
     python.FS.mount(python.FS.filesystems.NODEFS, { root: from }, folder);
