@@ -1,7 +1,7 @@
 """What a page asks of its reader: what to know before, how many minutes, and routes of pages.
 
-Minutes are computed while the book is built, from what the page shows: its prose, its figures and
-its displayed formulas. What is folded away does not count.
+Minutes are computed while the book is built, from what the page shows: its prose, what its cells
+print, its figures and its displayed formulas. What is folded away does not count.
 
 In a page, ``:::{needs}`` with what one should have read, or with nothing, and elsewhere
 ``:::{route} 01_toy 05_gradient_descent 15_rates:rates-next``, where the last page is read up to the
@@ -57,11 +57,9 @@ def _cost(node: nodes.Node) -> tuple[float, bool]:
         return 0, False
     if part == "cell_code_output":
         pictures = sum(1 for _ in node.findall(nodes.figure))
-        captions = sum(
-            len(caption.astext().split()) / WORDS_A_MINUTE
-            for caption in node.findall(nodes.caption)
-        )
-        return pictures * MINUTES_TO_LOOK + captions, False
+        read = (nodes.caption, nodes.literal_block)  # what is printed is read, too
+        words = sum(len(part.astext().split()) for kind in read for part in node.findall(kind))
+        return pictures * MINUTES_TO_LOOK + words / WORDS_A_MINUTE, False
     shown = part == "cell_code" and "tag_idea" in classes
     return (MINUTES_TO_LOOK if shown else 0), True
 
@@ -288,11 +286,14 @@ def evening(app: Sphinx, here: str) -> dict[str, Any]:
         number = posixpath.basename(page).partition("_")[0].lstrip("0")
         duration = _marks(app.env)[page][label]
         opening = ", its first part" if label else ""
-        title = f"{app.env.titles[page].astext()}{opening}: {written(duration)}"
-        address = app.builder.get_relative_uri(here, page)
-        stops.append(
-            {"number": number, "title": title, "address": address, "is_here": page == here}
-        )
+        stop = {
+            "number": number,
+            "title": f"{app.env.titles[page].astext()}{opening}: {written(duration)}",
+            "address": app.builder.get_relative_uri(here, page),
+            "is_here": page == here,
+            "minutes": written(duration),
+        }
+        stops.append(stop)
         total += max(1, round(duration))
     return {"stops": stops, "together": written(total)} if stops else {}
 
@@ -305,7 +306,8 @@ def _show_evening(
     stops = context["evening"].get("stops", [])
     here = next((k for k, stop in enumerate(stops) if stop["is_here"]), None)
     if here is not None:
-        line = {"number": here + 1, "of": len(stops), "next": stops[here + 1 : here + 2]}
+        line = {"number": here + 1, "of": len(stops), "minutes": stops[here]["minutes"]}
+        line["next"] = stops[here + 1 : here + 2]
         templates = cast(StandaloneHTMLBuilder, app.builder).templates
         context["body"] = templates.render("stop.html", {"stop": line}) + context["body"]
 
