@@ -12,7 +12,6 @@ noted the key.
 """
 
 import ast
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -59,7 +58,7 @@ class Code:
     @cached_property
     def digest(self) -> str:
         """A hash of what it does."""
-        return _digest(normal_form(self.tree).encode())
+        return project.digest(normal_form(self.tree).encode())
 
     @cached_property
     def imports(self) -> frozenset[str]:
@@ -192,7 +191,7 @@ class Sources:
             *(f"{module} {self.modules[module].digest}" for module in sorted(modules)),
         ]
         text = project.source(name, self.root)
-        return Key(_digest("\n".join(parts).encode()), _digest_of_file(text))
+        return Key(project.digest("\n".join(parts).encode()), _digest_of_file(text))
 
     def _claims(self, name: str) -> list[dict[str, object]]:
         """Return what `check` reads of a notebook's claims, and no word that only pages show."""
@@ -208,13 +207,9 @@ class Sources:
         ]
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _digest_of_file(path: Path) -> str:
     """Hash a file; zeros for one that is not there."""
-    return _digest(path.read_bytes()) if path.exists() else 64 * "0"
+    return project.digest(path.read_bytes()) if path.exists() else 64 * "0"
 
 
 def key(name: str, root: Path = output.ROOT) -> Key:

@@ -1,6 +1,5 @@
 """The figures of the book: which notebook saved which, and their drawings, which notebooks hold."""
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def drawing(typed: str, root: Path = output.ROOT) -> list[str]:
 
 def data_hash(figure: str, root: Path = output.ROOT) -> str:
     """Hash the data of a figure as they lie in `figures/`."""
-    return hashlib.sha256((Path(root) / f"figures/{figure}.csv").read_bytes()).hexdigest()
+    return project.digest((Path(root) / f"figures/{figure}.csv").read_bytes())
 
 
 def _drawings(root: Path) -> Iterator[dict[str, str]]:

@@ -5,6 +5,7 @@ chapter, ``evidence/gd_theorem`` a page of evidence that a chapter leads to.
 """
 
 import csv
+import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -25,6 +26,11 @@ _OPTIONS = re.compile(r"\A(?:---\n.*?^---\n|(?::[\w-]+:[^\n]*\n)+)", re.MULTILIN
 
 EVIDENCE = "evidence"
 """Folder of the pages of evidence, below ``notebooks``, ``book/claims`` and ``book/nb``."""
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of some bytes, by which files and outputs are told apart."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def names(root: Path = ROOT) -> list[str]:

@@ -6,7 +6,6 @@ and none where that and the stamp of their texts are the same. Otherwise this Sp
 those pages read that changed.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -40,10 +39,6 @@ MACHINERY = (
 """What pages show or are made by, and in ``book`` their texts."""
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _is_page(path: Path) -> bool:
     """Say whether a file, named from the root, is a page: a text or an executed notebook."""
     return path.parts[0] == "book" and path.suffix in (".md", ".ipynb")
@@ -52,7 +47,7 @@ def _is_page(path: Path) -> bool:
 def _outputs(path: Path) -> str:
     """Hash a notebook's outputs, whose numbers and figures other pages show, without its words."""
     cells = project.read_json(path, {})["cells"]
-    return _digest(json.dumps([cell.get("outputs") for cell in cells]).encode())
+    return project.digest(json.dumps([cell.get("outputs") for cell in cells]).encode())
 
 
 def stamp(root: Path = output.ROOT, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
@@ -86,8 +81,8 @@ def stamp(root: Path = output.ROOT, environ: Mapping[str, str] = os.environ) -> 
         if path.suffix == ".ipynb":
             machinery.append(f"{name} {_outputs(path)}\n")
         lines = pages if _is_page(name) else machinery
-        lines.append(f"{name} {_digest(path.read_bytes())}\n")
-    return _digest("".join(machinery).encode()), _digest("".join(pages).encode())
+        lines.append(f"{name} {project.digest(path.read_bytes())}\n")
+    return project.digest("".join(machinery).encode()), project.digest("".join(pages).encode())
 
 
 def _file(app: "Sphinx") -> Path:
@@ -97,7 +92,10 @@ def _file(app: "Sphinx") -> Path:
 
 def _contents(env: "BuildEnvironment") -> dict[str, str]:
     """Hash every page by its name."""
-    return {name: _digest(Path(env.doc2path(name)).read_bytes()) for name in sorted(env.found_docs)}
+    return {
+        name: project.digest(Path(env.doc2path(name)).read_bytes())
+        for name in sorted(env.found_docs)
+    }
 
 
 def changed(

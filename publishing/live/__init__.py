@@ -234,7 +234,7 @@ def place(site: Path, root: Path = output.ROOT) -> int:
     parts = []
     for path in sorted([*folder.glob("*.gz"), folder / "book.zip"]):
         content = path.read_bytes()
-        parts.append({"file": path.name, "sha256": runtime.digest(content), "bytes": len(content)})
+        parts.append({"file": path.name, "sha256": project.digest(content), "bytes": len(content)})
     output.write(folder / "parts.json", json.dumps(parts, indent=1))
     for name, path in pages.items():
         described = json.dumps(describe(name, root), ensure_ascii=False)

@@ -5,7 +5,6 @@ the package index which serves everything else serves them too. The book is comp
 """
 
 import gzip
-import hashlib
 import json
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ntpnb_book import output
+from publishing import project
 
 FOLDER = "_build/browser"
 """Where what pages load is kept, below the repository's root."""
@@ -44,15 +44,10 @@ def read_lock(root: Path = output.ROOT) -> dict[str, Any]:
     return lock
 
 
-def digest(content: bytes) -> str:
-    """Return the SHA-256 of some bytes, as a lock lists it."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def made_from(root: Path = output.ROOT) -> str:
     """Hash what the kept files follow from: the lock, and what packs them."""
     sources = (Path(root) / LOCK, _HERE / "pack.py", _HERE / "pack.mjs", _HERE / "runtime.py")
-    return digest(b"\0".join(path.read_bytes() for path in sources))
+    return project.digest(b"\0".join(path.read_bytes() for path in sources))
 
 
 def kept(root: Path = output.ROOT) -> Path:
@@ -86,9 +81,10 @@ def unpack(carrier: Path, lock: dict[str, Any], folder: Path) -> None:
                 content = archive.read(f"{lock['carrier']['folder']}/{name}")
             except KeyError:
                 raise NoRuntimeError(f"{carrier.name} does not hold {name}") from None
-            if digest(content) != expected:
+            found = project.digest(content)
+            if found != expected:
                 raise NoRuntimeError(
-                    f"{name}: SHA-256 {digest(content)} in {carrier.name}, {expected} in {LOCK}"
+                    f"{name}: SHA-256 {found} in {carrier.name}, {expected} in {LOCK}"
                 )
             (folder / name).write_bytes(content)
 

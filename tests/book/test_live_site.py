@@ -18,7 +18,7 @@ PAGES = project.names()
 def a_lock(content=b"abc"):
     return {
         "carrier": {"requirement": "carrier==1", "sha256": "0" * 64, "folder": "assets"},
-        "files": {"one.js": runtime.digest(content)},
+        "files": {"one.js": project.digest(content)},
     }
 
 
@@ -121,7 +121,7 @@ def test_parts_are_listed_with_their_hashes(with_runtime):
     assert {part["file"] for part in parts} == {"book.zip", "one.js.gz"}
     for part in parts:
         content = (folder / part["file"]).read_bytes()
-        assert (part["sha256"], part["bytes"]) == (runtime.digest(content), len(content))
+        assert (part["sha256"], part["bytes"]) == (project.digest(content), len(content))
 
 
 @pytest.mark.parametrize(
