@@ -118,7 +118,8 @@ def test_tolerances_out_of_range_are_refused(tolerance):
 def split(data, noise, seed=0):
     """Each context as one to three rows with a part of its frequency each, and noisy embeddings."""
     rng = np.random.default_rng(seed)
-    rows = np.repeat(np.arange(data.num_contexts), rng.integers(1, 4, data.num_contexts))
+    copies = rng.integers(1, 4, data.num_contexts).astype(np.intp)
+    rows = np.repeat(np.arange(data.num_contexts), copies)
     pi = data.context_probs[rows] * rng.uniform(1, 2, len(rows))
     pi /= pi.sum()
     H = data.context_embeddings[rows]
