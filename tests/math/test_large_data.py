@@ -400,7 +400,7 @@ def test_attention_over_a_large_vocabulary_takes_the_memory_of_its_sequences():
     assert data.sparse_candidate_counts.sum() == 15_000
     for j in (0, 2999):
         block = data.block(slice(j, j + 1))
-        expected = np.bincount(X[j], minlength=40_000)
+        expected = np.bincount(X[j].astype(np.intp), minlength=40_000)
         np.testing.assert_array_equal(block.candidate_counts[0], expected)
 
 

@@ -11,6 +11,7 @@ ABSENT = {"cvxpy", "torch"}
 """Packages that no browser has; a test that uses one is skipped."""
 
 LEFT_OUT = {
+    "test_authors_runs": "reads PDF files that it draws, and the packages of pages draw none",
     "test_threads": "WebAssembly has one thread",
     "test_command_line": "runs processes",
     "test_recipe": "runs PyTorch",
