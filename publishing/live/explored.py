@@ -63,31 +63,32 @@ def compare(answers: Mapping[str, Any]) -> Comparison:
     Parameters
     ----------
     answers : mapping
-        What ``explorable.answers`` returns in JavaScript: ``data``, the arguments of
-        `ntpnb.NextTokenData`; the strict ``pairs``; the verdicts ``separable`` and ``compatible``;
-        ``finite`` and ``W``, flat, and None for ``W`` where there is none; the ``weights`` of the
-        pairs; the flow's ``start``, flat, and its ``angle``, or None for both.
+        What ``explorable.answers`` returns in JavaScript: the ``data``, the max-margin problem's
+        solution ``svm``, the ``finite`` part and the strict ``pairs``, as ``mathematics.js`` has
+        them, and the flow's ``start`` and its ``angle``, None where no flow is to be compared.
 
     Returns
     -------
     Comparison
         Of these answers with the package's.
     """
-    data = ntpnb.NextTokenData(**answers["data"])
+    svm, finite = answers["svm"], answers["finite"]
+    weights = svm["multipliers"] if svm["separable"] else svm["certificate"]
+    data = read_data(answers["data"])
     bias = ntpnb.implicit_bias(data)
     pairs = np.array(answers["pairs"], dtype=int).reshape(-1, 3)
-    weighted = weighted_pairs(data, pairs, answers["weights"])
+    weighted = weighted_pairs(data, pairs, weights)
     combined = bias.equal_subspace.reject(weighted)
-    differences = [_apart(answers["finite"], bias.finite_part.W)]
-    same = pairs.tolist() == bias.order.strict.tolist() and min(answers["weights"], default=0) >= 0
-    same &= answers["separable"] == bias.separable
-    same &= answers["compatible"] == bias.finite_part.compatible
+    differences = [_apart(finite["W"], bias.finite_part.W)]
+    same = pairs.tolist() == bias.order.strict.tolist() and min(weights, default=0) >= 0
+    same &= svm["separable"] == bias.separable
+    same &= finite["compatible"] == bias.finite_part.compatible
     if same and bias.separable:
-        differences.append(_apart(answers["W"], bias.max_margin.W))
+        differences.append(_apart(svm["W"], bias.max_margin.W))
         differences.append(_apart(combined, bias.max_margin.W))
     elif same:
         differences.append(_apart(combined, np.zeros(data.shape)))
-        differences.append(abs(sum(answers["weights"]) - 1))
+        differences.append(abs(sum(weights) - 1))
     words = [
         "separable" if bias.separable else "not separable",
         "compatible" if bias.finite_part.compatible else "not compatible",
@@ -99,6 +100,17 @@ def compare(answers: Mapping[str, Any]) -> Comparison:
         flow = ntpnb.gradient_flow(bias, [LATE], init=start)
         apart = float(abs(flow.compare(bias).angle[-1] - angle))
     return Comparison(", ".join(words), bool(same), max(differences), apart)
+
+
+def read_data(data: Mapping[str, Any]) -> ntpnb.NextTokenData:
+    """Make the package's data of an explorable's."""
+    return ntpnb.NextTokenData(
+        context_embeddings=data["H"],
+        target_probs=data["P"],
+        token_embeddings=data["T"],
+        candidate_counts=data["counts"],
+        context_groups=data["groups"],
+    )
 
 
 def _apart(found: ArrayLike, expected: NDArray[np.float64]) -> float:

@@ -79,9 +79,9 @@ class Engine {
   }
 
   /* Lets the package compute what an explorable computed; the reply comes after what runs now. */
-  compare({ answers, reply }) {
+  compare(answers, reply) {
     const question = this.replies.push(reply) - 1;
-    this.worker.postMessage({ kind: "compare", question, answers: JSON.stringify(answers) });
+    this.worker.postMessage({ kind: "compare", question, answers });
   }
 
   stop() {
@@ -397,10 +397,30 @@ class Page {
       this.pictures.set(nameOfPicture(image), new Picture(image));
     this.attachCells();
     this.buildPanel();
-    document.addEventListener("explore-compare", ({ detail }) => {
-      if (this.loaded) this.engine.compare(detail);
-      else detail.reply("Python was stopped; Run all starts it again.");
-    });
+    document.querySelectorAll(".explore").forEach((root) => this.meet(root));
+    document.addEventListener("explored", ({ target }) => this.meet(target));
+  }
+
+  /* An explorable that was built or shows another state: the package can be asked the same. */
+  meet(root) {
+    let row = root.querySelector(".compare");
+    if (!row) {
+      const says = element("span");
+      says.setAttribute("role", "status");
+      const ask = button("Compare with the package", (event) => {
+        event.stopPropagation(); // what the explorable hears is of its own controls
+        const { state } = row.dataset;
+        const reply = (text) => {
+          if (row.dataset.state === state) says.textContent = text;
+        };
+        reply(this.loaded ? "Asking …" : "Python is not running: press Run all first.");
+        if (this.loaded) this.engine.compare(JSON.stringify(root.computed()), reply);
+      });
+      row = element("div", { className: "bar compare" }, ask, says);
+      root.querySelector(".verdicts").after(row);
+    }
+    row.dataset.state = 1 + Number(row.dataset.state ?? 0);
+    row.lastChild.textContent = "";
   }
 
   attachCells() {

@@ -19,10 +19,12 @@ def answered(data):
     """What an explorable that is right answers."""
     bias = ntpnb.implicit_bias(data)
     order = bias.order.strict
-    arguments = {
-        "context_embeddings": data.context_embeddings.tolist(),
-        "target_probs": data.target_probs.tolist(),
-        "token_embeddings": np.eye(data.target_probs.shape[1]).tolist(),
+    asked = {
+        "H": data.context_embeddings.tolist(),
+        "P": data.target_probs.tolist(),
+        "T": np.eye(data.target_probs.shape[1]).tolist(),
+        "counts": np.ones(data.target_probs.shape).tolist(),
+        "groups": [*range(len(data.target_probs))],
     }
     start = np.zeros(data.shape)
     if bias.separable:
@@ -34,14 +36,14 @@ def answered(data):
         with pytest.raises(ntpnb.NotSeparableError) as refused:
             ntpnb.max_margin(data)
         weights = refused.value.certificate
+    name = "multipliers" if bias.separable else "certificate"
+    svm = {"separable": bias.separable, "W": W, name: list(map(float, weights))}
+    finite = bias.finite_part.W.ravel().tolist()
     return {
-        "data": arguments,
+        "data": asked,
+        "svm": svm,
+        "finite": {"W": finite, "compatible": bias.finite_part.compatible},
         "pairs": order.tolist(),
-        "separable": bias.separable,
-        "compatible": bias.finite_part.compatible,
-        "finite": bias.finite_part.W.ravel().tolist(),
-        "W": W,
-        "weights": list(map(float, weights)),
         "start": start.ravel().tolist(),
         "angle": angle,
     }
@@ -57,8 +59,9 @@ def answers(verdict):
     return answered(DATASETS[verdict])
 
 
-def moved(values, by):
-    return [values[0] + by, *values[1:]]
+def weights_of(answers):
+    svm = answers["svm"]
+    return svm["multipliers"] if svm["separable"] else svm["certificate"]
 
 
 def test_right_answers_agree(verdict, answers):
@@ -70,25 +73,38 @@ def test_right_answers_agree(verdict, answers):
     assert ("angles" in words) == (verdict == "separable")
 
 
-@pytest.mark.parametrize("name", ["finite", "W", "weights", "angle"])
+@pytest.mark.parametrize("name", ["finite", "W", "weights"])
 def test_a_number_that_is_wrong_disagrees(answers, name):
-    if answers[name] is None:
-        pytest.skip("there is none")
-    by = 1e-3
-    answers[name] = answers[name] + by if name == "angle" else moved(answers[name], by)
+    values = {"finite": answers["finite"]["W"], "W": answers["svm"]["W"]}
+    values["weights"] = weights_of(answers)
+    if values[name] is None:
+        pytest.skip("there is no W^mm")
+    values[name][0] += 1e-3
     assert not explored.compare(answers).agrees
     assert explored.reply(json.dumps(answers)).startswith("✗ The package says so too")
 
 
-@pytest.mark.parametrize("name", ["separable", "compatible"])
-def test_another_verdict_disagrees(verdict, answers, name):
-    answers[name] = not answers[name]
+def test_an_angle_that_is_wrong_disagrees():
+    answers = answered(DATASETS["separable"])
+    answers["angle"] += 1e-3
+    assert not explored.compare(answers).agrees
+
+
+def test_another_verdict_disagrees(verdict, answers):
+    answers["finite"]["compatible"] = not answers["finite"]["compatible"]
     words = explored.reply(json.dumps(answers))
     assert words == f"✗ The package says of these data: {verdict}, compatible."
 
 
+def test_what_is_called_separable_and_is_not_disagrees():
+    answers = answered(DATASETS["not separable"])
+    answers["svm"] |= {"separable": True, "multipliers": answers["svm"]["certificate"]}
+    assert not explored.compare(answers).same_verdicts
+
+
 def test_weights_below_zero_prove_nothing(answers):
-    answers["weights"] = [-weight for weight in answers["weights"]]
+    weights = weights_of(answers)
+    weights[0] = -1.0
     assert not explored.compare(answers).same_verdicts
 
 

@@ -4,7 +4,7 @@
 // All scripts are there by then, in whatever order the page names them.
 document.addEventListener("DOMContentLoaded", () => {
   const { fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, freeSpot, grows,
-    trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, COMPARE, handleMarkup, putHandle,
+    trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
     answers, contradicting, yes, no, separable, whenNear, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const [MOST_TOKENS, MOST_SEQUENCES, LONGEST] = [6, 8, 5];
@@ -342,7 +342,6 @@ document.addEventListener("DOMContentLoaded", () => {
         <svg class="graph" viewBox="0 0 ${GRAPH_WIDTH} ${GRAPH_HEIGHT}" role="img"></svg>
         <p class="constraints"></p>
         <dl class="verdicts"></dl>
-        ${COMPARE}
       </div>
       ${TIME}
       <div class="given">
@@ -590,7 +589,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
     root.addEventListener("click", ({ target }) => {
       const button = target.closest("button");
-      if (!button || button.disabled || button.matches(".reset, .play, .compare button")) return;
+      if (!button || button.disabled || button.matches(".reset, .play")) return;
       const { query, longer, drop, size } = button.dataset;
       if (button.dataset.choose) choose(Number(button.dataset.choose));
       else if (query) {

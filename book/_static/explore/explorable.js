@@ -271,22 +271,17 @@ globalThis.explorable = (() => {
     }
   }
 
-  /** What a page computed of its data, as plain values that publishing/live/explored.py reads.
+  /** What a page computed, as plain values that publishing/live/explored.py reads.
 
-      `flow` is the flow's path and its start, where it is what trains. */
-  function answers({ data, coords, svm, finite }, flow = null) {
-    return {
-      data: { context_embeddings: data.H, target_probs: data.P, token_embeddings: data.T, candidate_counts: data.counts, context_groups: data.groups },
-      pairs: coords.order.strict.map(({ group, i, j }) => [group, i, j]),
-      separable: svm.separable,
-      compatible: finite.compatible,
-      finite: finite.W,
-      W: svm.W,
-      weights: svm.separable ? svm.multipliers : svm.certificate,
-      start: flow?.start,
-      angle: flow && grows({ svm }) ? flow.points.at(-1).angle : null,
-    };
-  }
+      `flow` is the flow's start and its points, where it is what trains. */
+  const answers = ({ data, coords, svm, finite }, flow) => ({
+    data,
+    svm,
+    finite,
+    pairs: coords.order.strict.map(({ group, i, j }) => [group, i, j]),
+    start: flow?.start,
+    angle: flow && grows({ svm }) ? flow.points.at(-1).angle : null,
+  });
 
   // -- states -------------------------------------------------------------------------------------
 
@@ -326,9 +321,6 @@ globalThis.explorable = (() => {
         <label class="clock"><span></span><input type="range" class="when" min="0" step="0.05"></label>
         <output class="reading"></output>
       </div>`;
-  // Shown while the page's Python runs, which hears the question and replies: publishing/live.
-  const COMPARE = `<div class="bar compare"><button type="button">Compare with the package</button>
-      <span role="status"></span></div>`;
 
   /** A point to drag, drawn as `look`; the start of training is called w. */
   const handleMarkup = (name, look) =>
@@ -430,6 +422,7 @@ globalThis.explorable = (() => {
     const options = (named) => Object.entries(named).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join("");
     find(".preset").insertAdjacentHTML("beforeend", options(presets));
     find(".method").innerHTML = options(methods);
+    root.computed = computed;
 
     const afterwards = settled(200, () => {
       const fragment = toFragment(get());
@@ -446,7 +439,7 @@ globalThis.explorable = (() => {
       find(".method").value = method;
       for (const box of root.querySelectorAll(".layers input")) box.checked = layers.includes(box.value);
       update(rough);
-      find(".compare span").textContent = "";
+      root.dispatchEvent(new Event("explored", { bubbles: true })); // publishing/live compares it
       root.dataset.milliseconds = (performance.now() - begin).toFixed(2);
       afterwards();
     }
@@ -485,17 +478,6 @@ globalThis.explorable = (() => {
       find(".preset").value = key;
       find(".note").hidden = true;
       renew();
-    }
-
-    /** Ask the page's Python the same; what it replies about a state that is no more is not shown. */
-    function compare() {
-      const answers = computed();
-      const asked = toFragment(get());
-      const reply = (words) => {
-        if (toFragment(get()) === asked) find(".compare span").textContent = words;
-      };
-      reply("Asking …");
-      root.dispatchEvent(new CustomEvent("explore-compare", { bubbles: true, detail: { answers, reply } }));
     }
 
     /** The slider of time and the words beside it. */
@@ -538,7 +520,6 @@ globalThis.explorable = (() => {
     root.addEventListener("click", ({ target }) => {
       if (target.closest(".reset")) load(home);
       if (target.closest(".play")) train();
-      if (target.closest(".compare button")) compare();
     });
     root.addEventListener("input", ({ target }) => {
       if (!target.matches(".when")) return;
@@ -572,7 +553,7 @@ globalThis.explorable = (() => {
 
   return {
     fixed, short, when, line, polyline, circle, text, arrow, chart, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
-    grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, COMPARE, handleMarkup, putHandle,
+    grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
     answers, contradicting, yes, no, door, separable, whenNear, mount, keepFocus, shell,
   };
 })();

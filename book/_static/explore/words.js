@@ -4,7 +4,7 @@
 // All scripts are there by then, in whatever order the page names them.
 document.addEventListener("DOMContentLoaded", () => {
   const { fixed, short, when, line, polyline, circle, text, arrow, handles, SIZE, LIMIT, toPixels, plain, rowsOf, freeSpot,
-    grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, COMPARE, handleMarkup, putHandle,
+    grows, trainingPath, pointAt, curves, copy, table, lists, numbers, inPlane, common, CHOICE, TIME, handleMarkup, putHandle,
     answers, contradicting, yes, no, door, separable, whenNear, mount, keepFocus, shell } = globalThis.explorable;
   const M = globalThis.ntpnb;
   const NAMES = "ABCDEF";
@@ -200,7 +200,6 @@ document.addEventListener("DOMContentLoaded", () => {
       ${TIME}
       <div class="side">
         <dl class="verdicts"></dl>
-        ${COMPARE}
         <svg class="chart loss" viewBox="0 0 300 150" role="img"></svg>
         <svg class="chart angle" viewBox="0 0 300 150" role="img"></svg>
         <p class="key"></p>
@@ -446,7 +445,7 @@ document.addEventListener("DOMContentLoaded", () => {
       const button = event.target.closest("button");
       if (!button || button.disabled) return;
       const { token, cell, context, size } = button.dataset;
-      if (button.matches(".reset, .play, .compare button")) return;
+      if (button.matches(".reset, .play")) return;
       if (token) state.token = Number(token);
       else if (context) state.context = Number(context);
       else if (cell) toggle(...cell.split(",").map(Number));

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-import ntpnb
-from publishing.live.explored import compare
+from publishing.live.explored import compare, read_data
 
 
 class Explorable(NamedTuple):
@@ -151,7 +150,7 @@ def assert_agrees(found, datasets):
     none, and the angle to ``W^mm`` at the time 1e12.
     """
     for one, data in zip(found, datasets, strict=True):
-        asked = ntpnb.NextTokenData(**one["answers"]["data"])
+        asked = read_data(one["answers"]["data"])
         assert (asked.target_probs == data.target_probs).all()
         assert (asked.context_embeddings == data.context_embeddings).all()
     compared = [compare(one["answers"]) for one in found]

@@ -84,7 +84,10 @@ def test_verdicts_solutions_proofs_and_late_angles_are_those_of_the_package(tab,
     assert_agrees(found, [case.data for case in cases])
     residuals = [ntpnb.finite_part(case.data).residual for case in cases]
     assert [one["residual"] for one in found] == pytest.approx(residuals, abs=1e-8)
-    verdicts = {(one["answers"]["separable"], one["answers"]["compatible"]) for one in found}
+    verdicts = {
+        (one["answers"]["svm"]["separable"], one["answers"]["finite"]["compatible"])
+        for one in found
+    }
     assert len(verdicts) == 4
 
 
@@ -92,7 +95,7 @@ def test_verdicts_solutions_proofs_and_late_angles_are_those_of_the_package(tab,
 def test_ties_that_contradict_are_proved_to(tab, cases):
     incompatible = 0
     for case, found in zip(cases, solve(tab, cases), strict=True):
-        assert bool(found["clashing"]) != found["answers"]["compatible"]
+        assert bool(found["clashing"]) != found["answers"]["finite"]["compatible"]
         combined, odds = np.zeros(case.data.shape), 0.0
         for j, z, v, weight in found["clashing"]:
             combined[[z, v]] += np.outer([weight, -weight], case.h[j] / 100)
