@@ -13,6 +13,10 @@ def test_tab_reaches_every_control(page, mode, width, visitor):
     tab.evaluate(RENDERED)
     if page.startswith("search"):  # results come one after the other
         tab.wait_for_function("/ found /.test(document.querySelector('.search-summary').innerText)")
+    for host in tab.locator(".beside :is(.explore-words, .explore-attention)").all():
+        host.scroll_into_view_if_needed()  # built when it is near: not in the middle of the walk
+        host.locator(".explore").wait_for()
+    tab.evaluate("scrollTo(0, 0)")
     assert mouse_only(tab) == []
 
 
