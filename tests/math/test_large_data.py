@@ -347,7 +347,12 @@ def test_the_order_of_a_real_vocabulary_takes_the_memory_of_its_entries(kind):
 
 
 def test_a_token_of_ten_digits_works_sparsely_or_ends_clearly():
-    data = NextTokenData.from_sequences([[0, 10**9, 3, 0, 3]], lambda c: [1.0, float(len(c))])
+    sequences = [[0, 10**9, 3, 0, 3]]
+    if validation.INDEX_BITS < 63:
+        with pytest.raises(ValueError, match="4 rows of 1000000001 tokens; at most 2147483647"):
+            NextTokenData.from_sequences(sequences, lambda c: [1.0, float(len(c))])
+        return
+    data = NextTokenData.from_sequences(sequences, lambda c: [1.0, float(len(c))])
     assert data.vocab_size == 10**9 + 1
     assert data.sparse_target_probs.nnz == 4
     assert data.entropy == 0.0
