@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import ntpnb
 from ntpnb_book import power_of_ten, weighted_pairs
@@ -79,15 +79,15 @@ def compare(answers: Mapping[str, Any]) -> Comparison:
     pairs = np.array(answers["pairs"], dtype=int).reshape(-1, 3)
     weighted = weighted_pairs(data, pairs, weights)
     combined = bias.equal_subspace.reject(weighted)
-    differences = [_apart(finite["W"], bias.finite_part.W)]
+    differences = [far_apart(finite["W"], bias.finite_part.W)]
     same = pairs.tolist() == bias.order.strict.tolist() and min(weights, default=0) >= 0
     same &= svm["separable"] == bias.separable
     same &= finite["compatible"] == bias.finite_part.compatible
     if same and bias.separable:
-        differences.append(_apart(svm["W"], bias.max_margin.W))
-        differences.append(_apart(combined, bias.max_margin.W))
+        differences.append(far_apart(svm["W"], bias.max_margin.W))
+        differences.append(far_apart(combined, bias.max_margin.W))
     elif same:
-        differences.append(_apart(combined, np.zeros(data.shape)))
+        differences.append(far_apart(combined, np.zeros(data.shape)))
         differences.append(abs(sum(weights) - 1))
     words = [
         "separable" if bias.separable else "not separable",
@@ -113,9 +113,9 @@ def read_data(data: Mapping[str, Any]) -> ntpnb.NextTokenData:
     )
 
 
-def _apart(found: ArrayLike, expected: NDArray[np.float64]) -> float:
+def far_apart(found: ArrayLike, expected: ArrayLike) -> float:
     """Largest difference, relative to the norm of what is expected where that exceeds one."""
-    difference = np.abs(np.ravel(found) - expected.ravel()).max()
+    difference = np.abs(np.ravel(found) - np.ravel(expected)).max()
     return float(difference / max(1.0, np.linalg.norm(expected)))
 
 

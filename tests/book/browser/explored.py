@@ -3,8 +3,6 @@
 import re
 from typing import NamedTuple
 
-import numpy as np
-
 from publishing.live.explored import compare, read_data
 
 
@@ -137,12 +135,6 @@ ATTENTION = Explorable(
 # -- the mathematics ------------------------------------------------------------------------------
 
 
-def far_apart(found, expected):
-    """Largest difference, relative to the size of what is expected where that exceeds one."""
-    expected = np.ravel(expected)
-    return np.abs(np.ravel(found) - expected).max() / max(1.0, np.linalg.norm(expected))
-
-
 def assert_agrees(found, datasets):
     """What a page answers of many states is what the package says of the same data.
 
@@ -153,6 +145,8 @@ def assert_agrees(found, datasets):
         asked = read_data(one["answers"]["data"])
         assert (asked.target_probs == data.target_probs).all()
         assert (asked.context_embeddings == data.context_embeddings).all()
+        svm = one["answers"]["svm"]
+        assert not svm["separable"] or svm["kktResidual"] < 1e-10
     compared = [compare(one["answers"]) for one in found]
     assert [one for one in compared if not one.agrees] == []
     assert sum(one.angle_difference is not None for one in compared) > 60

@@ -8,7 +8,6 @@ from checks import mouse_only
 from explored import (
     WORDS,
     assert_agrees,
-    far_apart,
     field,
     middle,
     places,
@@ -17,6 +16,7 @@ from explored import (
 )
 
 import ntpnb
+from publishing.live.explored import far_apart
 
 EXPLORABLE = WORDS
 CASES = 300
@@ -28,7 +28,6 @@ SOLVE = """cases => cases.map(({ h, p }) => {
   const flow = { start: start.flat(), points: exploreWords.train(solved, "flow", start) };
   return {
     answers: explorable.answers(solved, flow),
-    kkt: solved.svm.kktResidual ?? 0,
     residual: solved.finite.residual,
     clashing: solved.clash.ties.map(({ row, i, j, weight }) => [row, i, j, weight]),
   };

@@ -9,7 +9,6 @@ from checks import mouse_only
 from explored import (
     ATTENTION,
     assert_agrees,
-    far_apart,
     field,
     middle,
     places,
@@ -18,6 +17,7 @@ from explored import (
 
 import ntpnb
 from ntpnb.attention import attention_mass
+from publishing.live.explored import far_apart
 
 EXPLORABLE = ATTENTION
 CASES = 300
