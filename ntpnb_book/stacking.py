@@ -120,6 +120,7 @@ def _name_shared(ax: Axes) -> None:
 
 def _overflows(fig: Figure) -> bool:
     """Say whether something that is drawn would be cut off at the figure's edges."""
+    fig.get_tightbbox()  # moves titles away from what they cover, which is measured only then
     drawn = fig.get_tightbbox()
     room = np.array([drawn.min, fig.get_size_inches() - drawn.max])
     return bool((room < -0.04).any())

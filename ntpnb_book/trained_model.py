@@ -168,7 +168,7 @@ def language_model() -> LanguageModel:
             contexts=contexts,
             counts=counts,
             hidden=held["hidden"].astype(np.float64),
-            epochs=held["epochs"],
+            epochs=held["epochs"].astype(np.intp),
             decoders=held["decoders"].astype(np.float64),
             first_hidden=held["first_hidden"].astype(np.float64),
             large_margin=large_margin,

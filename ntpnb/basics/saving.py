@@ -2,7 +2,8 @@
 
 A file is an ``.npz`` archive of arrays and of one list of objects. Each object has the name of its
 class and what it holds: plain values, arrays by their names in the archive, and objects that stand
-before it by their numbers. What several objects hold is written once. Nothing that is read is
+before it by their numbers. What several objects hold is written once. The list also says how wide
+indices were where it was written: they have 64 bits, and 32 in a browser. Nothing that is read is
 believed: only classes that the package has registered are made, so that a file from elsewhere runs
 no code, types are compared with those that the classes declare, and a class whose parts have to fit
 each other says so in ``_checked``, which also measures anew what can be measured.
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
-from ntpnb.basics.validation import require_type
+from ntpnb.basics.validation import as_integers, require_type
 
 __all__ = ["Result", "Storable", "load", "register"]
 
@@ -33,6 +34,7 @@ VERSION = 2
 """Of files; those of other versions are not read."""
 
 STRUCTURE = "structure"  # the member of an archive that lists the objects
+WIDE_INDICES = "<i8"  # the type of indices where a file does not say it
 LISTED_VALUES = 6  # so many entries of a list or tuple are shown by a repr
 SHOWN_SIGNS = 40  # of a string
 
@@ -257,7 +259,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     object
         Of the class that was saved. Everything in it is as it was, to the last bit, but for what is
-        measured anew: norms, margins and residuals of solutions. Data are read-only again.
+        measured anew: norms, margins and residuals of solutions. Data are read-only again. Integers
+        as wide as indices where they were saved are as wide as indices here.
 
     Raises
     ------
@@ -326,8 +329,9 @@ def written(result: Storable) -> bytes:
     """
     writing = _Writing()
     writing.value(result)
-    whole = json.dumps({"ntpnb": VERSION, "objects": writing.objects})
-    writing.arrays[STRUCTURE] = np.frombuffer(whole.encode(), np.uint8)
+    index_type = np.dtype(np.intp).str
+    whole = {"ntpnb": VERSION, "indices": index_type, "objects": writing.objects}
+    writing.arrays[STRUCTURE] = np.frombuffer(json.dumps(whole).encode(), np.uint8)
     content = io.BytesIO()
     np.savez(content, **writing.arrays)
     return content.getvalue()
@@ -427,12 +431,20 @@ class _Reading:
         version = whole["ntpnb"]
         if version != VERSION:
             raise ValueError(f"it is of version {version}; this version of ntpnb reads {VERSION}")
+        self._make_indices_native(np.dtype(whole.get("indices", WIDE_INDICES)))
         for plain in whole["objects"]:
             self._made.append(self._object(plain))
         result = self._made[-1]
         if not isinstance(result, Storable):
             raise ValueError(f"data or a result is needed, and no {type(result).__name__}")
         return result
+
+    def _make_indices_native(self, index_type: np.dtype[Any]) -> None:
+        """Give arrays of the type that indices had where they were written the one of here."""
+        if index_type != np.intp:
+            for name, array in self._arrays.items():
+                if array.dtype == index_type:
+                    self._arrays[name] = as_integers(name, array)
 
     def _object(self, plain: dict[str, Any]) -> Any:
         name = plain["kind"]

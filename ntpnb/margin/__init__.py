@@ -16,8 +16,9 @@ Nothing that a method claims is believed: ``solution`` turns multipliers into a 
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not, which it measures on the pairs' matrices divided by their norms.
 
-``largest_margin`` solves the same problem in other norms than Frobenius' (``basics.matrix_norms``),
-by solvers that others wrote.
+``largest_margin`` solves the same problem in other norms than Frobenius' (``basics.matrix_norms``):
+by linear programs, and by an interior point of our own for norms of the singular values
+(``singular_values``).
 """
 
 from ntpnb.margin.largest_margin import NormMarginSolution

@@ -184,6 +184,34 @@ def test_everything_comes_back_to_the_last_bit(what, way):
     assert repr(thing) == repr(back)
 
 
+@pytest.mark.parametrize("what", THINGS)
+def test_a_file_of_a_machine_with_other_indices_is_read(what, tmp_path):
+    """What a browser saved is read on 64 bits, and the other way round."""
+    thing = THINGS[what]()
+    other = np.dtype(np.int32 if np.intp == np.int64 else np.int64)
+    arrays = arrays_of(thing)
+    structure = structure_of(thing)
+    assert structure["indices"] == np.dtype(np.intp).str
+    structure["indices"] = other.str
+    for name, array in arrays.items():
+        if array.dtype == np.intp:
+            arrays[name] = array.astype(other)
+    write(tmp_path / "it.npz", arrays, structure)
+    assert_same(thing, ntpnb.load(tmp_path / "it.npz"))
+
+
+def test_an_index_that_is_too_large_here_is_named(tmp_path, monkeypatch):
+    data = NextTokenData(np.eye(3), np.eye(3))
+    arrays = arrays_of(data)
+    structure = structure_of(data)
+    structure["indices"] = "<u8"
+    [name] = [name for name, array in arrays.items() if array.tolist() == [0, 1, 2]][:1]
+    arrays[name] = np.array([0, 1, 2**63], dtype=np.uint64)
+    write(tmp_path / "it.npz", arrays, structure)
+    with pytest.raises(ValueError, match=rf"{name} holds {2**63}; it must be an array of integers"):
+        ntpnb.load(tmp_path / "it.npz")
+
+
 def test_every_class_of_results_is_tried():
     tried = {type(make()) for make in THINGS.values()}
     found = [*saving.Storable.__subclasses__()]
@@ -369,6 +397,7 @@ def edited(change):
         (b"[" * 100_000, "Recursion"),
         ({"ntpnb": saving.VERSION, "objects": []}, "IndexError"),
         ({"ntpnb": saving.VERSION, "objects": [None]}, "TypeError"),
+        ({"ntpnb": saving.VERSION, "indices": "wide", "objects": []}, "TypeError"),
         ({"ntpnb": 99, "objects": []}, "it is of version 99; this version of ntpnb reads"),
         (edited(lambda it, data: it["objects"][-1].update(kind="system")), "'system' is no kind"),
         (edited(lambda it, data: it["objects"][-1].update(kind=["list"])), "TypeError"),
