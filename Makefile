@@ -24,11 +24,6 @@ PLAIN := -p no:nbval
 # The unit and property tests of the mathematics, and the examples in its docstrings.
 MATHEMATICS := $(PLAIN) tests/math ntpnb ntpnb_book --doctest-modules -m "not slow and not stress" -n $(JOBS)
 
-# Holds two stamps: of what made the pages that are there, notebooks' outputs among it, and of the pages
-# themselves. Where both are the same, the pages stay as they are. Where the first is another one now, or where the last build failed, whose
-# warnings Sphinx would not repeat, all pages are read anew, and written to an empty folder: beside
-# what lies there from before, Sphinx stamps style sheets that it does not stamp otherwise.
-BUILT := _build/.complete
 SITE := _build/html
 
 # One BLAS thread: summation order, and with it the last digits, then depends on nothing but the machine.
@@ -80,17 +75,7 @@ check: lint types ## the short loop: lint, types, docstring examples, tests of t
 	HYPOTHESIS_PROFILE=quick $(PY) -m pytest $(MATHEMATICS)
 
 book: $(VENV)/.ready ## run stale notebooks (in a fresh clone none), build the HTML
-	$(PY) -m publishing run --jobs $(JOBS)
-	$(PY) -m publishing collect
-	@stamp=$$($(PY) -m publishing stamp) || exit 1; \
-	built=; all=; \
-	if [ -f $(SITE)/index.html ]; then built=$$(cat $(BUILT) 2>/dev/null); fi; \
-	if [ "$$built" = "$$stamp" ]; then echo "the pages are those of these sources"; exit 0; fi; \
-	if [ "$${built% *}" != "$${stamp% *}" ]; then all=--all; rm -rf $(SITE); fi; \
-	rm -f $(BUILT); \
-	$(VENV)/bin/jupyter-book build book -W -n --keep-going $$all && echo "$$stamp" > $(BUILT)
-	@$(PY) -m publishing downloads
-	@$(PY) -m publishing live
+	$(PY) -m publishing build --jobs $(JOBS)
 
 live: $(VENV)/.ready ## fetch the Python that pages run in a browser; from then on the book has it
 	$(PY) -m publishing live --fetch

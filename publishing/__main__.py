@@ -14,6 +14,7 @@ from publishing import (
     accepted,
     address,
     archives,
+    build,
     collect,
     compare,
     execute,
@@ -23,7 +24,6 @@ from publishing import (
     project,
     release,
     runner,
-    stamps,
     verify,
     versions,
 )
@@ -50,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="set a parameter of one notebook; the result goes to _build/nb, not into the book",
     )
+    whole = commands.add_parser("build", help="build the book, from stale notebooks to its pages")
+    whole.add_argument("--jobs", type=int, default=2, help="notebooks at a time (default: 2)")
     stale = commands.add_parser(
         "stale", help="list the notebooks whose executed file is not what the sources give"
     )
@@ -61,14 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "verify", help="compare values, seeds, names and pictures with this clone's own execution"
     )
-    commands.add_parser("downloads", help="put notebooks, figures and claims beside the pages")
     in_browser = commands.add_parser("live", help="let pages run in the reader's browser")
     in_browser.add_argument("--fetch", action="store_true", help="fetch Python for it, if need be")
     several = commands.add_parser("versions", help="put releases of the book beside the newest")
     several.add_argument("folder", metavar="FOLDER", help="with TAG.zip, its built pages, for each")
     ready = commands.add_parser("release", help="say what is in the way of a release")
     ready.add_argument("tag", metavar="TAG", help="such as v1.0.0")
-    commands.add_parser("stamp", help="hash what makes the pages of the book, and their texts")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
     accept = commands.add_parser("accept", help="note what claims and figures promise now")
     accept.add_argument("--papers", metavar="FOLDER", help="look quotations up in these texts")
@@ -108,6 +108,18 @@ def _run(options: argparse.Namespace) -> int:
     draw = bool(options.draw or options.figure)
     failed = runner.run(names, force=options.force, draw=draw, jobs=options.jobs)
     return 1 if failed else 0
+
+
+def _build(jobs: int) -> int:
+    """Execute what is stale, close the ledger, build the pages and what they lead to."""
+    if runner.run((), jobs=jobs):
+        return 1
+    _collect()
+    if not build.pages():
+        return 1
+    for path in archives.publish(output.ROOT / build.SITE):
+        print(f"{path.relative_to(output.ROOT)}: {path.stat().st_size / 1e6:.1f} MB")
+    return _live(fetch=False)
 
 
 def _stale(*, why: bool, check: bool) -> int:
@@ -178,16 +190,9 @@ def _compare(folder: str, tolerance: float) -> int:
     return 1 if different else 0
 
 
-def _downloads() -> int:
-    """Write what readers can take home, and say how large it is."""
-    for path in archives.publish(output.ROOT / "_build/html"):
-        print(f"{path.relative_to(output.ROOT)}: {path.stat().st_size / 1e6:.1f} MB")
-    return 0
-
-
 def _live(*, fetch: bool) -> int:
     """Let pages run in the browser; without a Python for it they stay as they are."""
-    site = output.ROOT / "_build/html"
+    site = output.ROOT / build.SITE
     try:
         if fetch:
             live.runtime.fetch()
@@ -201,7 +206,7 @@ def _live(*, fetch: bool) -> int:
 
 def _versions(folder: str) -> int:
     """Put releases of the book beside the newest version, and name them."""
-    for tag in versions.assemble(output.ROOT / "_build/html", Path(folder)):
+    for tag in versions.assemble(output.ROOT / build.SITE, Path(folder)):
         print(tag)
     return 0
 
@@ -220,23 +225,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "run":
             return _run(options)
+        if options.command == "build":
+            return _build(options.jobs)
         if options.command == "stale":
             return _stale(why=options.why, check=options.check)
         if options.command == "unrepeated":
             return _unrepeated()
         if options.command == "verify":
             return _verify()
-        if options.command == "downloads":
-            return _downloads()
         if options.command == "live":
             return _live(fetch=options.fetch)
         if options.command == "versions":
             return _versions(options.folder)
         if options.command == "release":
             return _release(options.tag)
-        if options.command == "stamp":
-            print(*stamps.stamp())
-            return 0
         if options.command == "collect":
             return _collect()
         if options.command == "accept":

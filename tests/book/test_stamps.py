@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -112,49 +110,3 @@ def test_a_page_restored_with_an_old_time_is_built_anew(tmp_path):
 def test_sphinx_alone_would_keep_the_old_page(tmp_path):
     assert shown(tmp_path, "First.", 2e9) == "First."
     assert shown(tmp_path, "Second.", 1e9) == "First."
-
-
-FAKE = """#!/bin/sh
-echo "$(basename "$0") $*" >> {log}
-case "$*" in *stamp*) cat {stamp};; *build*) exit $(cat {status});; esac
-"""
-
-
-def test_make_builds_every_page_where_the_stamp_or_the_last_build_says_so(tmp_path):
-    tools, log = tmp_path / "venv/bin", tmp_path / "log"
-    places = {name: tmp_path / name for name in ("log", "stamp", "status")}
-    for name in ("python", "jupyter-book"):
-        write(tools / name, FAKE.format(**places))
-        (tools / name).chmod(0o755)
-    for name in (".locked", ".ready"):
-        (tmp_path / "venv" / name).touch()
-    shell = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    made = {"VENV": "venv", "BUILT": "built", "SITE": "site"}
-    settings = [f"{name}={tmp_path}/{place}" for name, place in made.items()]
-    command = [shutil.which("make"), "book", *settings]
-    dropped = tmp_path / "site/dropped.html"
-
-    def builds(stamp, status=0, site=True):
-        write(dropped, "A page of another build.")
-        if site:
-            write(tmp_path / "site/index.html", "The first page.")
-        else:
-            (tmp_path / "site/index.html").unlink()
-        write(tmp_path / "stamp", stamp)
-        write(tmp_path / "status", str(status))
-        log.unlink(missing_ok=True)
-        done = subprocess.run(command, cwd=ROOT, env=shell, capture_output=True, text=True)
-        assert (done.returncode == 0) == (status == 0), done.stderr
-        lines = [line for line in log.read_text().splitlines() if line.startswith("jupyter")]
-        everything = any(line.endswith(" --all") for line in lines)
-        assert dropped.exists() != everything
-        return "everything" if everything else "what changed" if lines else "nothing"
-
-    assert builds("1 a") == "everything"
-    assert builds("1 a") == "nothing"
-    assert builds("1 b") == "what changed"
-    assert builds("2 b") == "everything"
-    assert builds("2 c", status=1) == "what changed"
-    assert builds("2 c") == "everything"  # the last build failed
-    assert builds("2 c") == "nothing"
-    assert builds("2 c", site=False) == "everything"
