@@ -605,6 +605,7 @@ def test_figure_without_a_flow(no_flow):
     mpl.pyplot.close(fig)
 
 
+@pytest.mark.skipif(sys.platform == "emscripten", reason="a browser starts no processes")
 def test_a_printed_report_needs_no_matplotlib():
     code = (
         "import sys, ntpnb; str(ntpnb.report(ntpnb.datasets.toy())); "
