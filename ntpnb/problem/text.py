@@ -40,7 +40,8 @@ UNSPACED = (
     "\u0e00-\u0e4f\u0e80-\u0ecf\u1000-\u103f\u1780-\u17df"  # Thai, Lao, Burmese, Khmer; no digits
 )
 # Pictures: one sign, or a flag of two letters, with signs that choose its form, and joined ones.
-PICTURE = "(?:[\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
+PICTURE = "(?:[\u231a\u231b\u23e9-\u23fa\u2600-\u2767\u2776-\u27bf"  # without ornate brackets
+PICTURE += "\u2b00-\u2bff\U0001f000-\U0001faff]"
 PICTURE += "[\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*)"
 FLAG = "[\U0001f1e6-\U0001f1ff]{2}"
 APOSTROPHES = str.maketrans({"\u2019": "'", "\uff07": "'"})  # the typographic and the wide one

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -344,12 +344,17 @@ class Findings(Result):
         # A certificate is seldom unique and has few sure digits. Pairs are sorted by the two digits
         # that are printed, so that rounding does not reorder pairs that weigh the same.
         used = np.flatnonzero(shares > NEGLIGIBLE)
-        heaviest_first = np.argsort([-two_digits(share) for share in shares[used]], kind="stable")
+        heaviest_first = used[
+            np.argsort([-two_digits(share) for share in shares[used]], kind="stable")
+        ]
+        tied_in = cache(self._tied_in)
         found = []
-        for k in used[heaviest_first]:
-            group, winner, loser = weighted.pairs[k].tolist()
-            winners, losers = self._tied(group, winner), self._tied(group, loser)
-            found.append(Pair(float(shares[k]), group, winners, losers))
+        for share, (group, winner, loser) in zip(
+            shares[heaviest_first].tolist(), weighted.pairs[heaviest_first].tolist(), strict=True
+        ):
+            tied = tied_in(group)
+            winners, losers = tied.get(winner, (winner,)), tied.get(loser, (loser,))
+            found.append(Pair(share, group, winners, losers))
         return found
 
     def _pair_weights(self) -> PairWeights | None:
@@ -364,15 +369,15 @@ class Findings(Result):
         multipliers = svm.multipliers
         return listed_weights(self.order, np.arange(len(multipliers)), multipliers)
 
-    def _tied(self, group: int, token: int) -> tuple[int, ...]:
-        """The tokens that tie with one in a group; one that the order does not list is alone."""
+    def _tied_in(self, group: int) -> dict[int, tuple[int, ...]]:
+        """For each token that the order lists in a group the tokens that tie; others are alone."""
         table = self.order.sparse_components
         row = int(np.searchsorted(self.order.groups, group))
         listed = slice(table.indptr[row], table.indptr[row + 1])
-        tokens = table.indices[listed]
-        labels = table.data[listed]
-        tied = tokens[labels == labels[tokens == token]] if token in tokens else np.array([token])
-        return tuple(np.sort(tied).tolist())
+        components: dict[int, list[int]] = {}
+        for token, label in zip(table.indices[listed].tolist(), table.data[listed], strict=True):
+            components.setdefault(int(label), []).append(token)
+        return {token: tuple(sorted(tokens)) for tokens in components.values() for token in tokens}
 
     @property
     def num_ordered_pairs(self) -> int:

@@ -48,6 +48,7 @@ SPACED = st.characters(
         ("well done👍🏽👍, really ❤️", ["well", "done", "👍🏽", "👍", "really", "❤️"]),
         ("👩‍💻 of 🇫🇷🇩🇪 at ☕", ["👩‍💻", "of", "🇫🇷", "🇩🇪", "at", "☕"]),
         ("press 1️⃣ © ️", ["press", "1️⃣"]),
+        ("❨so❩ ❤️", ["so", "❤️"]),
     ],
 )
 def test_words_by_hand(text, words):
