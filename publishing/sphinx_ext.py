@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from pybtex.plugin import find_plugin, register_plugin
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -281,8 +282,16 @@ def _write_in_parallel(app: Sphinx, _: object) -> None:
     app.parallel = PROCESSES
 
 
+def _register_backends() -> None:
+    """Let citations find their backends at once: each would search all installed packages."""
+    for name in ("docutils", "plaintext"):
+        backend = find_plugin("pybtex.backends", name)
+        register_plugin("pybtex.backends", name, backend, force=True)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension; Sphinx calls this."""
+    _register_backends()
     repository = find_repository(Path(app.srcdir).parent, os.environ)
 
     def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:

@@ -23,7 +23,7 @@ TESTERS = (
     "packaging",
     "pluggy",
 )
-TESTERS += ("py", "pygments", "pytest", "sortedcontainers", "yaml")
+TESTERS += ("py", "pygments", "pytest", "sortedcontainers", "tqdm", "yaml")
 """Plain Python, which is taken from this environment."""
 
 
