@@ -8,8 +8,8 @@ draws it, `attention_picture` the sequences, graphs and tokens of the chapters o
 The other modules are mathematics that one chapter needs, or a few: `twins`, data on which training
 is the same; `trials`, random problems; `late_training`, what is known in advance of the end of
 training (15); `features`, word and context vectors that train together (18); `geometries`, what is
-measured in other norms (19); `heads`, attention with several heads, `factors`, with keys and
-queries of its own, and `selection`, when training stays local (20); `trained_model`, a small
+measured in other norms (19); `heads`, attention with several heads, and `factors`, with keys and
+queries of its own (20); `selection`, when training stays local (11); `trained_model`, a small
 language model (21); `authors_runs`, what the authors of L24 released. Nothing in the theory imports
 this package; what only the build of the book needs is in `publishing`.
 """
