@@ -1,6 +1,7 @@
 """Run by `mathematics.mjs` inside Pyodide: pytest on tests/math, as far as browsers run them."""
 
 import concurrent.futures
+import importlib
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ def main(options):
     signal.alarm = lambda seconds: 0  # time limits are watched elsewhere
     # Its import alone needs what a browser does not have, and a whole file would not be collected.
     concurrent.futures.ProcessPoolExecutor = no_processes
+    importlib.import_module("tqdm").tqdm.monitor_interval = 0  # which would be a thread
     os.environ["MPLBACKEND"] = "agg"
     os.chdir("/root_of_project")
     import pytest
