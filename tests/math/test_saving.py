@@ -200,7 +200,7 @@ def test_a_file_of_a_machine_with_other_indices_is_read(what, tmp_path):
     assert_same(thing, ntpnb.load(tmp_path / "it.npz"))
 
 
-def test_an_index_that_is_too_large_here_is_named(tmp_path, monkeypatch):
+def test_an_index_that_is_too_large_here_is_named(tmp_path):
     data = NextTokenData(np.eye(3), np.eye(3))
     arrays = arrays_of(data)
     structure = structure_of(data)

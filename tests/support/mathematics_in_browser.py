@@ -1,7 +1,6 @@
 """Run by `mathematics.mjs` inside Pyodide: pytest on tests/math, as far as browsers run them."""
 
 import concurrent.futures
-import importlib
 import os
 import signal
 import sys
@@ -51,11 +50,12 @@ def main(options):
     signal.alarm = lambda seconds: 0  # time limits are watched elsewhere
     # Its import alone needs what a browser does not have, and a whole file would not be collected.
     concurrent.futures.ProcessPoolExecutor = no_processes
-    importlib.import_module("tqdm").tqdm.monitor_interval = 0  # which would be a thread
     os.environ["MPLBACKEND"] = "agg"
     os.chdir("/root_of_project")
     import pytest
+    import tqdm
 
+    tqdm.tqdm.monitor_interval = 0  # the monitor of its bars would be a thread
     ignored = [f"--ignore=tests/math/{name}.py" for name in LEFT_OUT]
     options = [*options, *ignored, "-m", "not slow and not stress", "--capture=sys"]
     options += ["-q", "--no-header", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"]
