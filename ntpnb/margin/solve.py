@@ -202,7 +202,7 @@ def is_separable(
 ) -> bool:
     """Whether some ``W`` meets all ties and keeps every strict pair at a positive margin.
 
-    Stops at the first proof: a ``W`` with ties met to 1e-9 and margins above 1e-6, relative to its
+    Stops at the first proof: a ``W`` with ties met to 1e-12 and margins above 1e-6, relative to its
     norm and the pairs'; a max-margin solution, whose margins may be smaller; or a certificate that
     no such ``W`` exists.
 

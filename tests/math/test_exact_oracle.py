@@ -6,12 +6,12 @@ that depend on each other but for their last digits are another matter, and coun
 """
 
 import re
-from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 import reference
+from exact import many, orthonormal_basis
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
@@ -32,52 +32,6 @@ def many_digits():
 
 
 # -- the oracle -----------------------------------------------------------------------------------
-
-
-def fractions(array):
-    """A float array, entry by entry, without an error."""
-    return np.array([Fraction(x) for x in np.ravel(array).tolist()]).reshape(np.shape(array))
-
-
-def many(array):
-    """An array of floats or fractions in many digits."""
-    flat = [mpmath.mpf(x.numerator) / x.denominator for x in fractions(array).ravel()]
-    return np.array(flat, dtype=object).reshape(np.shape(array))
-
-
-def tie_matrices(data):
-    """``(t_i − t_j) h_gᵀ`` of all ties, as rows of fractions."""
-    T = fractions(reference.token_embeddings(data))
-    first_rows = np.unique(data.context_groups, return_index=True)[1]
-    embeddings = fractions(data.context_embeddings[first_rows])
-    H = dict(zip(data.group_names.tolist(), embeddings, strict=True))
-    ties = [(g, i, j) for g, i, j in reference.equal_pairs(data) if i < j]
-    return [np.outer(T[i] - T[j], H[g]).ravel() for g, i, j in ties]
-
-
-def independent(rows):
-    """The rows that do not depend on the ones before, by Gaussian elimination."""
-    kept, eliminated = [], []
-    for row in rows:
-        left = row
-        for other, pivot in eliminated:
-            left = left - left[pivot] / other[pivot] * other
-        if left.any():
-            kept.append(row)
-            eliminated.append((left, np.flatnonzero(left)[0]))
-    return kept
-
-
-def orthonormal_basis(data):
-    """Orthonormal matrices that span the tied subspace, in many digits, shape (dim, p q)."""
-    basis = []
-    for row in independent(tie_matrices(data)):
-        left = many(row)
-        for other in basis:
-            left = left - (left @ other) * other
-        basis.append(left / mpmath.sqrt(left @ left))
-    p, q = data.shape
-    return np.array(basis, dtype=object).reshape(len(basis), p * q)
 
 
 def exact_finite_part(data, basis, start):

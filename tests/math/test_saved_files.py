@@ -294,7 +294,9 @@ def test_an_array_that_claims_to_be_huge(tmp_path):
 FORGED = {"norm": 1.0, "min_margin": 9.0, "kkt_residual": 0.0, "duality_gap": 0.0}
 
 
-@pytest.mark.parametrize("data", [TOY, datasets.figure2(), COLLAPSED], ids=str)
+@pytest.mark.parametrize(
+    "data", [TOY, datasets.figure2(), COLLAPSED], ids=["toy", "figure 2", "collapsed"]
+)
 def test_what_a_solution_says_of_itself_is_measured_anew(data):
     svm = ntpnb.max_margin(data)
     back = again(replace(svm, **FORGED, tie_residual=0.5))
