@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from publishing import (
     verify,
     versions,
 )
+
+WRITING = ("run", "build", "live", "versions", "collect", "accept")
+"""The commands that change files of the checkout, one at a time."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -219,31 +223,37 @@ def _release(tag: str) -> int:
     return 1 if found else 0
 
 
+def _do(options: argparse.Namespace) -> int:
+    """Run the command that was asked for; return its exit status."""
+    if options.command == "run":
+        return _run(options)
+    if options.command == "build":
+        return _build(options.jobs)
+    if options.command == "stale":
+        return _stale(why=options.why, check=options.check)
+    if options.command == "unrepeated":
+        return _unrepeated()
+    if options.command == "verify":
+        return _verify()
+    if options.command == "live":
+        return _live(fetch=options.fetch)
+    if options.command == "versions":
+        return _versions(options.folder)
+    if options.command == "release":
+        return _release(options.tag)
+    if options.command == "collect":
+        return _collect()
+    if options.command == "accept":
+        return _accept(options.papers)
+    return _compare(options.folder, options.tolerance)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
     options = _parser().parse_args(arguments)
     try:
-        if options.command == "run":
-            return _run(options)
-        if options.command == "build":
-            return _build(options.jobs)
-        if options.command == "stale":
-            return _stale(why=options.why, check=options.check)
-        if options.command == "unrepeated":
-            return _unrepeated()
-        if options.command == "verify":
-            return _verify()
-        if options.command == "live":
-            return _live(fetch=options.fetch)
-        if options.command == "versions":
-            return _versions(options.folder)
-        if options.command == "release":
-            return _release(options.tag)
-        if options.command == "collect":
-            return _collect()
-        if options.command == "accept":
-            return _accept(options.papers)
-        return _compare(options.folder, options.tolerance)
+        with project.alone() if options.command in WRITING else nullcontext():
+            return _do(options)
     except KeyboardInterrupt:
         print("interrupted; finished notebooks are kept, the next run resumes", file=sys.stderr)
         return 130

@@ -5,10 +5,13 @@ chapter, ``evidence/gd_theorem`` a page of evidence that a chapter leads to.
 """
 
 import csv
+import fcntl
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +192,23 @@ def seconds(root: Path = ROOT) -> dict[str, str]:
         return {}
     with path.open(encoding="utf-8", newline="") as file:
         return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
+
+
+@contextmanager
+def alone(root: Path = ROOT) -> Iterator[None]:
+    """Keep other commands from writing to a checkout; wait for the end of one that does already.
+
+    The lock is the system's, which lifts it however a program ends.
+    """
+    lock = Path(root) / "_build/.writing"
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another build of this folder runs; this one begins at its end", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def sweep(root: Path = ROOT) -> None:

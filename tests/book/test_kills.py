@@ -1,4 +1,4 @@
-"""A build killed at a random moment: the next one ends with the bytes of an undisturbed one."""
+"""Builds killed at a random moment, or two at once: they end with an undisturbed one's bytes."""
 
 import os
 import random
@@ -22,22 +22,26 @@ def undisturbed(tmp_path_factory):
     """What an undisturbed build gives, and the seconds it takes."""
     root = tiny_project.make_two(tmp_path_factory.mktemp("undisturbed"))
     started = time.monotonic()
-    output = run(root)
+    output = do("run", root)
     assert "2 executed, 0 failed" in output
     return contents(root, *KEPT), time.monotonic() - started
 
 
-def run(root):
-    """Build to the end; return what it said."""
-    process = tiny_project.command(root, "run")
+def end_of(process):
+    """What a command said until it ended well."""
     output = process.communicate(timeout=300)[1]
     assert process.returncode == 0, output
     return output
 
 
-def killed(root, seconds):
-    """Start a build and kill it and its workers; say whether it was still running."""
-    process = tiny_project.command(root, "run")
+def do(command, root):
+    """Run a command to its end; return what it said."""
+    return end_of(tiny_project.command(root, command))
+
+
+def killed(root, seconds, command="run"):
+    """Start a command and kill it and its workers; say whether it was still running."""
+    process = tiny_project.command(root, command)
     try:
         process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -57,7 +61,7 @@ def kill_and_build_again(root, seconds, expected):
     for path, content in contents(root, *KEPT).items():
         if not path.endswith((".tmp", "keys.txt")):
             assert content == expected[path]
-    run(root)
+    do("run", root)
     assert contents(root, *KEPT) == expected
 
 
@@ -78,6 +82,37 @@ def test_two_kills(undisturbed, tmp_path, fraction):
 def test_twenty_kills(undisturbed, tmp_path, fraction):
     expected, seconds = undisturbed
     kill_and_build_again(tmp_path / "book", 0.9 * fraction * seconds, expected)
+
+
+@pytest.mark.parametrize("fraction", moments(3))
+def test_a_ledger_that_is_killed_while_it_is_closed(tmp_path, fraction):
+    root = tiny_project.make(tmp_path)
+    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    places = ("book", "_build")
+    sources = contents(root, *places)
+    started = time.monotonic()
+    do("collect", root)
+    seconds = time.monotonic() - started
+    expected = contents(root, *places)
+    for path in expected.keys() - sources.keys():
+        (root / path).unlink()
+    while not killed(root, 0.9 * fraction * seconds, "collect"):
+        seconds /= 2
+    for path, content in contents(root, *places).items():
+        if not path.endswith(".tmp"):
+            assert content == expected[path]
+    do("collect", root)
+    project.sweep(root)
+    assert contents(root, *places) == expected
+
+
+def test_two_builds_at_once_are_one_after_the_other(undisturbed, tmp_path):
+    root = tiny_project.make_two(tmp_path / "book")
+    processes = [tiny_project.command(root, "run") for _ in range(2)]
+    said = [end_of(process) for process in processes]
+    assert sorted("this one begins at its end" in output for output in said) == [False, True]
+    assert sorted("2 executed, 0 failed" in output for output in said) == [False, True]
+    assert contents(root, *KEPT) == undisturbed[0]
 
 
 def running():
@@ -130,7 +165,7 @@ def test_what_a_kill_left_half_written_is_swept_away_and_no_results_with_it(tmp_
 
 def test_a_clean_build_elsewhere_is_byte_identical(undisturbed, tmp_path):
     # One notebook of the two is enough here: the two kills above end in whole builds elsewhere.
-    root = tiny_project.make_two(tmp_path / "elsewhere" / "with a space")
+    root = tiny_project.make_two(tmp_path / "ëlsewhere" / "with a späce")
     assert runner.run(["02_other"], root=root) == []
     made = contents(root, "book/nb", "figures")
     assert made.pop("book/nb/keys.txt") in undisturbed[0]["book/nb/keys.txt"]
