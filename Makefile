@@ -71,6 +71,11 @@ $(VENV)/.ready: pyproject.toml ntpnb_book/pyproject.toml $(VENV)/.locked
 	$(INSTALL) $(PY) --quiet --no-deps --no-build-isolation --editable . --editable ./ntpnb_book
 	@touch $@
 
+# A cluster on this machine, for the tests of what runs on one.
+$(VENV)/.cluster: requirements/cluster.lock $(VENV)/.ready
+	$(INSTALL) $(PY) --quiet --no-deps --require-hashes -r requirements/cluster.lock
+	@touch $@
+
 check: lint types ## the short loop: lint, types, docstring examples, tests of the mathematics
 	HYPOTHESIS_PROFILE=quick $(PY) -m pytest $(MATHEMATICS)
 
@@ -83,7 +88,7 @@ live: $(VENV)/.ready ## fetch the Python that pages run in a browser; from then 
 stale: $(VENV)/.ready ## list the notebooks that must run, because what they depend on changed
 	@$(PY) -m publishing stale
 
-test: _chromium lint types book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
+test: _chromium lint types $(VENV)/.cluster book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
 	$(VENV)/bin/ruff check $(EXECUTED)
 	$(PY) -m pytest $(PLAIN) ntpnb ntpnb_book --doctest-modules -n $(JOBS)
 	$(PY) -m pytest $(PLAIN) tests -n $(JOBS) --dist worksteal $(if $(SHUFFLE),--shuffle $(SHUFFLE))
@@ -126,7 +131,7 @@ bench: $(VENV)/.ready ## timings against what one would otherwise write (PARTS="
 	$(INSTALL) $(PY) --quiet --no-deps --require-hashes -r requirements/bench.lock
 	$(PY) -m benchmarks $(PARTS)
 
-stress: $(VENV)/.ready ## the long checks: property tests with many new examples, kills, other CPUs, every output
+stress: $(VENV)/.cluster ## the long checks: property tests with many new examples, kills, other CPUs, every output
 	HYPOTHESIS_PROFILE=stress $(PY) -m pytest -m "hypothesis or stress" -n $(JOBS) --dist load \
 	  -o faulthandler_timeout=7200
 	$(PY) -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadfile book/nb
@@ -156,6 +161,7 @@ lock: $(TOOLS)/.ready ## resolve the locks anew; pins that still fit stay (UPGRA
 	  $(SMALLER)/readers.lock
 	$(RESOLVE) $(UPGRADE) pyproject.toml --extra bench $(SMALLER)/bench.lock
 	$(RESOLVE) $(UPGRADE) pyproject.toml --extra mutation $(SMALLER)/mutation.lock
+	$(RESOLVE) $(UPGRADE) pyproject.toml --extra cluster $(SMALLER)/cluster.lock
 	$(RESOLVE) $(UPGRADE) requirements/tools.in $(SMALLER)/tools.lock
 
 format: $(VENV)/.ready ## write the code as ruff, and the notebooks' text as jupytext, would

@@ -515,10 +515,12 @@ def _require_types(made: object) -> None:
 
 def _is_of_type(value: object, declared: Any) -> bool:
     """Whether a value is what an annotation says; what containers hold is not looked at."""
-    kind = get_origin(declared) or declared
+    kind, arguments = get_origin(declared) or declared, get_args(declared)
     if kind is UnionType:
-        return any(_is_of_type(value, option) for option in get_args(declared))
-    if kind is np.ndarray and isinstance(value, np.ndarray | np.generic):
-        [number_type] = get_args(get_args(declared)[1])
-        return np.issubdtype(value.dtype, number_type)
+        return any(_is_of_type(value, option) for option in arguments)
+    if kind in (np.ndarray, npt.NDArray):
+        # Up to numpy 2.4 NDArray[float64] is another name of ndarray[…, dtype[float64]].
+        [number_type] = arguments if kind is npt.NDArray else get_args(arguments[1])
+        is_array = isinstance(value, np.ndarray | np.generic)
+        return is_array and np.issubdtype(value.dtype, number_type)
     return isinstance(value, kind)

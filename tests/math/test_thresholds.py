@@ -1,5 +1,8 @@
 """Threshold formulas against simulation and closed forms; the search against a full scan."""
 
+import os
+import random
+import signal
 import sys
 
 import numpy as np
@@ -289,17 +292,43 @@ def test_sweep_names_the_extra_it_needs(monkeypatch, missing):
         thresholds.sweep(CELLS, TRIALS)
 
 
-@pytest.mark.slow
-def test_sweep_runs_on_a_dask_cluster():
+@pytest.fixture
+def cluster():
+    """Two processes of a Dask cluster on this machine; what Dask changes is put back."""
     reason = "Dask is not installed; pip install 'ntpnb[cluster]' brings it"
     distributed = pytest.importorskip("distributed", reason=reason)
+    state, environment = random.getstate(), dict(os.environ)
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with (
-        distributed.LocalCluster(**settings) as cluster,
-        distributed.Client(cluster) as client,
-        parallel_config(backend="dask", n_jobs=2),
-    ):
-        remote = thresholds.sweep(CELLS, TRIALS, seed=1)
-        assert len(client.scheduler_info()["workers"]) == 2
-    for a, b in zip(thresholds.sweep(CELLS, TRIALS, seed=1), remote, strict=True):
+    with distributed.LocalCluster(**settings) as here, distributed.Client(here) as client:
+        yield client
+    random.setstate(state)
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+
+
+def assert_as_in_one_process(brackets):
+    for a, b in zip(thresholds.sweep(CELLS, TRIALS, seed=1), brackets, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_sweep_runs_on_a_dask_cluster(cluster):
+    with parallel_config(backend="dask"):
+        brackets = thresholds.sweep(CELLS, TRIALS, seed=1)
+    assert len(cluster.scheduler_info()["workers"]) == 2
+    assert_as_in_one_process(brackets)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_costs_its_datasets_a_second_try(cluster):
+    worker, _ = cluster.run(os.getpid).values()
+    left = [worker]
+
+    def kill_it(_):
+        if left:
+            os.kill(left.pop(), signal.SIGKILL)
+
+    with parallel_config(backend="dask"):
+        brackets = thresholds.sweep(CELLS, TRIALS, seed=1, progress=kill_it)
+    assert worker not in cluster.run(os.getpid).values()
+    assert_as_in_one_process(brackets)

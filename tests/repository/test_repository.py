@@ -206,7 +206,7 @@ def test_what_two_locks_name_is_the_same_files(path):
 
 
 def test_the_other_locks_have_what_they_are_for():
-    for extra in ("bench", "mutation"):
+    for extra in ("bench", "cluster", "mutation"):
         assert names_of(EXTRAS[extra]) <= locked(ROOT / f"requirements/{extra}.lock").keys()
     tools = requirement_lines(ROOT / "requirements/tools.in")
     assert names_of(tools) <= locked(ROOT / "requirements/tools.lock").keys()
