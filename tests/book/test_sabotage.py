@@ -1,9 +1,10 @@
-"""A dozen false edits of a copy of the book, each with the check that notices it.
+"""False edits of a copy of the book, each with the check that notices it.
 
 A check that notices nothing proves nothing. Every edit here is small, deliberate and plausible; the
-named check must say something of the edited copy that it does not say of the honest one. What
-`test_notebooks`, `test_verify` and `test_faults` break on purpose is not repeated: printed digits,
-executed notebooks whose hash was forged as well, damaged files.
+named check must say something of the edited copy that it does not say of the honest one. Other
+tables of such edits stand where their checks are tested: `test_verify` of executed notebooks whose
+hash was forged as well, `test_notebooks` of printed digits, `test_faults` of damaged files,
+`test_release` of what files say of version and papers, `test_explored` of what a page computes.
 
 What no check of this repository can notice: a sentence whose falsehood involves no measured number;
 a formula quoted wrongly, for want of a form that all versions share; a benchmark's seconds, edited
@@ -42,6 +43,7 @@ def book(tmp_path_factory):
         shutil.copytree(output.ROOT / place, root / place, ignore=ignore)
     (root / "tests/math").mkdir(parents=True)
     pages = ("book/_toc.yml", "book/equations.md", "book/references.bib", "README.md", TESTS)
+    pages += ("book/elsewhere.yml",)
     for place in ("book/statements.yml", "requirements.lock", *pages):
         shutil.copy(output.ROOT / place, root / place)
     for name in project.names(root):
@@ -160,6 +162,7 @@ GD_PROOF = "book/claims/evidence/gd_proof.yml"
 REVERSED = "erratum.t24-epsilon"
 PATH_PROOF = "book/claims/evidence/path_proof.yml"
 ENTROPY = "t24.fig1.entropy"
+ELSEWHERE = "book/elsewhere.yml"
 
 EDITS = {
     "an expectation is widened": (
@@ -273,6 +276,21 @@ EDITS = {
         {TESTS: instead(r"^def test_", "def _test_")},
         acceptance,
         f"{TESTS}: ",
+    ),
+    "a test is skipped": (
+        {TESTS: instead(r"^def test_", "@pytest.mark.skip\ndef test_")},
+        acceptance,
+        f"{TESTS}: ",
+    ),
+    "a test may fail": (
+        {TESTS: instead(r"^def test_", "@pytest.mark.xfail(strict=False)\ndef test_")},
+        acceptance,
+        f"{TESTS}: ",
+    ),
+    "more may differ on another processor": (
+        {ELSEWHERE: instead(r"t24.thm1.lbfgs: 1.0e-7", "t24.thm1.lbfgs: 0.5")},
+        acceptance,
+        "elsewhere within t24.thm1.lbfgs: ",
     ),
     "a statement counts as quoted where it is not": (
         {"book/statements.yml": instead(r'quoted: "[^"]*"', 'quoted: "05#x"')},
