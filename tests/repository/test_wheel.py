@@ -17,6 +17,15 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+FILES = (
+    "pyproject.toml",
+    "MANIFEST.in",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE-BOOK",
+    "README.md",
+)
+FOLDERS = ("ntpnb", "ntpnb_book", "publishing", "tests", "book", "authors_trials", "language_model")
 USER_PROGRAM = ROOT / "tests/repository/user_program.py"
 
 
@@ -33,9 +42,9 @@ def wheel(tmp_path_factory):
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__", ".*", "_build", "build", "*.egg-info", "nb")
     source.mkdir()
-    for name in ("pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]):
+    for name in (*FILES, PROJECT["readme"], *PROJECT["license-files"]):
         shutil.copy(ROOT / name, source)
-    for name in ("ntpnb", "ntpnb_book", "publishing", "tests", "book"):
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
     built = run(*pip, "--wheel-dir", str(folder), str(source), cwd=folder)
@@ -82,18 +91,24 @@ def test_it_holds_the_typed_package_and_nothing_of_the_build(wheel):
     assert set(sources) == {name for name in files if name.endswith(".py")}
 
 
-def test_the_source_distribution_holds_the_package_and_no_tests_that_could_not_run(wheel):
-    build = "import setuptools.build_meta as backend; backend.build_sdist('dist')"
-    source = wheel.parent / "source"
-    built = run(sys.executable, "-c", build, cwd=source)
+def test_the_archive_of_sources_tests_itself(wheel, tmp_path):
+    build = f"import setuptools.build_meta as backend; backend.build_sdist({str(tmp_path)!r})"
+    built = run(sys.executable, "-c", build, cwd=wheel.parent / "source")
     assert not built.returncode, built.stderr
-    (path,) = (source / "dist").glob("*.tar.gz")
+    (path,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = [name.partition("/")[2] for name in archive.getnames()]
-    tops = {name.partition("/")[0] for name in names if name.endswith((".py", ".txt"))}
-    assert tops == {"ntpnb", "ntpnb.egg-info"}
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ntpnb").rglob("*.py")}
-    assert sources <= set(names)
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = (folder for folder in tmp_path.iterdir() if folder.is_dir())
+    for name in ("ntpnb", "tests/math"):
+        sources = {file.relative_to(ROOT) for file in (ROOT / name).rglob("*.py")}
+        assert sources == {file.relative_to(unpacked) for file in (unpacked / name).rglob("*.py")}
+    assert {file for file in FILES if (unpacked / file).exists()} == set(FILES)
+    assert not (unpacked / "publishing").exists()
+    pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", "-p", "no:cacheprovider")
+    found = run(*pytest, "--collect-only", "tests/math", cwd=unpacked)
+    assert not found.returncode, found.stdout
+    done = run(*pytest, "tests/math/test_corpus.py", "tests/math/test_loss.py", cwd=unpacked)
+    assert not done.returncode, done.stdout
 
 
 def test_its_description_has_no_link_that_needs_the_repository(wheel):
