@@ -75,6 +75,15 @@ def test_small_gradients_keep_their_direction(name):
     np.testing.assert_allclose(norm.of(1e-250 * G), 1e-250 * norm.of(G), rtol=1e-14)
 
 
+@pytest.mark.parametrize("name", ALL_NORMS)
+def test_the_steepest_direction_against_a_single_entry_is_that_entry(name):
+    G = np.zeros((2, 3))
+    G[1, 2] = 0.25
+    direction = norm_named(name).steepest(G[None])[0]
+    assert direction[1, 2] == 1.0
+    assert (np.delete(direction.ravel(), 5) == 0).all()
+
+
 def test_an_unknown_norm_is_refused():
     with pytest.raises(ValueError, match=r"^norm is 'l7'; it must be one of frobenius, max, sum"):
         norm_named("l7")

@@ -341,6 +341,37 @@ def test_a_finite_part_is_measured_anew():
         again(replace(forged, W=found.W + np.eye(5, 2)))
 
 
+@pytest.mark.parametrize("name", ["equal", "_listed_strict"])
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([0, 1, 2], "needs rows (group, i, j) of its groups"),
+        ([[0, 1]], "needs rows (group, i, j) of its groups"),
+        ([[9, 0, 1]], "needs rows (group, i, j) of its groups"),
+        ([[0, -1, 1]], "names tokens that there are not"),
+        ([[0, 0, 5]], "names tokens that there are not"),
+    ],
+)
+def test_an_order_with_rows_that_name_nothing(name, rows, message):
+    order = ntpnb.token_priority(TOY)
+    assert again(order).shape == (3, 5)
+    with pytest.raises(ValueError, match=re.escape(f"TokenPriority.{name} {message}")):
+        again(but_with(order, **{name: np.array(rows)}))
+
+
+@pytest.mark.parametrize(("groups", "message"), [([0, 1], "needs 3"), ([0, 2, 1], "must increase")])
+def test_an_order_with_other_groups(groups, message):
+    order = ntpnb.token_priority(TOY)
+    with pytest.raises(ValueError, match=f"TokenPriority.groups {message}"):
+        again(but_with(order, groups=np.array(groups)))
+
+
+def test_multipliers_of_other_pairs():
+    svm = ntpnb.max_margin(TOY)
+    with pytest.raises(ValueError, match="MarginSolution's equal multipliers"):
+        again(replace(svm, equal_multipliers=np.append(svm.equal_multipliers, 0.0)))
+
+
 def test_the_order_of_a_bias_is_computed_anew():
     bias = known_bias(TOY)
     order = replace(bias.order, equal=np.array([[0, 0, 1]]))

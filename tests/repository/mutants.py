@@ -1,4 +1,4 @@
-"""`make mutants`: try changes of the code, all or a sample; the score of each module.
+"""`make mutants`: try changes of the code, all or a sample; the score of each room.
 
 ``python tests/repository/mutants.py [SAMPLE]`` writes the changes, runs the tests on them, and says
 which of those that no test noticed `survivors.yml` does not explain. What was tried before is not
@@ -16,8 +16,9 @@ from pathlib import Path
 import yaml
 
 FOLDER = Path(__file__).parent
+TABLE = FOLDER.parents[1] / "benchmarks/results/mutants.csv"
 NOTICED = {"killed", "timeout", "segfault"}  # a change that never ends has been noticed too
-COLUMNS = ("killed", "timeout", "segfault", "survived", "no tests", "suspicious")
+COLUMNS = ("changes", "tried", "noticed", "by the time limit", "survived", "met no test", "score")
 
 
 def mutmut(*arguments):
@@ -67,43 +68,47 @@ def change(name):
     return " ".join(line.strip() for line in lines)
 
 
-def scores(found):
-    """Rows of a table: what came of the changes of each module, and of all."""
+def scores(there, found):
+    """Rows of a table: what came of the changes of each room, and of all.
+
+    ``there`` names all changes, ``found`` has the statuses of those that were tried.
+    """
+    changes = Counter(place(name)[0].partition(".")[0] for name in there)
     counts = defaultdict(Counter)
     for name, status in found.items():
-        counts[place(name)[0]][status] += 1
-    counts = dict(sorted(counts.items()))
-    for module, count in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
+        counts[place(name)[0].partition(".")[0]][status] += 1
+    rooms = [(room, changes[room], counts[room]) for room in sorted(changes)]
+    for room, number, count in [*rooms, ("all", len(there), sum(counts.values(), Counter()))]:
         noticed = sum(count[status] for status in NOTICED)
-        score = f"{noticed / count.total():.1%}"
-        yield module, count.total(), *[count[status] for status in COLUMNS], score
+        missed = (count["timeout"], count["survived"], count["no tests"])
+        score = f"{noticed / count.total():.1%}" if count.total() else "–"
+        yield room, number, count.total(), noticed, *missed, score
 
 
-def save(rows, number):
-    """Keep the table with the commit's date and the number of changes that there are in all."""
+def save(rows):
+    """Keep the table, with the date of the commit."""
     git = ["git", "log", "-1", "--format=%cs"]
     day = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    with (FOLDER / "mutants.csv").open("w", encoding="utf-8", newline="") as file:
+    with TABLE.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["commit of", "changes in all", "module", "tried", *COLUMNS, "score"])
-        table.writerows([day, number, *row] for row in rows)
+        table.writerow([f"room, commit of {day}", *COLUMNS])
+        table.writerows(rows)
 
 
 def main():
     write_changes()
-    found = statuses()
-    number = len(found)
-    drawn = draw(found, int(sys.argv[1])) if sys.argv[1:] else list(found)
-    left = [name for name in drawn if found[name] == "not checked"]
+    there = statuses()
+    drawn = draw(there, int(sys.argv[1])) if sys.argv[1:] else list(there)
+    left = [name for name in drawn if there[name] == "not checked"]
     if left:
         run(left if sys.argv[1:] else [])
     found = statuses()
     found = {name: found[name] for name in drawn}
-    print(f"\n{len(found)} of {number} changes")
-    rows = list(scores(found))
-    for row in [("module", "tried", *COLUMNS, "score"), *rows]:
-        print(f"{row[0]:<25}", *[f"{cell:>10}" for cell in row[1:]])
-    save(rows, number)
+    rows = list(scores(there, found))
+    print()
+    for row in [("room", *COLUMNS), *rows]:
+        print(f"{row[0]:<12}", *[f"{cell:>18}" for cell in row[1:]])
+    save(rows)
     survived = defaultdict(set)
     for name, status in found.items():
         if status not in NOTICED:
@@ -113,7 +118,7 @@ def main():
         for where, changes in group["mutants"].items():
             explained[where].update(changes)
     listed = [("survives without a reason in survivors.yml", survived, explained)]
-    if len(found) == number:  # of a sample nobody knows what else would have survived
+    if len(found) == len(there):  # of a sample nobody knows what else would have survived
         listed.append(("stands in survivors.yml and does not survive", explained, survived))
     for heading, some, known in listed:
         lines = [f"  {w}: {c}" for w in some for c in sorted(some[w] - known.get(w, set()))]
