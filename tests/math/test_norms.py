@@ -1,17 +1,22 @@
 """Other norms: their duals, their max-margin problems, and steepest descent in them."""
 
 import math
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from saved import again
+from scipy.optimize import OptimizeResult
 
 import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
 from ntpnb.basics.matrix_norms import NORMS, norm_named
+from ntpnb.margin import largest_margin as other_norms
 from ntpnb.margin.largest_margin import SOLVERS
 from ntpnb.margin.singular_values import largest_margin
 from ntpnb_book import pair_matrices
@@ -113,6 +118,45 @@ def test_least_norm_agrees_with_cvxpy_in_another_form(norm, seed):
     asked = cp.Problem(cp.Minimize(objective(norm, W)), constraints)
     asked.solve(solver=cp.CLARABEL)
     assert max_margin(data, norm=norm).norm == pytest.approx(asked.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+def test_how_far_ties_are_missed_is_measured_by_its_definition(norm):
+    toy = datasets.toy()
+    data = toy.replace(context_embeddings=30 * toy.context_embeddings)
+    svm = max_margin(data, norm=norm)
+    W = svm.W + 0.1 * np.random.default_rng(0).standard_normal(data.shape)
+    missed = []
+    for g, i, j in ntpnb.token_priority(data).equal.tolist():
+        h = reference.group_embedding(data, g)
+        apart = np.eye(data.vocab_size)[i] - np.eye(data.vocab_size)[j]
+        scale = max(1.0, np.linalg.norm(W) * np.linalg.norm(h))  # tokens are √2 apart
+        missed.append(abs(apart @ W @ h) / scale)
+    found = again(replace(svm, W=W, tie_residual=0.0))
+    assert found.tie_residual == pytest.approx(max(missed), rel=1e-12)
+
+
+def test_a_matrix_that_misses_ties_is_moved_to_the_nearest_that_meets_them():
+    data = problem(0)
+    rows = other_norms.pair_rows(data, ntpnb.token_priority(data))
+    W = np.random.default_rng(0).standard_normal(rows.shape)
+    moved = other_norms.with_ties_met(other_norms.Solved(W, None, None, ""), rows).W
+    equal = rows.equal.toarray()
+    np.testing.assert_allclose(equal @ moved.ravel(), 0, atol=1e-13)
+    nearest = W.ravel() - np.linalg.pinv(equal) @ (equal @ W.ravel())
+    np.testing.assert_allclose(moved.ravel(), nearest, atol=1e-13)
+
+
+@pytest.mark.parametrize("norm", ["max", "sum"])
+def test_a_linear_program_that_a_limit_stopped_proves_nothing(norm, monkeypatch):
+    """HiGHS then gives the point that it is at."""
+
+    def stopped(objective, **_):
+        return OptimizeResult(x=np.zeros(len(objective)), status=1, message="time limit")
+
+    monkeypatch.setattr(other_norms, "linprog", stopped)
+    with pytest.raises(ntpnb.ConvergenceError, match="undecided: HiGHS says time limit"):
+        max_margin(datasets.toy(), norm=norm)
 
 
 SINGULAR = ["spectral", "nuclear"]

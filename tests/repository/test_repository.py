@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import csv
 import importlib.metadata
 import io
 import os
@@ -348,6 +349,39 @@ def test_the_weekly_limits_cover_figures_and_the_newest_python_that_is_compared(
     assert named
     assert all((ROOT / name).exists() for name in named)
     assert {"tests/math", "tests/book/test_figures.py"} <= set(named)
+
+
+# -- what every check rests on --------------------------------------------------------------------
+
+
+def test_warnings_and_passes_that_were_not_expected_fail_the_tests():
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    settings = told["pytest"]["ini_options"]
+    assert settings["filterwarnings"] == ["error"]
+    assert settings["xfail_strict"]
+    assert "--strict-markers" in settings["addopts"]
+    assert told["mypy"]["strict"]
+
+
+def test_one_thread_computes_whatever_make_is_asked_for():
+    exported = re.findall(r"^export (\w+) := (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    threads = {name: number for name, number in exported if name.endswith("_NUM_THREADS")}
+    libraries = ("OMP", "OPENBLAS", "MKL")
+    assert threads == {f"{library}_NUM_THREADS": "1" for library in libraries}
+
+
+def test_the_score_of_the_tests_is_what_its_table_counts():
+    path = ROOT / "benchmarks/results/mutants.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        *rooms, together = csv.DictReader(file)
+    counts = ("changes", "tried", "noticed", "by the time limit", "survived", "met no test")
+    for count in counts:
+        assert sum(int(room[count]) for room in rooms) == int(together[count])
+    for row in [*rooms, together]:
+        changes, tried, noticed, by_time, *missed = (int(row[count]) for count in counts)
+        assert noticed + sum(missed) == tried <= changes
+        assert by_time <= noticed
+        assert row["score"] == (f"{noticed / tried:.1%}" if tried else "–")
 
 
 # -- Makefile -------------------------------------------------------------------------------------
