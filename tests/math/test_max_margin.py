@@ -10,12 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import problems
 import pytest
-import reference
 from dense_margin import by_cvxpy, by_nnls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from margins import prove_optimal, prove_refused, separable, without_solution
-from scipy.optimize import linprog
 
 from ntpnb import (
     ConvergenceError,
@@ -153,38 +151,6 @@ def test_two_dense_solvers_agree_on_random_problems(block):
         prove_same(without_solution(5500 + i))
         for data, _ in separable(i) if i % 3 == 0 else ():
             prove_same(data)
-
-
-def separable_by_linear_program(data):
-    """Largest margin of a W in the unit box, by HiGHS; pairs of norm one."""
-    strict = reference.pair_matrices(data, priority(data).strict.tolist(), unit=True)
-    equal = reference.pair_matrices(data, priority(data).equal.tolist(), unit=True)
-    n = strict.shape[1]
-    if not len(strict):
-        return True
-    result = linprog(
-        np.append(np.zeros(n), -1.0),
-        A_ub=np.column_stack([-strict, np.ones(len(strict))]),
-        b_ub=np.zeros(len(strict)),
-        A_eq=np.column_stack([equal, np.zeros(len(equal))]) if len(equal) else None,
-        b_eq=np.zeros(len(equal)) if len(equal) else None,
-        bounds=[(-1, 1)] * n + [(None, None)],
-        method="highs",
-    )
-    return -result.fun > 1e-7  # HiGHS meets constraints to 1e-7
-
-
-@pytest.mark.parametrize("block", SLOW_BLOCKS)
-def test_a_linear_program_gives_the_same_verdict(block):
-    verdicts = []
-    for i in range(100 * block, 100 * block + 100):
-        if i % 4 == 3:
-            data = problems.l24(6000 + i, K=6, d=1 + i % 3, n=10)
-        else:
-            data = problems.t24(6000 + i, V=4 + i % 3, m=8, d=2 + i % 5, size=(1, 3))
-        verdicts.append((is_separable(data), separable_by_linear_program(data)))
-    assert all(ours == theirs for ours, theirs in verdicts)
-    assert 10 < sum(ours for ours, _ in verdicts) < 90
 
 
 @pytest.mark.parametrize("seed", [504, 1691, 2740, 3193])
