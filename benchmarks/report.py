@@ -3,6 +3,8 @@
 import json
 import os
 import platform
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
@@ -65,13 +67,23 @@ def machine(found):
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
+        "day": datetime.now(tz=UTC).date().isoformat(),
         "architecture": f"{platform.system()}, {platform.machine()}",
+        "processor": _processor(),
         "cores": os.cpu_count(),
         "memory": f"{memory:.0f} GiB",
         "load average": f"{os.getloadavg()[0]:.1f}",
         "Python": platform.python_version(),
         "BLAS": f"{blas['name']} {blas['version']}, one thread",
     } | {name: found[name] or "not installed" for name in PACKAGES}
+
+
+def _processor():
+    """The type of processor, where the system tells it."""
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+    types = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(types, platform.processor() or "not told")
 
 
 def save(results, tables):

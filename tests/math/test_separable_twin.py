@@ -345,7 +345,7 @@ def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):
     data = won_in_part(0)
     twin = ntpnb.implicit_bias(data).twin
     assert len(twin.won) > 0
-    # what a max-margin problem with these ties costs: the third power of a token's contexts, added up
+    # what a max-margin problem with these ties costs: third powers of each token's contexts
     work = int((np.count_nonzero(twin.data.target_probs, axis=0) ** 3).sum())
     monkeypatch.setattr(partition, "MOST_WORK", work)
     assert len(ntpnb.implicit_bias(data).twin.won) == len(twin.won)
