@@ -522,5 +522,5 @@ def _is_of_type(value: object, declared: Any) -> bool:
         # Up to numpy 2.4 NDArray[float64] is another name of ndarray[…, dtype[float64]].
         [number_type] = arguments if kind is npt.NDArray else get_args(arguments[1])
         is_array = isinstance(value, np.ndarray | np.generic)
-        return is_array and np.issubdtype(value.dtype, number_type)
+        return is_array and np.issubdtype(value.dtype, number_type)  # type: ignore[attr-defined]
     return isinstance(value, kind)
