@@ -464,6 +464,11 @@ def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
     ("make", "error", "message"),
     [
         (lambda: SteepestDescent(0.0, "max"), ValueError, "^step is 0.0"),
+        (
+            lambda: SteepestDescent(0.1, "max", normalized=1),
+            TypeError,
+            "^normalized is of type int;",
+        ),
         (lambda: SteepestDescent(0.1, "p"), ValueError, "^norm is 'p'; it must be one of"),
         (lambda: SteepestDescent(0.1, "max", decay=-1), ValueError, "^decay is -1"),
         (lambda: SteepestDescent(0.1, "max", momentum=1), ValueError, "^momentum is 1"),

@@ -93,6 +93,11 @@ def test_ties_with_a_very_large_support_are_independent():
     np.testing.assert_allclose(law, independent, rtol=outside**2 / support_size)
 
 
+def test_without_tokens_outside_the_support_none_is_tied():
+    law = level_law(0, 3)
+    assert (law.first, law.probs.tolist()) == (0, [1.0])
+
+
 def test_what_is_left_out_lies_beyond_probabilities_that_are_negligible():
     for outside, support_size in ((100, 1), (1000, 30), (50_256, 1), (MILLION, 1000)):
         law = level_law(outside, support_size)
