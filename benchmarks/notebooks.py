@@ -14,7 +14,10 @@ from benchmarks.timing import PEAK_UNIT, isolated, versions
 from publishing import execute, project
 
 TABLES = Path(__file__).parent / "results"
-MACHINE = ("architecture", "cores", "memory", "load average", "Python", "BLAS", "numpy", "scipy")
+MACHINE = (
+    *("day", "architecture", "processor", "cores", "memory", "load average"),
+    *("Python", "BLAS", "numpy", "scipy"),
+)
 
 
 def measure(name, root=project.ROOT):

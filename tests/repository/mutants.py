@@ -62,6 +62,11 @@ def place(name):
     return mangled[1], function
 
 
+def room(name):
+    """The room of the package that a mutant changes, such as ``problem``."""
+    return place(name)[0].partition(".")[0]
+
+
 def change(name):
     """The changed lines as they became, on one line."""
     lines = re.findall(r"^\+(?!\+\+ )(.*)", mutmut("show", name), re.MULTILINE)
@@ -73,16 +78,17 @@ def scores(there, found):
 
     ``there`` names all changes, ``found`` has the statuses of those that were tried.
     """
-    changes = Counter(place(name)[0].partition(".")[0] for name in there)
+    changes = Counter(map(room, there))
     counts = defaultdict(Counter)
     for name, status in found.items():
-        counts[place(name)[0].partition(".")[0]][status] += 1
-    rooms = [(room, changes[room], counts[room]) for room in sorted(changes)]
-    for room, number, count in [*rooms, ("all", len(there), sum(counts.values(), Counter()))]:
+        counts[room(name)][status] += 1
+    rooms = [(where, changes[where], counts[where]) for where in sorted(changes)]
+    for where, number, count in [*rooms, ("all", len(there), sum(counts.values(), Counter()))]:
+        tried, by_time, met_no_test = count.total(), count["timeout"], count["no tests"]
         noticed = sum(count[status] for status in NOTICED)
-        missed = (count["timeout"], count["survived"], count["no tests"])
-        score = f"{noticed / count.total():.1%}" if count.total() else "–"
-        yield room, number, count.total(), noticed, *missed, score
+        survived = tried - noticed - met_no_test
+        score = f"{noticed / tried:.1%}" if tried else "–"
+        yield where, number, tried, noticed, by_time, survived, met_no_test, score
 
 
 def save(rows):
