@@ -142,7 +142,7 @@ class DualSteps:
         guess = self.dual < 0
         for step in range(1, most_steps + 1):
             check()
-            gradient = self.program.scores(self.program.weights(extrapolated))
+            gradient = self.program.scores_of(extrapolated)
             descended = extrapolated - self._step_size * gradient - self._shift
             dual, below = self._project(descended, below)
             if step % INTERVAL == 0:
@@ -173,7 +173,7 @@ def largest_eigenvalue(program: MarginProgram) -> float:
     vector = np.cos(np.arange(len(program))).astype(np.float32)
     size = 1.0
     for _ in range(5):
-        vector = program.scores(program.weights(vector / size))
+        vector = program.scores_of(vector / size)
         size = float(np.linalg.norm(vector)) or 1.0
     return 1.1 * size
 

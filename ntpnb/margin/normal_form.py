@@ -131,6 +131,10 @@ class MarginProgram(ABC):
     def scores(self, weights: AnyPrecision) -> AnyPrecision:
         """``φ_k(W)``, shape (n,)."""
 
+    def scores_of(self, dual: AnyPrecision) -> AnyPrecision:
+        """``φ_k(W)`` of the ``W`` that a dual stands for, shape (n,)."""
+        return self.scores(self.weights(dual))
+
     @abstractmethod
     def kkt_solver(self, mask: BoolArray, diagonal: float | FloatArray) -> KKTSolver:
         """Factor the Newton system of a guess of the tight constraints.

@@ -16,8 +16,8 @@ entries are solved together, padded with entries that are always zero.
 
 Where there are no more contexts than dimensions, contexts in general position are linearly
 independent, and the system is well-conditioned. Some tens of products of ``G`` with a table of
-contexts and tokens then solve it for a guess of the active set, all tokens at once, where factors
-would take a matrix for each token (:class:`IteratedSystem`).
+contexts and tokens then solve it for a guess of the active set, all tokens at once, where tokens
+have so many entries that their factors would be more work (:class:`IteratedSystem`).
 """
 
 from abc import ABC, abstractmethod
@@ -296,11 +296,10 @@ class IteratedSystem:
 
     def __call__(self, residual: FloatArray, imbalance: FloatArray, accuracy: float) -> NewtonStep:
         """Solve for ``r = residual`` and ``q = imbalance``; see :class:`GuessSolver`."""
-        matrix = self._program.pairs.system_of_all
         solution = self._roots * (imbalance / self._square_sums)[:, None]
         missing = self._table(residual[self._mask])
         if imbalance.any():
-            missing -= self._inside * product(matrix, solution)
+            missing -= self._inside * self._times_system(solution)
         common = -self._common_part(missing)
         missing += self._roots * common[:, None]
         direction = missing.copy()
@@ -310,7 +309,7 @@ class IteratedSystem:
                 step = np.zeros(len(self._mask))
                 step[self._mask] = solution.ravel()[self._keys]
                 return NewtonStep(step, common)
-            change = product(matrix, direction)
+            change = self._times_system(direction)
             share = square / float(np.vdot(direction, change))
             common_change = self._common_part(change)
             change *= self._inside
@@ -327,6 +326,11 @@ class IteratedSystem:
     def _by_factors(self) -> KKTSolver:
         """The solver of the same system by factors."""
         return self._program.kkt_solver(self._mask, PROX)
+
+    def _times_system(self, table: FloatArray) -> FloatArray:
+        """``(G + θ)`` times a table."""
+        gram = self._program.pairs.padded_gram[:-1, :-1]
+        return product(gram, table) + PROX * table
 
     def _table(self, values: FloatArray) -> FloatArray:
         """The table of values of the entries in the mask, with zeros elsewhere."""

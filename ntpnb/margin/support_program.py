@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.threads import product
-from ntpnb.basics.tolerances import PROX, WHOLE
+from ntpnb.basics.tolerances import WHOLE
 from ntpnb.margin.normal_form import (
     FEW,
     AllPairs,
@@ -37,6 +37,9 @@ from ntpnb.problem.table import row_slices
 
 ROUGH = 1e-4
 """Relative accuracy of the systems of guesses while some are wrong."""
+
+AS_MANY_PRODUCTS = 20
+"""Products of all contexts with a table take about as long as the iterations of a guess."""
 
 
 class SupportPairs(AllPairs):
@@ -125,11 +128,9 @@ class SupportPairs(AllPairs):
         return self.fits and num_contexts <= dim
 
     @cached_property
-    def system_of_all(self) -> FloatArray:
-        """``G + θ``: inner products of the contexts, with the proximal term, shape (m, m)."""
-        matrix = product(self.directions, self.directions.T)
-        matrix.flat[:: len(matrix) + 1] += PROX
-        return matrix
+    def padded_gram(self) -> FloatArray:
+        """Inner products of all contexts, and of one more of zeros, shape (m + 1, m + 1)."""
+        return product(self.padded_directions, self.padded_directions.T)
 
     @cached_property
     def padded_directions(self) -> FloatArray:
@@ -138,6 +139,8 @@ class SupportPairs(AllPairs):
 
     def products_of(self, contexts: IntArray) -> FloatArray:
         """Inner products of some contexts, shape (b, k, k) for (b, k); the last is for padding."""
+        if self.is_in_general_position:  # all of them take no more memory than the contexts
+            return self.padded_gram[contexts[:, :, None], contexts[:, None, :]]
         rows = self.padded_directions[contexts]
         return product(rows, rows.transpose(0, 2, 1))
 
@@ -318,6 +321,13 @@ class SupportProgram(MarginProgram):
             return product(directions, weights.T).ravel()
         return scores_at(directions, weights, self.column, self.token)
 
+    def scores_of(self, dual: AnyPrecision) -> AnyPrecision:
+        """The scores of a dual's ``W``, by one product where all contexts' products are held."""
+        if self._is_whole and self.pairs.is_in_general_position:
+            gram = self.pairs.padded_gram[:-1, :-1].astype(dual.dtype, copy=False)
+            return product(gram, dual.reshape(self.pairs.shape)).ravel()
+        return super().scores_of(dual)
+
     def _directions_in(self, dtype: np.dtype[np.floating]) -> AnyPrecision:
         return self.pairs.directions.astype(dtype, copy=False)
 
@@ -326,8 +336,17 @@ class SupportProgram(MarginProgram):
         return RowSystem(self, mask, diagonal)
 
     def guess_solver(self, tight: BoolArray) -> GuessSolver:
-        """The Newton system of a guess, by factors or by iterations."""
-        return IteratedSystem(self, tight) if self.rough else super().guess_solver(tight)
+        """The Newton system of a guess, by factors where these are less work, or by iterations."""
+        if self.rough and not self._has_small_factors(tight):
+            return IteratedSystem(self, tight)
+        return super().guess_solver(tight)
+
+    def _has_small_factors(self, tight: BoolArray) -> bool:
+        """Whether tokens' factors may be held, and take less time than iterations."""
+        sizes = np.bincount(self.token[tight]).astype(float)
+        num_contexts, vocab_size = self.pairs.shape
+        work_of_iterations = AS_MANY_PRODUCTS * num_contexts**2 * vocab_size
+        return bool((sizes**2).sum() <= WHOLE and (sizes**3).sum() <= work_of_iterations)
 
 
 def all_pairs(

@@ -134,7 +134,7 @@ def cross_entropy(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     """
     weights = as_weights("W", W, data)
     mean_log_q = _for_each_context(_mean_log_probs, weights, data)
-    return _float_if_single(-(mean_log_q @ data.context_probs))
+    return _float_if_single(0.0 - mean_log_q @ data.context_probs)  # a zero has no sign
 
 
 @one_thread

@@ -15,7 +15,7 @@ from ntpnb.problem.loss import cross_entropy
 from ntpnb.problem.order import dominated
 from ntpnb.tied.large import is_large
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import iterate, log_grid
+from ntpnb.training.descent import log_grid, stepper
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law
 from ntpnb.training.optimizers import GD
@@ -186,12 +186,11 @@ def record_descent(
     along = np.empty(len(steps))
     across = np.empty(len(steps))
     excess = np.empty(len(steps))
-    problem = ProblemBatch([data])
-    method = GD(step)
     W = np.zeros((1, *data.shape))
+    advance = stepper(ProblemBatch([data]), GD(step), W)
     done = 0
     for k, until in enumerate(steps.tolist()):
-        iterate(problem, method, np.array([until - done]), W)
+        advance(done, until)
         done = until
         along[k] = np.vdot(W[0], svm.W) / svm.norm**2
         across[k] = np.linalg.norm(W[0] - along[k] * svm.W) / svm.norm

@@ -16,7 +16,7 @@ from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
 from ntpnb.training.batch import ProblemBatch, batch_of
-from ntpnb.training.optimizers import GD, Optimizer
+from ntpnb.training.optimizers import GD, Advance, Optimizer
 from ntpnb.training.trace import Trace
 
 RECORDS_PER_RUN = 200
@@ -250,6 +250,50 @@ def iterate(
     """
     shape = (len(record), *W.shape)
     require_dense("the record of a run", shape, "give record= fewer steps")
+    advance = stepper(problem, method, W)
+    steps: list[int] = []
+    recorded = np.swapaxes(np.empty(shape), 0, 1)
+    for step in paced(advance, record, watch or Watch(), type(method).__name__):
+        recorded[:, len(steps)] = W
+        steps.append(step)
+        if at_record is not None:
+            at_record()
+    return Records(np.array(steps), recorded[:, : len(steps)])
+
+
+def stepper(problem: ProblemBatch, method: Optimizer, W: FloatArray) -> Advance:
+    """Return what moves ``W`` in place through the steps ``done + 1 … until``, called with these.
+
+    Parameters
+    ----------
+    problem : ProblemBatch
+    method : GD, NGD, Adam, SGD or SteepestDescent
+    W : ndarray, shape (n, p, q)
+        Where to begin.
+
+    Returns
+    -------
+    callable
+        It raises a ``ValueError`` where a step was so large that an entry of ``W`` exceeds 1e151,
+        above which scores might overflow.
+
+    Raises
+    ------
+    TypeError
+        A ``method`` of another type.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> import numpy as np
+    >>> from ntpnb.training.batch import ProblemBatch
+    >>> from ntpnb.training.descent import stepper
+    >>> W = np.zeros((1, 5, 2))
+    >>> advance = stepper(ProblemBatch([ntpnb.datasets.toy()]), ntpnb.GD(0.5), W)
+    >>> advance(0, 10)
+    >>> bool(W.any())
+    True
+    """
     if not isinstance(method, Optimizer):
         raise TypeError(
             f"method is of type {type(method).__name__}; one of GD, NGD, Adam, SGD or "
@@ -262,19 +306,10 @@ def iterate(
         begun(done, until)
         require_small_step(method.step, until, "W", np.abs(W).max(), LARGEST)
 
-    steps: list[int] = []
-    recorded = np.swapaxes(np.empty(shape), 0, 1)
-    for step in paced(advance, record, watch or Watch(), type(method).__name__):
-        recorded[:, len(steps)] = W
-        steps.append(step)
-        if at_record is not None:
-            at_record()
-    return Records(np.array(steps), recorded[:, : len(steps)])
+    return advance
 
 
-def paced(
-    advance: Callable[[int, int], None], record: IntArray, watch: Watch, name: str
-) -> Iterator[int]:
+def paced(advance: Advance, record: IntArray, watch: Watch, name: str) -> Iterator[int]:
     """Take all steps, and name each one to record once it is taken.
 
     Parameters

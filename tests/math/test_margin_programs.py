@@ -204,6 +204,8 @@ def test_weights_and_scores_are_adjoint_and_columns_add_up_by_the_roots(kind):
         dual = rng.standard_normal(len(program))
         found = program.scores(W)
         assert np.vdot(program.weights(dual), W) == pytest.approx(dual @ found, abs=1e-12)
+        scores = program.scores(program.weights(dual))
+        np.testing.assert_allclose(program.scores_of(dual), scores, rtol=0, atol=1e-12)
         for k, column in enumerate(program.column_sums(dual)):
             own = program.column == k
             assert column == pytest.approx((program.roots * dual)[own].sum(), abs=1e-13)
@@ -211,6 +213,9 @@ def test_weights_and_scores_are_adjoint_and_columns_add_up_by_the_roots(kind):
             single = program.scores(W.astype(np.float32))
             weights = program.weights(dual.astype(np.float32))
             assert single.dtype == weights.dtype == np.float32
+            of_dual = program.scores_of(dual.astype(np.float32))
+            assert of_dual.dtype == np.float32
+            np.testing.assert_allclose(of_dual, program.scores_of(dual), rtol=0, atol=1e-5)
             np.testing.assert_allclose(single, found, rtol=0, atol=1e-5)
             np.testing.assert_allclose(weights, program.weights(dual), rtol=0, atol=1e-5)
 
@@ -388,18 +393,41 @@ def test_systems_of_contexts_that_nearly_agree_are_solved_by_factors():
 
 @pytest.mark.parametrize("kind", BY_SUPPORTS)
 def test_iterated_guesses_lead_to_the_same_solution(monkeypatch, kind):
-    """Whether they are iterated is no part of the answer."""
+    """Whether they are rough, and whether rough ones are iterated, is no part of the answer."""
     for seed in range(6):
         solutions = []
-        for few in (0, np.inf):
+        for few, factor in ((np.inf, 0), (0, np.inf), (0, 0)):
             monkeypatch.setattr(support_program, "FEW", few)
+            monkeypatch.setattr(support_program, "AS_MANY_PRODUCTS", factor)
             pairs = made(kind, 5400 + seed, V=8, m=9, d=12, size=(1, 4))[1]
-            assert (pairs.everything().rough > 0) == (few == 0)
+            everything = pairs.everything()
+            assert (everything.rough > 0) == (few == 0)
+            tight = np.full(len(everything), True)
+            assert isinstance(everything.guess_solver(tight), IteratedSystem) == (
+                few == factor == 0
+            )
             settled = [step for step in growing_set(pairs) if step.iterate.settled]
             program, iterate = settled[-1]
             solutions.append(program.weights(iterate.dual))
         size = np.abs(solutions[0]).max()
-        np.testing.assert_allclose(*solutions, rtol=0, atol=1e-11 * size)
+        for solution in solutions[1:]:
+            np.testing.assert_allclose(solution, solutions[0], rtol=0, atol=1e-11 * size)
+
+
+@pytest.mark.parametrize("kind", BY_SUPPORTS)
+def test_products_of_contexts_are_the_same_picked_out_or_formed(monkeypatch, kind):
+    """Where there are no more contexts than dimensions they are picked out of all."""
+    pairs = made(kind, 5300, V=7, m=9, d=16)[1]
+    assert pairs.is_in_general_position
+    num_contexts = len(pairs.groups)
+    rng = np.random.default_rng(0)
+    contexts = rng.integers(0, num_contexts + 1, (4, 5))  # the last number is for padding
+    picked_out = pairs.products_of(contexts)
+    monkeypatch.setattr(SupportPairs, "is_in_general_position", False)
+    np.testing.assert_allclose(pairs.products_of(contexts), picked_out, rtol=0, atol=1e-15)
+    assert not picked_out[contexts == num_contexts].any()
+    squares = np.diagonal(picked_out, axis1=1, axis2=2)
+    np.testing.assert_allclose(squares, contexts < num_contexts, rtol=0, atol=1e-15)
 
 
 # -- products of which some entries are wanted ----------------------------------------------------
