@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks import margin, report, text, threads, training
+from benchmarks import margin, report, text, threads, training, workers
 from benchmarks.timing import isolated, versions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +38,7 @@ FULL = {
         ("all threads always", "report", 1, PAPER, 3),
         ("one thread always", "gradient", 1, (2000, 2000, 2000, 6), 5),
     ],
+    "workers": [(2, 20_000, 2000, 64, 3), (2, 5000, 2000, 64, 3)],
 }
 SMALL = (4, 8, 10, 2)
 TINY = {
@@ -57,6 +58,7 @@ TINY = {
         ("all threads always", "max_margin", 2, SMALL, 1),
         ("one thread always", "gradient", 1, SMALL, 1),
     ],
+    "workers": [(2, 20, 5, 3, 1)],
 }
 FUNCTIONS = {
     "alone": margin.alone,
@@ -66,6 +68,7 @@ FUNCTIONS = {
     "text": text.race,
     "growth": text.growth,
     "threads": threads.against,
+    "workers": workers.floor,
 }
 OWN_PROCESSES = ("text", "growth")
 """Parts whose functions start a process for each measurement themselves."""
@@ -115,7 +118,7 @@ def main():
     for part in arguments.parts or FULL:
         records = results[part] = []
         # one part may be measured anew without the others, and elsewhere
-        if part != "threads":  # whose records name the cores; nothing else takes part in it
+        if part not in ("threads", "workers"):  # whose records name the cores; they are ours alone
             results["text machine" if part in OWN_PROCESSES else "machine"] = report.machine(found)
             results["missing"] = missing
         for function, *args in races(TINY if arguments.tiny else FULL, part, missing):

@@ -45,6 +45,10 @@ TABLES = {
     }
     | {"ours_wall": "ours, wall ms", "theirs_wall": "theirs, wall ms"}
     | {"ours_cpu": "ours, CPU ms", "theirs_cpu": "theirs, CPU ms", **RACE, "repeats": "rounds"},
+    "workers": {"contexts": "contexts", "V": "tokens", "d": "dimensions"}
+    | {"n_jobs": "processes", "one_wall": "one process, s", "several_wall": "these, s"}
+    | {"ratio_wall": "times as fast", "same": "same bounds", "gap": "gap", "repeats": "rounds"}
+    | {"measured": "measured"},
 }
 """Columns of each table: field of the record, heading."""
 
@@ -67,9 +71,9 @@ def machine(found):
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
-        "day": datetime.now(tz=UTC).date().isoformat(),
+        "day": today(),
         "architecture": f"{platform.system()}, {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory": f"{memory:.0f} GiB",
         "load average": f"{os.getloadavg()[0]:.1f}",
@@ -78,7 +82,12 @@ def machine(found):
     } | {name: found[name] or "not installed" for name in PACKAGES}
 
 
-def _processor():
+def today():
+    """The date, by UTC."""
+    return datetime.now(tz=UTC).date().isoformat()
+
+
+def processor():
     """The type of processor, where the system tells it."""
     told = Path("/proc/cpuinfo")
     lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []

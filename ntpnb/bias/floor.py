@@ -15,7 +15,7 @@ equations ask for.
 Neither needs more than a block of contexts at one time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -40,10 +40,10 @@ from ntpnb.problem.loss import (
     bilinear_scores,
     candidate_logits,
     cross_entropy,
-    parts,
     pull_back,
 )
 from ntpnb.problem.order import token_priority
+from ntpnb.problem.sums import ContextSums
 
 SHARE_OF_GAP = 0.25
 """Share of the gap that probabilities may cost which are set to zero for the lower bound."""
@@ -69,7 +69,6 @@ class Distributions:
 
     Attributes
     ----------
-    data : NextTokenData
     W : ndarray, shape (p, q)
         Whose probabilities they begin with.
     threshold : float
@@ -78,7 +77,6 @@ class Distributions:
         Newton's steps, one after the other.
     """
 
-    data: NextTokenData
     W: FloatArray
     threshold: float
     corrections: tuple[FloatArray, ...] = ()
@@ -99,54 +97,43 @@ class Distributions:
             q /= q.sum(1, keepdims=True)  # one but for rounding, and for what would be negative
         return q
 
-    def moments(self) -> FloatArray:
+    # What follows is of a block of contexts, for sums over all.
+
+    def moments(self, block: Rows) -> tuple[FloatArray]:
         """``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ``, shape (p, q)."""
-        total = np.zeros_like(self.W)
-        for block in blocks(self.data):
-            residuals = self.of(block)
-            row, token, p = block.entries
-            residuals[row, token] -= p
-            residuals *= block.context_probs[:, None]
-            total += pull_back(residuals, block)
-        return total
+        residuals = self.of(block)
+        row, token, p = block.entries
+        residuals[row, token] -= p
+        residuals *= block.context_probs[:, None]
+        return (pull_back(residuals, block),)
 
-    def curvature(self, step: FloatArray) -> FloatArray:
+    def curvature(self, block: Rows, step: FloatArray) -> tuple[FloatArray]:
         """``Σ_j π_j Σ_v q_jv (x_jv − Σ_u q_ju x_ju) t_v h_jᵀ`` with a step's scores ``x``."""
-        total = np.zeros_like(self.W)
-        for block in blocks(self.data):
-            q = self.of(block)
-            change = centred(bilinear_scores(step, block), q)
-            change *= q
-            change *= block.context_probs[:, None]
-            total += pull_back(change, block)
-        return total
+        q = self.of(block)
+        change = centred(bilinear_scores(step, block), q)
+        change *= q
+        change *= block.context_probs[:, None]
+        return (pull_back(change, block),)
 
-    def token_curvatures(self) -> FloatArray:
-        """``Σ_j π_j q_jv (1 − q_jv) h_j h_jᵀ`` of each one-hot token, shape (V, d, d)."""
-        vocab_size, dim = self.W.shape
-        total = np.zeros((vocab_size, dim**2))
-        for block in blocks(self.data):
-            q = self.of(block)
-            q *= 1.0 - q
-            q *= block.context_probs[:, None]
-            H = block.context_embeddings
-            squares = (H[:, :, None] * H[:, None, :]).reshape(len(H), -1)
-            total += product(q.T, squares)
-        return total.reshape(vocab_size, dim, dim)
+    def token_curvatures(self, block: Rows) -> tuple[FloatArray]:
+        """``Σ_j π_j q_jv (1 − q_jv) h_j h_jᵀ`` of each one-hot token, shape (V, d²)."""
+        q = self.of(block)
+        q *= 1.0 - q
+        q *= block.context_probs[:, None]
+        H = block.context_embeddings
+        squares = (H[:, :, None] * H[:, None, :]).reshape(len(H), -1)
+        return (product(q.T, squares),)
 
-    def bound(self) -> float:
+    def bound(self, block: Rows) -> tuple[float]:
         """``Σ_j π_j (H(q_j) + Σ_v (q_jv − p_jv) log c_jv)`` in nats."""
-        total = 0.0
-        for block in blocks(self.data):
-            q = self.of(block)
-            log_q = np.log(q, out=np.zeros_like(q), where=q > 0)
-            entropies = -np.vecdot(q, log_q)
-            counts = block.candidate_counts
-            if counts is not None:
-                log_counts = np.log(counts, out=np.zeros_like(counts), where=counts > 0)
-                entropies += np.vecdot(q - block.target_probs, log_counts)
-            total += float(block.context_probs @ entropies)
-        return total
+        q = self.of(block)
+        log_q = np.log(q, out=np.zeros_like(q), where=q > 0)
+        entropies = -np.vecdot(q, log_q)
+        counts = block.candidate_counts
+        if counts is not None:
+            log_counts = np.log(counts, out=np.zeros_like(counts), where=counts > 0)
+            entropies += np.vecdot(q - block.target_probs, log_counts)
+        return (float(block.context_probs @ entropies),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,14 +179,14 @@ class LossFloor(Result):
         found = self._distributions
         lower = self._data.entropy
         if found is not None:
-            if found.data is not self._data:
-                raise ValueError("LossFloor's distributions are of other data")
             for matrix in (found.W, *found.corrections):
                 as_weights("LossFloor's distributions", matrix, self._data)
             size = largest_gradient(self._data, self._data.context_probs)
-            if not np.linalg.norm(found.moments()) <= VANISHES * size:
+            sums = ContextSums(self._data)
+            (moments,) = sums(found.moments)
+            if not np.linalg.norm(moments) <= VANISHES * size:
                 raise ValueError("LossFloor's distributions do not have the moments of its data")
-            lower = found.bound()
+            (lower,) = sums(found.bound)
         if not (self.lower <= lower and abs(upper - self.upper) <= STOP * upper):
             raise ValueError("LossFloor's bounds are not those of its matrices")
         return self
@@ -278,6 +265,7 @@ def loss_floor(
     gap: float = 1e-6,
     seconds: float | None = None,
     progress: Progress | None = None,
+    n_jobs: int | None = 1,
 ) -> LossFloor:
     """Enclose the infimum over ``W`` of the cross-entropy, whether or not data are separable.
 
@@ -294,6 +282,10 @@ def loss_floor(
         After so many the best bounds so far are returned. Default: no limit.
     progress : callable, optional
         Called with a line of text that says what is known; what it raises ends the search.
+    n_jobs : int, optional
+        How many workers sum over the contexts where these are too many for one block, as in
+        joblib; None takes what ``joblib.parallel_config`` says. The result is the same for every
+        number, up to rounding where their BLAS is another.
 
     Returns
     -------
@@ -306,6 +298,8 @@ def loss_floor(
         ``data`` is no dataset, a number is none, or ``progress`` cannot be called.
     ValueError
         ``gap`` or ``seconds`` out of range, or ``W`` would have more than 2**28 entries.
+    ImportError
+        Another ``n_jobs`` than one, and joblib is missing: the extra ``sweep`` brings it.
 
     References
     ----------
@@ -329,11 +323,12 @@ def loss_floor(
     require_number("gap", gap, lambda number: 0 < number < 1, "be positive and less than 1")
     require_dense("loss_floor", data.shape, "use fewer tokens or dimensions")
     watch = Watch(seconds, progress)
-    search = FloorSearch(data, watch)
-    try:
-        search.run(gap)
-    except OutOfTime:
-        return search.best(watch.over)
+    with ContextSums(data, n_jobs) as sums:
+        search = FloorSearch(data, sums, watch)
+        try:
+            search.run(gap)
+        except OutOfTime:
+            return search.best(watch.over)
     return search.best("the gap is reached" if search.is_reached(gap) else "nothing improves")
 
 
@@ -350,11 +345,14 @@ class FloorSearch:
     Parameters
     ----------
     data : NextTokenData
+    sums : ContextSums
+        Over the contexts of ``data``.
     watch : Watch
     """
 
-    def __init__(self, data: NextTokenData, watch: Watch) -> None:
+    def __init__(self, data: NextTokenData, sums: ContextSums, watch: Watch) -> None:
         self.data = data
+        self.sums = sums
         self.watch = watch
         self.scale = Whitening(data)
         self.W = np.zeros(data.shape)
@@ -405,7 +403,7 @@ class FloorSearch:
         def loss(x: FloatArray) -> tuple[float, FloatArray]:
             self.watch.check()
             W = self.scale.weights(x)
-            value, slope = loss_and_gradient(W, self.data)
+            value, slope = self.sums(loss_and_gradient, W)
             if value < self.upper:
                 self.W = W
                 self.upper = value
@@ -438,8 +436,8 @@ class FloorSearch:
         allowed = SHARE_OF_GAP * gap * self.upper / self.data.vocab_size
         # −τ log τ ≤ allowed for each token at most
         threshold = allowed / max(1.0, -np.log(allowed))
-        found = Distributions(self.data, self.W, threshold)
-        left = found.moments()
+        found = Distributions(self.W, threshold)
+        (left,) = self.sums(found.moments)
         for _ in range(MOST_CORRECTIONS):
             newton = self._newton_step(found, left)
             if not found.corrections:
@@ -447,10 +445,11 @@ class FloorSearch:
             if not newton.is_solved:
                 return
             found = replace(found, corrections=(*found.corrections, newton.step))
-            before, left = left, found.moments()
+            before = left
+            (left,) = self.sums(found.moments)
             residual = float(np.linalg.norm(left)) / (self.size or 1.0)
             if residual <= VANISHES:
-                bound = found.bound()
+                (bound,) = self.sums(found.bound)
                 bound -= float(np.linalg.norm(left) * np.linalg.norm(self.W)) + STOP * bound
                 if bound > self.lower:
                     self.lower = bound
@@ -467,7 +466,8 @@ class FloorSearch:
 
         def times(step: FloatArray) -> FloatArray:
             self.watch.check()
-            return found.curvature(step.reshape(shape)).ravel()
+            (curved,) = self.sums(found.curvature, step.reshape(shape))
+            return np.ravel(curved)
 
         precondition = self._preconditioner(found)
         step, steps_missing = cg(
@@ -490,7 +490,8 @@ class FloorSearch:
         if self.data.token_embeddings is not None or vocab_size * dim**2 > HELD:
             return lambda G: self.scale.weights(self.scale.slope(G))
         self.watch.check()
-        inverses = np.linalg.pinv(found.token_curvatures(), hermitian=True)
+        (curvatures,) = self.sums(found.token_curvatures)
+        inverses = np.linalg.pinv(curvatures.reshape(vocab_size, dim, dim), hermitian=True)
         return lambda G: (inverses @ G[:, :, None])[:, :, 0]
 
 
@@ -543,26 +544,17 @@ def inverse_root(moments: FloatArray) -> FloatArray:
     return root
 
 
-def loss_and_gradient(W: FloatArray, data: NextTokenData) -> tuple[float, FloatArray]:
-    """Cross-entropy and its gradient in one pass."""
-    loss = 0.0
-    gradient = np.zeros_like(W)
-    for block in blocks(data):
-        q = candidate_logits(W, block)
-        row, token, p = block.entries
-        logits = q[row, token]
-        log_sums = to_probabilities(q)
-        weighted = block.context_probs[row] * p
-        loss += float(weighted @ (log_sums[row] - logits))
-        q *= block.context_probs[:, None]
-        q[row, token] -= weighted
-        gradient += pull_back(q, block)
-    return loss, gradient
-
-
-def blocks(data: NextTokenData) -> Iterator[Rows]:
-    """All contexts of a dataset, so many at a time as fit a block."""
-    return (part.rows for part in parts(1, data))
+def loss_and_gradient(block: Rows, W: FloatArray) -> tuple[float, FloatArray]:
+    """The block's part of the cross-entropy, and of its gradient, in one pass."""
+    q = candidate_logits(W, block)
+    row, token, p = block.entries
+    logits = q[row, token]
+    log_sums = to_probabilities(q)
+    weighted = block.context_probs[row] * p
+    loss = float(weighted @ (log_sums[row] - logits))
+    q *= block.context_probs[:, None]
+    q[row, token] -= weighted
+    return loss, pull_back(q, block)
 
 
 def to_probabilities(logits: FloatArray) -> FloatArray:

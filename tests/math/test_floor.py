@@ -13,6 +13,7 @@ import ntpnb
 from ntpnb import bias
 from ntpnb.basics.watch import OutOfTime, Watch
 from ntpnb.bias import floor as module
+from ntpnb.problem.sums import ContextSums, shares
 
 
 def not_separable(seed, m=24, V=5, d=3, size=2):
@@ -181,7 +182,7 @@ def test_blocks_and_single_precision_say_the_same(monkeypatch):
     monkeypatch.setattr("ntpnb.problem.table.BLOCK", 60)
     by_blocks = ntpnb.loss_floor(data, gap=1e-9)
     assert by_blocks.lower == pytest.approx(whole.lower, abs=1e-9)
-    assert len(list(module.blocks(data))) > 1
+    assert len(shares(data)) > 1
     states = data.context_embeddings.astype(np.float32)
     single = ntpnb.NextTokenData(states, data.target_probs, data.context_probs)
     assert ntpnb.loss_floor(single).upper == pytest.approx(whole.upper, rel=1e-4)
@@ -213,7 +214,7 @@ def test_time_that_is_over_leaves_the_best_bounds():
     assert floor.ended == "0 seconds are over"
     assert floor.lower == data.entropy
     assert floor.upper == ntpnb.cross_entropy(floor.W, data)
-    stopped = module.FloorSearch(data, Watch())
+    stopped = module.FloorSearch(data, ContextSums(data), Watch())
     stopped.watch.check = time_for(9)
     with pytest.raises(OutOfTime):
         stopped.run(1e-6)
@@ -238,7 +239,7 @@ def test_a_floor_that_a_file_forges_is_refused(tmp_path):
         replace(floor, lower=floor.lower + 1e-9),
         replace(floor, upper=floor.upper - 1e-9),
         replace(floor, _distributions=replace(floor._distributions, corrections=())),
-        replace(floor, _distributions=replace(floor._distributions, data=not_separable(8))),
+        replace(floor, _data=not_separable(8)),
     ]
     for k, one in enumerate(forged):
         one.save(tmp_path / f"{k}.npz")

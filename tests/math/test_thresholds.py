@@ -1,7 +1,6 @@
 """Threshold formulas against simulation and closed forms; the search against a full scan."""
 
 import os
-import random
 import signal
 import sys
 
@@ -290,20 +289,6 @@ def test_sweep_names_the_extra_it_needs(monkeypatch, missing):
     message = rf'^thresholds.sweep needs {missing}: pip install "ntpnb\[sweep\]"$'
     with pytest.raises(ImportError, match=message):
         thresholds.sweep(CELLS, TRIALS)
-
-
-@pytest.fixture
-def cluster():
-    """Two processes of a Dask cluster on this machine; what Dask changes is put back."""
-    reason = "Dask is not installed; pip install 'ntpnb[cluster]' brings it"
-    distributed = pytest.importorskip("distributed", reason=reason)
-    state, environment = random.getstate(), dict(os.environ)
-    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**settings) as here, distributed.Client(here) as client:
-        yield client
-    random.setstate(state)
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
 
 
 def assert_as_in_one_process(brackets):

@@ -213,7 +213,7 @@ def test_an_unknown_part_is_refused():
         [sys.executable, "-m", "benchmarks", "flow"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
-    parts = "margin, alone, descent, trials, path and flow, text, growth, threads"
+    parts = "margin, alone, descent, trials, path and flow, text, growth, threads, workers"
     assert f"unknown part flow; parts are {parts}" in done.stderr
 
 
