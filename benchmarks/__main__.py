@@ -58,7 +58,7 @@ TINY = {
         ("all threads always", "max_margin", 2, SMALL, 1),
         ("one thread always", "gradient", 1, SMALL, 1),
     ],
-    "workers": [(2, 20, 5, 3, 1)],
+    "workers": [(2, 2100, 2000, 1, 1)],
 }
 FUNCTIONS = {
     "alone": margin.alone,

@@ -3,7 +3,6 @@
 import os
 
 import numpy as np
-from joblib.externals.loky import get_reusable_executor
 from scipy.special import softmax
 
 import ntpnb
@@ -29,6 +28,8 @@ def hidden_states(num_contexts, vocab_size, dim):
 
 def floor(n_jobs, num_contexts, vocab_size, dim, repeats):
     """Enclose the infimum by one process and by several in turn: a record of the medians."""
+    from joblib.externals.loky import get_reusable_executor
+
     data = hidden_states(num_contexts, vocab_size, dim)
     rounds = []
     for _ in range(repeats):

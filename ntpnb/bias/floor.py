@@ -97,7 +97,7 @@ class Distributions:
             q /= q.sum(1, keepdims=True)  # one but for rounding, and for what would be negative
         return q
 
-    # What follows is of a block of contexts, for sums over all.
+    # The next four give a block's part of what is summed over all contexts.
 
     def moments(self, block: Rows) -> tuple[FloatArray]:
         """``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ``, shape (p, q)."""
@@ -285,7 +285,7 @@ def loss_floor(
     n_jobs : int, optional
         How many workers sum over the contexts where these are too many for one block, as in
         joblib; None takes what ``joblib.parallel_config`` says. The result is the same for every
-        number, up to rounding where their BLAS is another.
+        number, up to rounding where their BLAS, or its number of threads, is another.
 
     Returns
     -------
@@ -297,7 +297,8 @@ def loss_floor(
     TypeError
         ``data`` is no dataset, a number is none, or ``progress`` cannot be called.
     ValueError
-        ``gap`` or ``seconds`` out of range, or ``W`` would have more than 2**28 entries.
+        ``gap`` or ``seconds`` out of range, ``n_jobs`` zero or a fraction, or ``W`` would have more
+        than 2**28 entries.
     ImportError
         Another ``n_jobs`` than one, and joblib is missing: the extra ``sweep`` brings it.
 

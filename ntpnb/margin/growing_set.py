@@ -85,7 +85,7 @@ def first_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Fi
     """The program of the strict pairs that have a multiplier after some steps.
 
     There are three cases. Where pairs are few, all of them are the set, and all are guessed to be
-    tight. Where systems are iterated, which takes tables of all pairs anyway, all are the set, and
+    tight. Where guesses may be iterated, which takes tables of all pairs, all are the set, and
     those are guessed to be tight that have a multiplier after steps on all pairs. Else the set are
     those that have one after more steps, on those that had one after steps on all.
     """

@@ -98,7 +98,7 @@ class MarginProgram(ABC):
         Number of common scores; zero by pair.
     rough : float
         Accuracy, relative to the dual, that is enough to see which guesses are wrong; zero where
-        systems have factors, which solve them to the last digit at once.
+        all systems are solved to the last digit at once.
     """
 
     rough = 0.0

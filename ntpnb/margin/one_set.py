@@ -67,8 +67,8 @@ def active_set(
 ) -> Iterator[Iterate]:
     """Guess the tight constraints, solve their equations, exchange all that are wrong.
 
-    Where systems are iterated, guesses are rough as long as some are wrong: equations are solved
-    and guesses judged to the relative accuracy ``program.rough``.
+    Where the program is rough, so are guesses as long as some are wrong: equations are solved and
+    guesses judged to the relative accuracy ``program.rough``.
 
     The equations have a proximal term, which makes them definite (see ``PROX``). Once no guess is
     wrong, the term's centre moves to the solution of the equations, and they are solved again: this

@@ -38,8 +38,8 @@ from ntpnb.problem.table import row_slices
 ROUGH = 1e-4
 """Relative accuracy of the systems of guesses while some are wrong."""
 
-AS_MANY_PRODUCTS = 20
-"""Products of all contexts with a table take about as long as the iterations of a guess."""
+PRODUCTS_OF_A_GUESS = 20
+"""The iterations of a guess take about as long as so many products of all contexts with a table."""
 
 
 class SupportPairs(AllPairs):
@@ -345,7 +345,7 @@ class SupportProgram(MarginProgram):
         """Whether tokens' factors may be held, and take less time than iterations."""
         sizes = np.bincount(self.token[tight]).astype(float)
         num_contexts, vocab_size = self.pairs.shape
-        work_of_iterations = AS_MANY_PRODUCTS * num_contexts**2 * vocab_size
+        work_of_iterations = PRODUCTS_OF_A_GUESS * num_contexts**2 * vocab_size
         return bool((sizes**2).sum() <= WHOLE and (sizes**3).sum() <= work_of_iterations)
 
 

@@ -1,21 +1,23 @@
 """Sums over all contexts of a dataset, block by block: here, or by the workers of joblib."""
 
-import math
+import pickle
 from collections.abc import Callable, Iterable
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor
 from contextlib import suppress
 from functools import reduce
-from operator import add
+from itertools import pairwise
+from operator import iadd
 from typing import Any, Self, TypeAlias
 
 from ntpnb.basics.extras import needs_extra
 from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import require_number
 from ntpnb.problem import table
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import Rows
 
 Terms: TypeAlias = tuple[Any, ...]
-"""What is computed of some contexts, arrays or numbers, each to be added to that of the others."""
+"""What is computed of some contexts: fresh arrays, or numbers, to be added to those of others."""
 
 SHARES = 16
 """How many sums are handed out at most.
@@ -23,7 +25,7 @@ SHARES = 16
 Of which contexts these are does not depend on the workers, and so neither does how they are added.
 """
 
-SECOND_TRIES = 2
+RETRIES = 2
 """How often a sum is begun anew whose workers have died."""
 
 
@@ -39,6 +41,8 @@ class ContextSums:
 
     Raises
     ------
+    TypeError, ValueError
+        ``n_jobs`` is no integer, or zero.
     ImportError
         Other workers are asked for, and joblib is missing.
 
@@ -54,12 +58,14 @@ class ContextSums:
     """
 
     def __init__(self, data: NextTokenData, n_jobs: int | None = 1) -> None:
+        if n_jobs is not None:
+            require_number("n_jobs", n_jobs, _counts_workers, "be an integer other than zero")
         self._data = data
         self._parallel: Any = None
         if n_jobs != 1:
-            with needs_extra("sweep", "n_jobs"):
+            with needs_extra("sweep", "n_jobs, but for 1,"):
                 from joblib import Parallel
-            self._parallel = Parallel(n_jobs=n_jobs)
+            self._parallel = Parallel(n_jobs=n_jobs, return_as="generator")
 
     def __enter__(self) -> Self:
         if self._parallel is not None:
@@ -73,39 +79,70 @@ class ContextSums:
     def __call__(self, of_block: Callable[..., Terms], *arguments: object) -> Terms:
         """Sum what a function gives of each block of contexts, with these arguments.
 
-        Workers that die cost the sum a second try.
+        Where workers die, it is begun anew, up to :data:`RETRIES` times.
         """
-        tasks = [(of_block, self._data, share, arguments) for share in shares(self._data)]
-        if self._parallel is None or len(tasks) == 1:
-            return added(sum_of_share(*task) for task in tasks)
-        for _ in range(SECOND_TRIES):
-            with suppress(BrokenProcessPool):
-                return added(self._by_workers(tasks))
-        return added(self._by_workers(tasks))
+        parts = shares(self._data)
+        if self._parallel is None or len(parts) == 1:
+            return added(sum_of_share(self._data, part, of_block, arguments) for part in parts)
+        for _ in range(RETRIES):
+            with suppress(BrokenExecutor):
+                return self._by_workers(parts, Packed(of_block, arguments))
+        return self._by_workers(parts, Packed(of_block, arguments))
 
-    def _by_workers(self, tasks: list[tuple[Any, ...]]) -> list[Terms]:
+    def _by_workers(self, parts: list[list[slice]], packed: "Packed") -> Terms:
         from joblib import delayed
 
-        sums: list[Terms] = self._parallel(delayed(sum_of_share)(*task) for task in tasks)
-        return sums
+        return added(
+            self._parallel(delayed(packed_sum_of_share)(self._data, part, packed) for part in parts)
+        )
+
+
+class Packed:
+    """A function and its arguments, pickled once for all shares.
+
+    Arrays that joblib meets among arguments it keeps as files until its workers are given up, and
+    those inside of others Dask sends with every task. This is bytes for the one, and for the other,
+    by its size, something to be sent to each worker once.
+    """
+
+    def __init__(self, of_block: Callable[..., Terms], arguments: tuple[object, ...]) -> None:
+        self._pickled = pickle.dumps((of_block, arguments))
+
+    def __sizeof__(self) -> int:
+        return len(self._pickled)
+
+    def unpacked(self) -> tuple[Callable[..., Terms], tuple[object, ...]]:
+        """The function and its arguments."""
+        of_block, arguments = pickle.loads(self._pickled)
+        return of_block, arguments
+
+
+def _counts_workers(n_jobs: float) -> bool:
+    return n_jobs == int(n_jobs) and n_jobs != 0
 
 
 def shares(data: NextTokenData) -> list[list[slice]]:
-    """Divide the contexts into blocks, and these into shares of about as many."""
+    """Divide the contexts into blocks, and these into shares of as many, up to one."""
     blocks = list(table.row_slices((data.num_contexts, data.vocab_size)))
-    size = math.ceil(len(blocks) / SHARES)
-    return [blocks[first : first + size] for first in range(0, len(blocks), size)]
+    num_shares = min(SHARES, len(blocks))
+    edges = [len(blocks) * k // num_shares for k in range(num_shares + 1)]
+    return [blocks[first:end] for first, end in pairwise(edges)]
 
 
 @one_thread
 def sum_of_share(
-    of_block: Callable[..., Terms],
     data: NextTokenData,
     share: list[slice],
+    of_block: Callable[..., Terms],
     arguments: tuple[object, ...],
 ) -> Terms:
     """Sum what a function gives of some blocks."""
     return added(of_block(block_of(data, contexts), *arguments) for contexts in share)
+
+
+def packed_sum_of_share(data: NextTokenData, share: list[slice], packed: Packed) -> Terms:
+    """:func:`sum_of_share` in a worker."""
+    return sum_of_share(data, share, *packed.unpacked())
 
 
 def block_of(data: NextTokenData, contexts: slice) -> Rows:
@@ -116,5 +153,5 @@ def block_of(data: NextTokenData, contexts: slice) -> Rows:
 
 
 def added(terms: Iterable[Terms]) -> Terms:
-    """Add each entry to the same of the others, in their order."""
-    return reduce(lambda total, more: tuple(map(add, total, more)), terms)
+    """Add each entry to the same of the others, in their order, into the arrays of the first."""
+    return reduce(lambda total, more: tuple(map(iadd, total, more)), terms)

@@ -303,7 +303,8 @@ def stepper(problem: ProblemBatch, method: Optimizer, W: FloatArray) -> Advance:
         begun = method._begin(problem, W)
 
     def advance(done: int, until: int) -> None:
-        begun(done, until)
+        with np.errstate(all="ignore"):
+            begun(done, until)
         require_small_step(method.step, until, "W", np.abs(W).max(), LARGEST)
 
     return advance

@@ -451,7 +451,7 @@ CALLS = {
     ntpnb.ridge_path: dict(data=TOY, log_multipliers=[0.0, -3.0]),
     ntpnb.gradient_flow: dict(data=TOY, log_times=[0.0, 3.0], init=np.ones((5, 2))),
     ntpnb.next_order_term: dict(data=TOY),
-    ntpnb.loss_floor: dict(data=TOY, gap=1e-3, seconds=9),
+    ntpnb.loss_floor: dict(data=TOY, gap=1e-3, seconds=9, n_jobs=1),
     ntpnb.adam_metric: dict(data=TOY, betas=(0.0, 0.9), steps=200, seed=1),
     attention.descend_head: dict(
         data=TRIPLE,

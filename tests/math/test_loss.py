@@ -37,6 +37,12 @@ def gradient_scale(data):
 # -- against the formulas as loops ----------------------------------------------------------------
 
 
+def test_a_loss_of_zero_has_no_sign():
+    assert (
+        str(ntpnb.cross_entropy([[1000.0], [0.0]], ntpnb.NextTokenData([[1.0]], [[1, 0]]))) == "0.0"
+    )
+
+
 @pytest.mark.parametrize("name", regimes())
 def test_loss_and_gradient_match_slow_loops(name):
     data = regimes()[name]

@@ -398,7 +398,7 @@ def test_iterated_guesses_lead_to_the_same_solution(monkeypatch, kind):
         solutions = []
         for few, factor in ((np.inf, 0), (0, np.inf), (0, 0)):
             monkeypatch.setattr(support_program, "FEW", few)
-            monkeypatch.setattr(support_program, "AS_MANY_PRODUCTS", factor)
+            monkeypatch.setattr(support_program, "PRODUCTS_OF_A_GUESS", factor)
             pairs = made(kind, 5400 + seed, V=8, m=9, d=12, size=(1, 4))[1]
             everything = pairs.everything()
             assert (everything.rough > 0) == (few == 0)
