@@ -8,6 +8,7 @@ from problems import l24, regimes, t24
 import ntpnb
 from ntpnb import GD, NGD, SGD, Adam, NextTokenData, descend
 from ntpnb.training.batch import ProblemBatch
+from ntpnb.training.descent import stepper
 
 EPS = np.finfo(float).eps
 SAMPLE = [
@@ -345,3 +346,10 @@ def test_a_step_that_overflows_before_the_first_is_refused_in_words():
         assert not ntpnb.descend(data, ntpnb.GD(1e250), 0).W.any()
         with pytest.raises(ValueError, match="too large: after 1 steps"):
             ntpnb.descend(data, ntpnb.GD(1e250), 1)
+
+
+def test_a_step_that_overflows_is_refused_and_warns_of_nothing():
+    problem = ProblemBatch([ntpnb.datasets.toy()])
+    for method in (NGD(1e308), Adam(1e308)):
+        with pytest.raises(ValueError, match="step"):
+            stepper(problem, method, np.zeros((1, 5, 2)))(0, 10)

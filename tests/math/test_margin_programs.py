@@ -414,6 +414,15 @@ def test_iterated_guesses_lead_to_the_same_solution(monkeypatch, kind):
             np.testing.assert_allclose(solution, solutions[0], rtol=0, atol=1e-11 * size)
 
 
+def test_guesses_are_iterated_where_factors_take_more_memory(monkeypatch):
+    monkeypatch.setattr(support_program, "FEW", 0)
+    everything = made("supports", 5400, V=8, m=9, d=12, size=(1, 4))[1].everything()
+    tight = np.full(len(everything), True)
+    assert not isinstance(everything.guess_solver(tight), IteratedSystem)
+    monkeypatch.setattr(support_program, "WHOLE", 8 * 9**2 - 1)
+    assert isinstance(everything.guess_solver(tight), IteratedSystem)
+
+
 @pytest.mark.parametrize("kind", BY_SUPPORTS)
 def test_products_of_contexts_are_the_same_picked_out_or_formed(monkeypatch, kind):
     """Where there are no more contexts than dimensions they are picked out of all."""

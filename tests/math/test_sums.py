@@ -13,7 +13,7 @@ from joblib import parallel_config
 
 import ntpnb
 from ntpnb.problem import sums, table
-from ntpnb.problem.sums import ContextSums, shares
+from ntpnb.problem.sums import ContextSums, Packed, shares
 
 
 @pytest.fixture
@@ -92,6 +92,16 @@ def test_passes_leave_no_files(in_blocks, tmp_path, monkeypatch):
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
     np.testing.assert_allclose(total, large, rtol=1e-13)
     assert files == []
+
+
+def test_what_is_packed_says_how_large_it_is():
+    """By that Dask tells what it sends to each worker once."""
+    matrix = np.ones((30, 40))
+    packed = Packed(weighed, (matrix,))
+    assert sys.getsizeof(packed) > matrix.nbytes
+    of_block, arguments = packed.unpacked()
+    assert of_block is weighed
+    np.testing.assert_array_equal(arguments, [matrix])
 
 
 def test_a_floor_does_not_depend_on_the_number_of_jobs(in_blocks):
