@@ -89,11 +89,14 @@ def test_records_are_whole_and_contenders_agree(tiny):
     assert both["path_residual"] < 1e-10
     assert both["path_cpu"] > 0
     assert both["flow_cpu"] > 0
+    (floors,) = results["workers"]
+    assert floors["same"] == "yes"
+    assert floors["ratio_wall"] > 0
 
 
 def test_tables_have_a_row_for_every_record(tiny):
     results, _, out = tiny
-    for part in ("margin", "alone", "descent", "trials", "path and flow", "text"):
+    for part in ("margin", "alone", "descent", "trials", "path and flow", "text", "workers"):
         text = (out / f"{part.replace(' ', '_')}.csv").read_text("utf-8")
         rows = list(csv.reader(text.splitlines()))
         assert len(rows) == 1 + len(results[part])
