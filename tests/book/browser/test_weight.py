@@ -25,6 +25,17 @@ WATCH_SHIFT = """
 # The observer hears of a frame after it was shown.
 SETTLED = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 300)))"
 
+# By how many ex of the text around each inline formula is wider than was foreseen.
+MISSED = """() => [...document.querySelectorAll("span.math")].filter(
+  (kept) => kept.style.getPropertyValue("--ex") && kept.offsetWidth
+).map((kept) => {
+  const ruler = kept.parentElement.appendChild(document.createElement("span"));
+  ruler.style.cssText = "display: inline-block; width: 60ex";
+  const ex = ruler.getBoundingClientRect().width / 60;
+  ruler.remove();
+  return kept.getBoundingClientRect().width / ex - kept.style.getPropertyValue("--ex");
+})"""
+
 STOPS = """() => [...document.querySelectorAll("mjx-container")].filter(
   (formula) => formula.tabIndex >= 0 && formula.scrollWidth <= formula.clientWidth
 ).map((formula) => formula.parentElement.outerHTML.slice(0, 120))"""
@@ -75,6 +86,15 @@ def test_a_first_visit_is_light(page, visit):
 def test_nothing_jumps_while_a_page_loads(page, width, visit):
     tab, _ = visit(page, width)
     assert tab.evaluate("window.shift") < FARTHEST
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_formulas_take_the_room_that_was_kept_for_them(name, visit):
+    tab, _ = visit(f"nb/{name}.html", 1280)
+    missed = tab.evaluate(MISSED)
+    assert len(missed) > 20
+    within_one = sum(abs(ex) <= 1 for ex in missed)
+    assert within_one >= 0.9 * len(missed)
 
 
 def test_what_jumps_is_noticed(visit):
