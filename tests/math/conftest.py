@@ -3,7 +3,11 @@
 import os
 import random
 
+import problems
 import pytest
+
+from ntpnb.problem import sums, table
+from ntpnb.problem.sums import shares
 
 
 @pytest.fixture
@@ -18,3 +22,12 @@ def cluster():
     random.setstate(state)
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
+
+
+@pytest.fixture
+def in_blocks(monkeypatch):
+    """Data of forty contexts in twenty blocks, more than the sums that are handed out."""
+    monkeypatch.setattr(table, "BLOCK", 16)
+    data = problems.t24(3, V=8, m=40, d=3, size=(1, 3))
+    assert sum(map(len, shares(data))) == 20 > len(shares(data)) == sums.SHARES
+    return data
