@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import pytest
@@ -315,7 +316,7 @@ def test_a_line_of_progress_fits_the_terminal(monkeypatch):
 
 
 def test_a_reader_who_has_enough_sees_no_error(story):
-    command = f"{sys.executable} -m ntpnb report {story} --json | head -c 10"
+    command = f"{quote(sys.executable)} -m ntpnb report {quote(str(story))} --json | head -c 10"
     done = subprocess.run(command, shell=True, capture_output=True, check=False)
     assert done.stderr == b""
     assert done.stdout == b'{\n  "conte'

@@ -209,6 +209,7 @@ def test_a_step_that_is_far_too_long_says_so():
     (warning,) = warned
     message = str(warning.message)
     assert f"{1e9 / (2 / TOY.smoothness):.3g} times 2/L = {2 / TOY.smoothness:.3g}" in message
+    assert "nats in 50 steps; the step is" in message
     assert "\n" not in message
     assert warning.filename == __file__
 

@@ -302,7 +302,10 @@ def test_columns_out_of_range_are_named(name, index, axis):
     else:
         laws.indices[1] = index  # a row, in this format
         axis = "rows"
-    message = rf"target_probs has an entry in row .* outside its shape \(2, 3\); {axis} must lie"
+    message = (
+        r"target_probs has an entry in row .* outside its shape \(2, 3\); "
+        rf"{axis} must lie in 0…{1 if axis == 'rows' else 2}$"
+    )
     with pytest.raises(ValueError, match=message):
         NextTokenData(H, laws)
 
