@@ -46,7 +46,7 @@ TABLES = {
     | {"ours_wall": "ours, wall ms", "theirs_wall": "theirs, wall ms"}
     | {"ours_cpu": "ours, CPU ms", "theirs_cpu": "theirs, CPU ms", **RACE, "repeats": "rounds"},
     "workers": {"contexts": "contexts", "V": "tokens", "d": "dimensions"}
-    | {"n_jobs": "processes", "one_wall": "one process, s", "several_wall": "these, s"}
+    | {"n_jobs": "processes", "theirs_wall": "one process, s", "ours_wall": "these, s"}
     | {"ratio_wall": "times as fast", "same": "same bounds", "measured": "measured"},
 }
 """Columns of each table: field of the record, heading."""

@@ -7,7 +7,7 @@ from scipy.special import softmax
 
 import ntpnb
 from benchmarks import report
-from benchmarks.timing import clock
+from benchmarks.timing import duel
 
 
 def hidden_states(num_contexts, vocab_size, dim):
@@ -27,29 +27,25 @@ def hidden_states(num_contexts, vocab_size, dim):
 
 
 def floor(n_jobs, num_contexts, vocab_size, dim, repeats):
-    """Enclose the infimum by one process and by several in turn: a record of the medians."""
+    """Enclose the infimum by several processes and by one in turn: a record of the medians."""
     from joblib.externals.loky import get_reusable_executor
 
     data = hidden_states(num_contexts, vocab_size, dim)
-    rounds = []
-    for _ in range(repeats):
-        alone, (of_one, _) = clock(ntpnb.loss_floor, data)
-        together, (of_several, _) = clock(lambda: ntpnb.loss_floor(data, n_jobs=n_jobs))
-        rounds.append((of_one, of_several, of_one / of_several))
+    together, alone, record = duel(
+        lambda data: ntpnb.loss_floor(data, n_jobs=n_jobs),
+        ntpnb.loss_floor,
+        repeats,
+        make=lambda k: data,
+    )
     # This is itself a child, which at its end waits for those that it has started.
     get_reusable_executor().shutdown()
-    one_wall, several_wall, ratio = np.median(rounds, axis=0).tolist()
     is_same = (alone.lower, alone.upper) == (together.lower, together.upper)
-    return {
+    return record | {
         "contexts": num_contexts,
         "V": vocab_size,
         "d": dim,
         "n_jobs": n_jobs,
-        "one_wall": one_wall,
-        "several_wall": several_wall,
-        "ratio_wall": ratio,
         "same": "yes" if is_same else "no",
         "gap": together.gap,
-        "repeats": repeats,
         "measured": f"{report.today()}, {report.processor()}, {os.cpu_count()} cores",
     }
