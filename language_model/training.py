@@ -1,4 +1,4 @@
-"""A text as training windows, Adam, and the training of the transformer with its checkpoints."""
+"""A text as training windows, and the training of the transformer with its checkpoints."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,18 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from language_model.optimizers import OPTIMIZERS
 from language_model.transformer import (
     Array,
-    Parameters,
     Shape,
     hidden_states,
     initial_parameters,
     loss_and_gradients,
 )
 from ntpnb.problem.text import split_words
-
-BETA1, BETA2, OFFSET = 0.9, 0.999, 1e-8
-"""Adam's memory and the offset of its denominators, as Kingma and Ba propose them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +47,8 @@ class TrainingSet:
 class Plan:
     """How long to train, and with which steps.
 
-    The step falls linearly from ``first_step`` to zero. There is no weight decay and no dropout.
+    The step falls linearly from ``first_step`` to zero. There is no weight decay and no dropout;
+    ``method`` is a key of :data:`~language_model.optimizers.OPTIMIZERS`.
     """
 
     epochs: int
@@ -58,6 +56,7 @@ class Plan:
     batch_size: int
     first_step: float
     seed: int
+    method: str = "Adam"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,15 +100,16 @@ def training_set(text: list[str], window: int) -> TrainingSet:
 def train(
     examples: TrainingSet, shape: Shape, plan: Plan, tell: Callable[[str], object]
 ) -> Iterator[Checkpoint]:
-    """Train by Adam on random batches of windows, and yield the model at the checkpoints.
+    """Train on random batches of windows, and yield the model at the checkpoints.
 
     The same examples, shape and plan give the same numbers on the same processor with the same
     version of numpy and one thread.
     """
     rng = np.random.default_rng(plan.seed)
     parameters = initial_parameters(shape, rng)
-    adam = Adam(parameters)
+    optimizer = OPTIMIZERS[plan.method](parameters)
     n = len(examples.windows)
+    count = 0
     num_steps = plan.epochs * -(-n // plan.batch_size)
     for epoch in range(plan.epochs + 1):
         if epoch in plan.checkpoints:
@@ -122,29 +122,11 @@ def train(
             loss, gradients = loss_and_gradients(
                 parameters, shape, examples.windows[batch], examples.next_words[batch]
             )
-            remaining = 1 - adam.count / num_steps
-            adam.update(parameters, gradients, plan.first_step * remaining)
+            remaining = 1 - count / num_steps
+            optimizer.update(parameters, gradients, plan.first_step * remaining)
+            count += 1
             losses.append(loss)
         tell(f"epoch {epoch + 1}: mean loss {np.mean(losses):.4f} nats")
-
-
-class Adam:
-    """Adam without weight decay, changing parameters in place."""
-
-    def __init__(self, parameters: Parameters) -> None:
-        self.count = 0
-        self.first = {name: np.zeros_like(value) for name, value in parameters.items()}
-        self.second = {name: np.zeros_like(value) for name, value in parameters.items()}
-
-    def update(self, parameters: Parameters, gradients: Parameters, step: float) -> None:
-        """Take one step of the given size."""
-        self.count += 1
-        for name, gradient in gradients.items():
-            self.first[name] += (1 - BETA1) * (gradient - self.first[name])
-            self.second[name] += (1 - BETA2) * (gradient**2 - self.second[name])
-            mean = self.first[name] / (1 - BETA1**self.count)
-            mean_square = self.second[name] / (1 - BETA2**self.count)
-            parameters[name] -= step * mean / (np.sqrt(mean_square) + OFFSET)
 
 
 def batches(rng: np.random.Generator, n: int, size: int) -> Iterator[Array]:

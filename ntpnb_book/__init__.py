@@ -43,7 +43,12 @@ from ntpnb_book.heads import (
 from ntpnb_book.late_training import NextOrder, euler_bound, next_order
 from ntpnb_book.ledger import check, glue
 from ntpnb_book.selection import LocalBalance, local_balance
-from ntpnb_book.trained_model import LanguageModel, language_model
+from ntpnb_book.trained_model import (
+    LanguageModel,
+    language_model,
+    language_models,
+    margin_multipliers,
+)
 from ntpnb_book.trials import LinearTrial, linear_trials, unit_smoothness
 from ntpnb_book.twins import twin
 from ntpnb_book.vocabulary import (
@@ -103,12 +108,14 @@ __all__ = [
     "heads_loss",
     "inner",
     "language_model",
+    "language_models",
     "least_norm_separator",
     "linear_separator",
     "linear_trials",
     "local_balance",
     "log_softplus",
     "margin",
+    "margin_multipliers",
     "margin_share",
     "matrix_norm",
     "next_order",

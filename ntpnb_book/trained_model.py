@@ -6,7 +6,7 @@ from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray, IntArray
@@ -14,6 +14,8 @@ from ntpnb.basics.saving import Result
 from ntpnb.basics.validation import as_integer
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import spelled
+
+DATA_FILES = files("ntpnb_book").joinpath("data_files")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,14 +43,6 @@ class LanguageModel(Result):
         The decoder at each checkpoint; at the first it is zero.
     first_hidden : ndarray, shape (c, n, d)
         Hidden states of the first ``n`` contexts at each checkpoint.
-    large_margin : ndarray, shape (V, d)
-        A matrix whose margin in all contexts, at the end of training, is nearly the largest one per
-        length; its part in ``F``, which is rounding, is to be taken away first.
-    margin_multipliers : scipy.sparse.csr_array, shape (m, V)
-        Nonnegative weights ``λ_jv`` of the pairs of a context's followers and another word, which
-        bound the largest margin from above: by the length of ``Σ λ_jv (f_j − e_v) h_jᵀ``, without
-        its part in ``F``, over ``Σ λ_jv``. Here ``f_j`` is the mean of the one-hot vectors of the
-        words that follow context ``j``.
     provenance : dict
         The text, the script, its settings, and the version of numpy.
 
@@ -68,8 +62,6 @@ class LanguageModel(Result):
     epochs: IntArray
     decoders: FloatArray
     first_hidden: FloatArray
-    large_margin: FloatArray
-    margin_multipliers: csr_array
     provenance: dict[str, Any]
 
     def data(self, num_contexts: int | None = None, checkpoint: int | None = None) -> NextTokenData:
@@ -139,7 +131,7 @@ def language_model() -> LanguageModel:
 
     It reads three words and predicts the fourth: 64 dimensions, four heads, 1027 words, 6305
     distinct contexts. It was trained once, by ``python -m language_model`` in the repository;
-    ``provenance`` has its settings. The files come with the book; the text, of the King James
+    ``provenance`` has its settings. The file comes with the book; the text, of the King James
     Version, is in the public domain.
 
     Returns
@@ -153,11 +145,7 @@ def language_model() -> LanguageModel:
     >>> model.hidden.shape, model.decoders.shape[1:], model.epochs[-1]
     ((6305, 64), (1027, 64), np.int64(120))
     """
-    folder = files("ntpnb_book").joinpath("data_files")
-    with as_file(folder.joinpath("language_model_margin.npz")) as path, np.load(path) as held:
-        multipliers = (held["weights"], (held["contexts"], held["losers"]))
-        large_margin = held["W"].astype(np.float64)
-    with as_file(folder.joinpath("language_model.npz")) as path, np.load(path) as held:
+    with as_file(DATA_FILES.joinpath("language_model.npz")) as path, np.load(path) as held:
         words = tuple(held["words"].tolist())
         contexts = held["contexts"].astype(np.intp)
         pairs = (held["context_of"], held["next_words"])
@@ -171,7 +159,61 @@ def language_model() -> LanguageModel:
             epochs=held["epochs"].astype(np.intp),
             decoders=held["decoders"].astype(np.float64),
             first_hidden=held["first_hidden"].astype(np.float64),
-            large_margin=large_margin,
-            margin_multipliers=csr_array(multipliers, shape=counts.shape),
             provenance=json.loads(held["provenance"].item()),
         )
+
+
+def margin_multipliers() -> csr_array:
+    """The multipliers of the max-margin problem of all contexts of :func:`language_model`.
+
+    They were found by ``python -m language_model.max_margin`` in the repository, and prove by
+    themselves what they are for.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, shape (m, V)
+        Positive numbers ``λ_jv`` for pairs of the words that follow a context and another word.
+        With ``f_j`` the mean of the one-hot vectors of the words that follow context ``j``,
+        ``W^mm`` is ``Σ λ_jv (f_j − e_v) h_jᵀ`` without its part in ``F``, and no matrix of length
+        one has a larger margin than the length of this over ``Σ λ_jv``.
+
+    Examples
+    --------
+    >>> from ntpnb_book import margin_multipliers
+    >>> margin_multipliers().shape
+    (6305, 1027)
+    """
+    model = language_model()
+    with as_file(DATA_FILES.joinpath("language_model_margin.npz")) as path, np.load(path) as held:
+        places = (held["contexts"], held["losers"])
+        return csr_array((held["weights"], places), shape=model.counts.shape)
+
+
+def language_models() -> NDArray[np.void]:
+    """What was measured in 54 such models, of other texts, seeds, widths and methods.
+
+    They were trained and measured once, by ``python -m language_model.study`` in the repository.
+
+    Returns
+    -------
+    ndarray of records, shape (n,)
+        One for each model and checkpoint. Its fields are ``text``, ``width``, ``method``, ``seed``
+        and ``epoch``; ``entropy`` and ``excess``, in nats; ``few_angle``, the angle in degrees of
+        the decoder with ``W^mm`` of the first 300 contexts with their hidden states at that time,
+        and ``few_kept``, that of the first trained checkpoint's decoder; before training and at its
+        end ``separable``, of all contexts: yes, no, or undecided; and at the end ``margin`` and
+        ``angle``, the largest margin of all contexts and the decoder's angle with ``W^mm``, and
+        ``odds``, the distance of the decoder's part in ``F`` from ``W*``, relative to ``W*``. What
+        was not asked or does not exist is nan.
+
+    Examples
+    --------
+    >>> from ntpnb_book import language_models
+    >>> sorted(set(language_models()["method"].tolist()))
+    ['Adam', 'Muon', 'SGD']
+    """
+    with as_file(DATA_FILES.joinpath("language_models.csv")) as path:
+        table: NDArray[np.void] = np.genfromtxt(
+            path, delimiter=",", names=True, dtype=None, encoding="utf-8"
+        )
+    return table

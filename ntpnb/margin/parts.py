@@ -5,16 +5,14 @@ whole: its pairs are among the whole's. The frequent tokens of a text follow so 
 ten of them often contradict each other already where all tokens together ask for minutes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ntpnb.basics.array_types import IntArray
 from ntpnb.basics.errors import PairWeights
-from ntpnb.basics.watch import Watch
-from ntpnb.margin.normal_form import SetStep
-from ntpnb.margin.one_set import interior_point
+from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.separation import refutation, separates
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.collapse import strict_weights
@@ -94,7 +92,7 @@ def _part(data: NextTokenData, contexts: IntArray, tokens: IntArray) -> Part:
 
 
 def contradiction_in(
-    part: Part, whole: NextTokenData, watch: Watch | None = None
+    part: Part, whole: NextTokenData, check: Callable[[], object] = lambda: None
 ) -> PairWeights | None:
     """A certificate that a part, and with it the whole, is not separable; None where none is found.
 
@@ -103,8 +101,8 @@ def contradiction_in(
     part : Part
     whole : NextTokenData
         The data that it is a part of.
-    watch : Watch, optional
-        The search ends where its time is over.
+    check : callable
+        Called between steps; what it raises ends the search.
     """
     order = token_priority(part.data)
     if not order.has_strict_pairs:
@@ -112,14 +110,12 @@ def contradiction_in(
     pairs = all_pairs(part.data, order)
     if not pairs.fits:
         return None
-    program = pairs.everything()
     try:
-        for iterate in interior_point(program):
-            if watch is not None:
-                watch.check()
-            if separates(pairs, SetStep(program, iterate)):
+        for step in growing_set(pairs, check):
+            check()
+            if separates(pairs, step):
                 return None
-            weights = refutation(pairs, program, iterate.direction)
+            weights = refutation(pairs, step.program, step.iterate.direction)
             if weights is not None:
                 row, _, loser = weights.pairs.T  # a part's groups are named by its rows
                 # A part's winner may not be the token that stands for its support in the whole. The

@@ -341,7 +341,7 @@ class MarginSearch:
         """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
         for part in parts(self.data):
             size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
-            weights = contradiction_in(part, self.data, self.watch)
+            weights = contradiction_in(part, self.data, self.watch.check)
             if weights is not None:
                 raise self._refusal(weights, f"; they are pairs of {size}")
             self.watch.say(f"no contradiction found among the {size}")

@@ -38,6 +38,7 @@ OTHER = {
     "19_geometries": [{"seed": 5, "num_problems": 4, "steps": 2_000, "adam_steps": 3_000}],
     "20_heads": [{"seed": 7, "num_trials": 10, "num_factored": 6}],
     "21_language_model": [{"few": 30, "many": 700, "steps": 60, "record": [1, 5, 20, 60]}],
+    "22_topics": [{"pairs_of_topics": 12, "steps": 1000, "seed": 5}],
 }
 
 
