@@ -19,6 +19,9 @@ MOMENTUM = 0.95
 
 SGD_MOMENTUM = 0.9
 
+ROUNDING = 1e-6
+"""Relative size of what sums of some hundred numbers in single precision leave of zero."""
+
 
 class Optimizer(Protocol):
     """What training asks of an optimizer."""
@@ -60,13 +63,14 @@ class Adam:
 
 
 class Muon:
-    """Momentum whose matrix steps get equal singular values, after Jordan et al. (2024).
+    """Momentum whose matrix steps have equal singular values, after Jordan et al. (2024).
 
-    A matrix moves by the polar factor of its mean gradient, times the root of how many rows it has
-    for each column, if these are more than one. Theirs approximates the polar factor, and leaves
-    the decoder and the vectors of the words to Adam; here it is exact up to rounding, and the
-    decoder, which the theory is about, moves like the other matrices. The vectors of the words and
-    of the positions, biases and layer norms move by Adam, with the ``share`` of the step.
+    A matrix moves by the polar factor of its gradient and their mean, weighed as in Nesterov's
+    momentum, times the root of how many rows it has for each column, if these are more than one.
+    Theirs approximates the polar factor, and leaves the decoder and the vectors of the words to
+    Adam; here it is computed, and the decoder, which the theory is about, moves like the other
+    matrices. Queries, keys and values are one matrix. The vectors of the words and of the
+    positions, biases and layer norms move by Adam, with the ``share`` of the step.
     """
 
     share = 0.1
@@ -92,14 +96,20 @@ class Muon:
 def polar_factor(matrix: Array) -> Array:
     """The product ``U Vᵀ`` of a matrix's singular vectors, of the same shape.
 
+    Without those whose singular value is rounding, which have no direction: at most
+    :data:`ROUNDING` of the largest.
+
     Examples
     --------
     >>> import numpy as np
     >>> polar_factor(np.diag([3.0, -0.5])).round(12).tolist()
     [[1.0, 0.0], [0.0, -1.0]]
+    >>> polar_factor(np.zeros((2, 2))).tolist()
+    [[0.0, 0.0], [0.0, 0.0]]
     """
-    U, _, Vt = np.linalg.svd(matrix, full_matrices=False)
-    factor: Array = U @ Vt
+    U, values, Vt = np.linalg.svd(matrix, full_matrices=False)
+    counts = values > ROUNDING * values[0]
+    factor: Array = U[:, counts] @ Vt[counts]
     return factor
 
 

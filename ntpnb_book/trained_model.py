@@ -190,7 +190,7 @@ def margin_multipliers() -> csr_array:
 
 
 def language_models() -> NDArray[np.void]:
-    """What was measured in 54 such models, of other texts, seeds, widths and methods.
+    """What was measured in 36 such models, of other texts, seeds, methods and widths.
 
     They were trained and measured once, by ``python -m language_model.study`` in the repository.
 
