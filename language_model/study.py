@@ -8,7 +8,8 @@ goes on.
 
 import argparse
 import csv
-from dataclasses import asdict, astuple, dataclass, fields
+import io
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from scipy.sparse import csr_array
 
 import ntpnb
 from language_model.__main__ import FOLDER, PLAN, WINDOW
-from language_model.training import Checkpoint, Plan, TrainingSet, read_words, train, training_set
+from language_model.training import Checkpoint, TrainingSet, read_words, train, training_set
 from language_model.transformer import Array, Shape
 from ntpnb import NextTokenData
-from ntpnb_book import cosine
+from ntpnb_book import cosine, output
 
 OUTPUT = FOLDER.parent / "ntpnb_book/data_files/language_models.csv"
 FEW = 300
@@ -56,13 +57,11 @@ SETTINGS = [
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Setting):
     """What was measured of one model at one checkpoint; angles in degrees, losses in nats.
 
     Attributes
     ----------
-    text, width, method, seed
-        Those of the :class:`Setting`.
     epoch : int
     entropy : float
         Of the next word given three, in the training text.
@@ -84,10 +83,6 @@ class Row:
         contexts at the end of training, else nan.
     """
 
-    text: str
-    width: int
-    method: str
-    seed: int
     epoch: int
     entropy: float
     excess: float
@@ -110,20 +105,15 @@ def measured(setting: Setting) -> list[Row]:
     """Train one model and measure it at its checkpoints."""
     examples = training_set(read_words(FOLDER / f"{setting.text}.txt"), WINDOW)
     shape = Shape(vocab_size=len(examples.words), window=WINDOW, dim=setting.width)
-    plan = Plan(
-        epochs=PLAN.epochs,
-        checkpoints=PLAN.checkpoints,
-        batch_size=PLAN.batch_size,
-        first_step=STEPS[setting.method],
-        seed=setting.seed,
-        method=setting.method,
-    )
+    method = setting.method
+    plan = replace(PLAN, first_step=STEPS[method], seed=setting.seed, method=method)
+    counts = counts_of(examples)
     rows: list[Row] = []
     trained_first: Array | None = None
     for checkpoint in train(examples, shape, plan, lambda line: None):
         if trained_first is None and checkpoint.epoch > 0:
             trained_first = checkpoint.decoder.astype(np.float64)
-        rows.append(row(setting, counts_of(examples), checkpoint, trained_first))
+        rows.append(row(setting, counts, checkpoint, trained_first))
     return rows
 
 
@@ -205,13 +195,12 @@ def read(path: Path) -> dict[Setting, list[list[str]]]:
 
 def write(path: Path, known: dict[Setting, list[list[str]]]) -> None:
     """Write a table whole or not at all, its models in the order of :data:`SETTINGS`."""
-    beside = path.with_suffix(".part")
-    with beside.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Row)])
-        for setting in SETTINGS:
-            writer.writerows(known.get(setting, []))
-    beside.replace(path)
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow([field.name for field in fields(Row)])
+    for setting in SETTINGS:
+        writer.writerows(known.get(setting, []))
+    output.write(path, table.getvalue())
 
 
 def as_text(value: object) -> str:

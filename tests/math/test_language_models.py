@@ -75,7 +75,7 @@ def test_what_is_in_the_table_is_not_trained_again(small, tmp_path, monkeypatch,
     second = path.read_text("utf-8")
     assert second.startswith(first)
     assert second.count("\n") == 7
-    assert not path.with_suffix(".part").exists()
+    assert {file.name for file in tmp_path.iterdir()} == {"small.txt", "table.csv"}
 
 
 # -- the table ------------------------------------------------------------------------------------
