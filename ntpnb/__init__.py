@@ -17,7 +17,7 @@ from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.saving import Result, load
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.bias.floor import LossFloor, loss_floor
-from ntpnb.margin.largest_margin import NormMarginSolution
+from ntpnb.margin.other_norms import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
 from ntpnb.problem.data import NextTokenData

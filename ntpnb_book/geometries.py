@@ -9,7 +9,7 @@ import numpy as np
 from ntpnb import datasets
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import NotSeparableError
-from ntpnb.basics.matrix_norms import norm_named
+from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.tied.subspace import equal_subspace

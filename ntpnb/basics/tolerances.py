@@ -17,6 +17,12 @@ VANISHES = 1e-12
 ACCEPT = 1e-10
 """Relative residual of a solution whose system was ill-conditioned by six digits."""
 
+CLEAR_MARGIN = 1e-6
+"""Margin, relative to the norms of ``W`` and the pairs, that no rounding of ties can pretend.
+
+Data whose best margin is smaller are decided by the max-margin solution instead.
+"""
+
 PROX = 1e-10
 """Weight ``θ`` of a term ``½ θ ‖A − centre‖²`` that is added to the margin's dual problem.
 

@@ -16,12 +16,11 @@ Nothing that a method claims is believed: ``solution`` turns multipliers into a 
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not, which it measures on the pairs' matrices divided by their norms.
 
-``largest_margin`` solves the same problem in other norms than Frobenius' (``basics.matrix_norms``):
-by linear programs, and by an interior point of our own for norms of the singular values
-(``singular_values``).
+``other_norms`` measures solutions of the same problem in other norms than Frobenius', which
+:mod:`ntpnb.norms` finds.
 """
 
-from ntpnb.margin.largest_margin import NormMarginSolution
+from ntpnb.margin.other_norms import NormMarginSolution
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable, max_margin
 

@@ -4,14 +4,8 @@ import numpy as np
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import PairWeights
-from ntpnb.basics.tolerances import VANISHES
+from ntpnb.basics.tolerances import CLEAR_MARGIN, VANISHES
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
-
-CLEAR_MARGIN = 1e-6
-"""Margin, relative to the norms of ``W`` and the pairs, that no rounding of ties can pretend.
-
-Data whose best margin is smaller are decided by the max-margin solution instead (see ``solve``).
-"""
 
 PROMISING = 1e-4
 """``‖Σ_k A_k φ_k‖`` relative to ``−Σ_k b_k A_k``, below which refining is worthwhile."""

@@ -15,9 +15,9 @@ from ntpnb.basics.tolerances import ACCEPT, STOP, VANISHES
 from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.growing_set import growing_set
-from ntpnb.margin.largest_margin import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.narrow import linear_programs
 from ntpnb.margin.normal_form import AllPairs, SetStep
+from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import EveryPair, PairsInMetric
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.matrix_norms import norm_named
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
 from ntpnb.basics.validation import as_integer, require_number
+from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.training.batch import BlockBatch, ProblemBatch
 
 RESYNC = 100  # steps between two computations of the scores from W itself

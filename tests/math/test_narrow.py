@@ -9,8 +9,9 @@ from problems import any_problem
 
 import ntpnb
 from ntpnb.basics.watch import Watch
-from ntpnb.margin import largest_margin, narrow
+from ntpnb.margin import narrow
 from ntpnb.margin.narrow import linear_programs
+from ntpnb.norms import largest_margin
 
 
 def linear_program(data, order, watch):

@@ -118,7 +118,7 @@ def largest_margin(
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.margin.singular_values import largest_margin
+    >>> from ntpnb.norms.singular_values import largest_margin
     >>> rows = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # two diagonal entries
     >>> found = [largest_margin(rows, rows[:0], (2, 2), norm) for norm in ("spectral", "nuclear")]
     >>> [one.Z.diagonal().round(6).tolist() for one in found]
