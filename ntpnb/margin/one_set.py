@@ -95,6 +95,7 @@ def active_set(
     common = program.zero_common()
     solver: GuessSolver | None = None
     rough = program.rough
+    pulled = True
     fewest_wrong = len(program) + 1
     smallest_move = np.inf
     rounds_stalled = 0
@@ -122,8 +123,9 @@ def active_set(
         wrong = program.ordered & (wrong_sign | violated)
         num_wrong = int(np.count_nonzero(wrong))
         move = float(np.abs(dual - centre).max())
-        if rough and num_wrong == 0:
+        if pulled and num_wrong == 0:
             # The centre as near to the solution as it may be, the term pulls no more than rounding.
+            pulled = False
             rough = 0.0
             centre = dual
             new_guess = False

@@ -357,7 +357,8 @@ def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:
     table = solution.strict_multipliers
     if not isinstance(table, csr_array):
         return solution
-    each = csr_array(table / np.bincount(collapse.kept))
+    counts = np.bincount(collapse.kept)[table.indices]
+    each = csr_array((table.data / counts, table.indices, table.indptr), shape=table.shape)
     return replace(
         solution,
         W=solution.W[collapse.kept],
