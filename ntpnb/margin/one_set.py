@@ -72,8 +72,9 @@ def active_set(
 
     The equations have a proximal term, which makes them definite (see ``PROX``). Once no guess is
     wrong, the term's centre moves to the solution of the equations, and they are solved again: this
-    refines the solution to the last digit. Without a solution, each such move goes about as far as
-    the one before it, and its direction tends to a certificate.
+    refines the solution to the last digit, mostly the first time already, and nothing is yielded as
+    a solution before. Without one, each such move goes about as far as the one before it, and its
+    direction tends to a certificate.
 
     It ends after :data:`PATIENCE` rounds without progress. Progress is fewer wrong guesses than
     ever before; where none is wrong, it is the first time, or a move of the centre less than half
@@ -106,15 +107,17 @@ def active_set(
             solver = program.guess_solver(tight)
             dual = np.where(tight, dual, 0.0)
         accuracy = max(rough, EPS * np.sqrt(len(program))) * max(1.0, np.abs(dual).max())
-        # The second time what rounding left: θ is so small that inverses cancel.
-        for _ in range(1 if rough else 2):
-            residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
+        residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
+        for _ in range(2):  # the second time what rounding left: where θ matters, inverses cancel
             newton = solver(residual, -program.column_sums(dual), accuracy)
             dual = dual + newton.step
             common = common + newton.common
+            slack = program.slack(program.weights(dual), common)
+            residual = slack - PROX * (dual - centre)
+            noise = max(rough, 1e-14) * max(1.0, np.abs(dual).max())
+            if np.abs(residual[tight]).max(initial=0.0) <= noise:
+                break
 
-        slack = program.slack(program.weights(dual), common)
-        noise = max(rough, 1e-14) * max(1.0, np.abs(dual).max())
         wrong_sign = tight & (dual > noise)
         # Where the dual is zero, slack + PROX * centre is minus the gradient of the dual problem
         # with its proximal term. If it is negative, descent leads below zero: the constraint is
