@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from enum import IntEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -19,10 +20,15 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import EMBEDDINGS
 from ntpnb.reporting import Report
 
-ANSWERED = 0
-NO_ANSWER = 1
-USAGE = 2
-INTERRUPTED = 128 + signal.SIGINT  # as shells say of a program that Ctrl-C ended
+
+class Exit(IntEnum):
+    """Exit codes, as :data:`EXIT_CODES` explains them."""
+
+    ANSWERED = 0
+    NO_ANSWER = 1
+    USAGE = 2
+    INTERRUPTED = 128 + signal.SIGINT  # as shells say of a program that Ctrl-C ended
+
 
 STANDARD_INPUT = "-"
 REFRESH = 0.1  # seconds between two lines of progress
@@ -74,14 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _report(options, told)
     except BrokenPipeError:  # who reads has enough
-        return NO_ANSWER
+        return Exit.NO_ANSWER
     except _UnusableError as error:
         parser.error(str(error))
     except EXPECTED_ERRORS as error:
         return _fail(parser.prog, _in_one_line(error), told)
     except KeyboardInterrupt:
         _fail(parser.prog, "interrupted", told)
-        return INTERRUPTED
+        return Exit.INTERRUPTED
 
 
 def _report(options: argparse.Namespace, told: "_TerminalLine | None") -> int:
@@ -100,17 +106,17 @@ def _report(options: argparse.Namespace, told: "_TerminalLine | None") -> int:
         embedding=options.embedding,
     )
     found = Report(implicit_bias(data, seconds=options.seconds, progress=told), words=data.words)
-    status = ANSWERED
+    status = Exit.ANSWERED
     try:
         found.compute()
     except KeyboardInterrupt:  # what is known is said all the same
-        status = INTERRUPTED
+        status = Exit.INTERRUPTED
     if told is not None:
         told.clear()
     _write(found, options.json)
     if options.plot is not None:
         found.plot().savefig(options.plot)
-    return NO_ANSWER if status == ANSWERED and found.separable is None else status
+    return Exit.NO_ANSWER if status == Exit.ANSWERED and found.separable is None else status
 
 
 def _read(file: str) -> str:
@@ -178,7 +184,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: error: {message} (--help says more)\n")
+        self.exit(Exit.USAGE, f"{self.prog}: error: {message} (--help says more)\n")
 
 
 def _parser() -> _Parser:
@@ -292,7 +298,7 @@ def _fail(prog: str, why: str, told: _TerminalLine | None) -> int:
     if told is not None:
         told.clear()
     print(f"{prog}: error: {why}", file=sys.stderr)
-    return NO_ANSWER
+    return Exit.NO_ANSWER
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ntpnb.basics.array_types import BoolArray, FloatArray
-from ntpnb.basics.tolerances import STOP
+from ntpnb.basics.tolerances import NEWTON_STEPS, STOP
 from ntpnb.margin.normal_form import Iterate, NewtonStep, SetStep
 from ntpnb.margin.support_program import SupportPairs, SupportProgram
 
@@ -34,9 +34,6 @@ FALL = 10**0.5
 
 ENOUGH = 0.25
 """Share of what a step missed that the next one may miss."""
-
-MOST_STEPS = 150
-"""Proximal steps, and Newton steps for one minimum, at most: twenty and five are the rule."""
 
 GROWTH = 0.25
 """Pairs that may join at one time, as a share of the free numbers in ``W``.
@@ -98,7 +95,7 @@ def proximal_steps(
     dual = point.dual(FIRST_WEIGHT)
     tau = FIRST_WEIGHT
     missed_before = np.inf
-    for _ in range(MOST_STEPS):
+    for _ in range(NEWTON_STEPS):
         point = _minimum(point._replace(centre=dual), tau, check)
         dual = point.dual(tau)
         growth = dual - point.centre
@@ -123,7 +120,7 @@ def _minimum(
     """
     point = start
     has_all_missed = False
-    for _ in range(MOST_STEPS):
+    for _ in range(NEWTON_STEPS):
         check()
         program = point.program
         dual = point.dual(tau)

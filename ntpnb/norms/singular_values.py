@@ -22,16 +22,8 @@ from scipy.linalg import cho_factor, cho_solve, null_space
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.factors import finite
+from ntpnb.basics.tolerances import NEWTON_STEPS, STOP
 from ntpnb.basics.validation import require_dense
-
-STEPS = 100
-"""Newton steps after which the method ends; ten to thirty are usual."""
-
-COMPLEMENTARITY = 1e-13
-"""The sum of the products of slacks and multipliers, relative to the margin, that is wanted.
-
-Rounding ends the method before it, at some 1e-11; it then returns the best of its points.
-"""
 
 RIDGE = 1e-14
 """What is added to the diagonal of Newton's matrix, scaled to ones, so that it has a factor."""
@@ -160,18 +152,21 @@ def _free_blocks(r: int, c: int) -> FloatArray:
 
 
 def _solve(program: _Program) -> _Iterate:
-    """Follow the central path from a point inside, until complementarity is that of rounding."""
+    """Follow the central path from a point inside, until complementarity is that of rounding.
+
+    As a rule that ends it before, at some 1e-11, after ten to thirty steps; the best point counts.
+    """
     num_rows, num_unknowns = program.rows.shape
     size = len(program.fixed)
     start = np.zeros(num_unknowns)
     start[-1] = -1.0
     now = _Iterate(start, np.full(num_rows, 1 / num_rows), np.eye(size) / size)
     best, least = now, np.inf
-    for _ in range(STEPS):
+    for _ in range(NEWTON_STEPS):
         error = _error(program, now)
         if error < least:
             best, least = now, error
-        if error < COMPLEMENTARITY or not error < 1e3 * least:
+        if error < STOP or not error < 1e3 * least:
             break
         try:
             with np.errstate(all="ignore"):  # what overflows has no factor either

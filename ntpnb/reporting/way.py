@@ -32,6 +32,7 @@ LOG_STEPS = np.concatenate([np.linspace(0, 15, 51), np.arange(16, 60), np.geomsp
 WORK = 1e10
 EXPONENTIAL = 29  # multiplications that take as long as what else a step does with a score
 LONGEST_RUN = 100_000
+SHORTEST_RUN = 100  # what descent does shows in decades of steps; sixteen tell nothing of it
 
 # By how much W may differ from what the late law says, and its parts from constants, relative to
 # their size: see DescentRecord.confirms.
@@ -132,7 +133,7 @@ def affordable_steps(data: NextTokenData) -> int:
     Returns
     -------
     int
-        Zero where a step is too much.
+        Zero where :data:`SHORTEST_RUN` steps are too much.
 
     Examples
     --------
@@ -144,7 +145,8 @@ def affordable_steps(data: NextTokenData) -> int:
     p, q = data.shape
     inner = q if data.token_embeddings is None else p + q  # of the products that give a score
     work_of_a_step = len(data.context_probs) * data.vocab_size * (inner + EXPONENTIAL)
-    return min(LONGEST_RUN, int(WORK / work_of_a_step))
+    steps = int(WORK / work_of_a_step)
+    return min(steps, LONGEST_RUN) if steps >= SHORTEST_RUN else 0
 
 
 def record_descent(
@@ -168,7 +170,7 @@ def record_descent(
     Returns
     -------
     DescentRecord or None
-        None where a step is too much work.
+        None where :data:`SHORTEST_RUN` steps are too much work.
 
     Examples
     --------
@@ -289,7 +291,7 @@ def way_in_time(bias: ImplicitBias, *, has_finite_part: bool = True) -> Way | No
     Returns
     -------
     Way or None
-        None where there is no direction to go, or a step of descent is too much work.
+        None where there is no direction to go, or descent is too much work.
 
     Examples
     --------

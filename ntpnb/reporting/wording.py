@@ -23,7 +23,7 @@ from ntpnb.reporting.findings import (
     Pair,
     two_digits,
 )
-from ntpnb.reporting.way import DescentRecord
+from ntpnb.reporting.way import SHORTEST_RUN, DescentRecord
 from ntpnb.training.comparison import WeightComparison
 from ntpnb.training.late_time import LateLaw
 
@@ -317,7 +317,9 @@ def _steps(found: Findings) -> list[str]:
     if WAY in found.failures:
         return _failed("steps to a given angle", found.failures[WAY])
     if found.way is None:
-        return ["steps to a given angle: not known, for a step of descent takes over a second"]
+        return [
+            f"steps to a given angle: not known, for {SHORTEST_RUN} of descent take over a second"
+        ]
     lines = [f"steps of gradient descent, of size 1/L = {found.step:.3g} from zero:"]
     for degrees in ANGLES:
         decades = found.log10_steps(degrees)

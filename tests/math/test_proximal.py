@@ -401,7 +401,7 @@ def test_contradictory_data_are_refused_or_left_undecided(as_if_large, monkeypat
     assert not is_separable(data)
     monkeypatch.setattr(solve, "refutation", lambda pairs, program, direction: None)
     monkeypatch.setattr(solve, "linear_programs", lambda data, order, watch: iter(()))
-    monkeypatch.setattr(proximal, "MOST_STEPS", 12)
+    monkeypatch.setattr(proximal, "NEWTON_STEPS", 12)
     message = r"^undecided: the search reached a KKT residual of .*, not small enough, and found "
     with pytest.raises(ConvergenceError, match=message) as caught:
         max_margin(data)
