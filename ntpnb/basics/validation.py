@@ -243,7 +243,7 @@ def require_lengths(
 
     The message says the row's ``place``, which is its number where nothing else is given.
     """
-    largest = np.maximum(rows.max(1), -rows.min(1))
+    largest = np.maximum(rows.max(1, initial=0.0), -rows.min(1, initial=0.0))
     usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
     refuse_any(
         ~usable,

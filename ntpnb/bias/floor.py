@@ -355,7 +355,7 @@ class FloorSearch:
         self.data = data
         self.sums = sums
         self.watch = watch
-        self.scale = Whitening(data)
+        self.scale = Whitening(data, sums)
         self.W = np.zeros(data.shape)
         self.upper = float(cross_entropy(self.W, data))
         self.lower = data.entropy
@@ -505,13 +505,15 @@ class Whitening:
     Parameters
     ----------
     data : NextTokenData
+    sums : ContextSums
+        Over the contexts of ``data``.
     """
 
-    def __init__(self, data: NextTokenData) -> None:
+    def __init__(self, data: NextTokenData, sums: ContextSums) -> None:
         frequencies = data.sparse_target_probs.T @ data.context_probs
         frequencies = (frequencies + 1 / data.vocab_size) / 2  # not zero for any token
-        H = data.context_embeddings
-        self._contexts = inverse_root((H.T * data.context_probs) @ H)
+        (moments,) = sums(second_moments)
+        self._contexts = inverse_root(moments)
         T = data.token_embeddings
         self._tokens: FloatArray | dia_array = diags_array(1 / np.sqrt(frequencies))
         self._tokens_inverted: FloatArray | dia_array = diags_array(np.sqrt(frequencies))
@@ -535,6 +537,12 @@ class Whitening:
         """The coordinates of a ``W`` that has some, shape (size,)."""
         x: FloatArray = self._tokens_inverted @ (W @ np.linalg.pinv(self._contexts).T)
         return x.ravel()
+
+
+def second_moments(block: Rows) -> tuple[FloatArray]:
+    """The block's part of ``Σ_j π_j h_j h_jᵀ``, shape (q, q)."""
+    H = block.context_embeddings
+    return (product(H.T * block.context_probs, H),)
 
 
 def inverse_root(moments: FloatArray) -> FloatArray:

@@ -532,7 +532,7 @@ def largest_gradient(data: NextTokenData, mass: FloatArray) -> float:
     """``Σ_j mass_j ‖h_j‖ max_v ‖t_v‖``, which no gradient exceeds that moves so much mass."""
     T = data.token_embeddings
     longest = 1.0 if T is None else float(np.linalg.norm(T, axis=1).max())
-    return longest * float(mass @ np.linalg.norm(data.context_embeddings, axis=1))
+    return longest * float(mass @ data.context_lengths)
 
 
 def pair_of_entries(data: NextTokenData, order: TokenPriority) -> IntArray:

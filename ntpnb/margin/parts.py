@@ -60,11 +60,11 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     data : NextTokenData
         With one-hot tokens that are all candidates everywhere, and a group for each row.
     """
-    if not data.is_linear_decoder or data.num_contexts <= data.context_embeddings.shape[1]:
+    if not data.is_linear_decoder or data.num_contexts <= data.shape[1]:
         return
     support = (data.sparse_target_probs > 0).astype(np.intp)
     followers, num_followed = np.unique(support.indices, return_counts=True)
-    dim = data.context_embeddings.shape[1]
+    dim = data.shape[1]
     by_frequency = followers[np.argsort(-num_followed, kind="stable")]
     for num_tokens, contexts_per_dimension in SIZES:
         if num_tokens >= len(followers):  # a part would be the whole

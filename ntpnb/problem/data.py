@@ -32,6 +32,7 @@ from ntpnb.basics.validation import (
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
 from ntpnb.problem.hidden import as_labels, count_states
+from ntpnb.problem.stored import StoredRows, as_rows
 from ntpnb.problem.table import Entries, Table, TableLike, as_table, collected, row_slices
 from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, numbered, tokenized
 
@@ -51,14 +52,17 @@ class NextTokenData(Storable):
     token ``v``, ``h_j`` = embedding of the last token and ``c_jv`` = how often ``v`` occurs in
     sequence ``j``.
 
-    The arrays are copied, checked once, and read-only from then on. The two tables of contexts and
-    tokens may be dense or of any scipy.sparse format, and of any real type. What is held are their
-    entries that are not zero; a dense form is made when it is asked for.
+    The arrays are copied, checked once, and read-only from then on; only embeddings that are stored
+    elsewhere stay there. The two tables of contexts and tokens may be dense or of any scipy.sparse
+    format, and of any real type. What is held are their entries that are not zero; a dense form is
+    made when it is asked for.
 
     Parameters
     ----------
     context_embeddings : array_like, shape (m, q)
-        The rows ``h_j``.
+        The rows ``h_j``. A ``numpy.memmap``, or an array of Dask, h5py or zarr, is read some rows
+        at a time by losses, gradients and :func:`ntpnb.loss_floor`, and whole by what needs it
+        whole. It must not change any more.
     target_probs : array_like or scipy sparse, shape (m, V)
         The next-token distributions ``p̂_j``; each row is nonnegative and sums to one within 1e-8
         (it is then rescaled to do so to the last bit). In single or half precision a row of n
@@ -84,7 +88,6 @@ class NextTokenData(Storable):
 
     Attributes
     ----------
-    context_embeddings : ndarray, shape (m, q)
     context_probs : ndarray, shape (m,)
     token_embeddings : ndarray, shape (V, p), or None for the identity
     context_groups : ndarray of int, shape (m,)
@@ -140,10 +143,9 @@ class NextTokenData(Storable):
         merge_tolerance: float | None = None,
         support_threshold: float = 0.0,
     ) -> None:
-        H = as_array("context_embeddings", context_embeddings, ndim=2)
+        H = as_rows("context_embeddings", context_embeddings)
         P = as_table("target_probs", target_probs)
         _require_matching_rows(H, P)
-        require_lengths("context_embeddings", H)
         P.require_distributions()
         P = _above_threshold(P, support_threshold)
         num_contexts, vocab_size = P.shape
@@ -153,15 +155,18 @@ class NextTokenData(Storable):
         _require_positive_frequencies(pi, P)
         groups = _checked_context_groups(context_groups, H)
 
-        rows = Contexts(H, P.divided_by(P.row_sums()), pi / pi.sum(), C, groups)
+        P = P.divided_by(P.row_sums())
+        pi = pi / pi.sum()
         if merge_tolerance is not None:
-            rows, self.merged_rows = merge(rows, merge_tolerance)
-        self.context_embeddings = rows.embeddings
-        self.context_probs = rows.probs
+            whole = Contexts(np.asarray(H), P, pi, C, groups)
+            rows, self.merged_rows = merge(whole, merge_tolerance)
+            H, P, pi, C, groups = rows.embeddings, rows.laws, rows.probs, rows.counts, rows.groups
+        self._embeddings = H
+        self.context_probs = pi
         self.token_embeddings = T
-        self.context_groups = rows.groups
-        self._laws = rows.laws
-        self._counts = rows.counts
+        self.context_groups = groups
+        self._laws = P
+        self._counts = C
         for value in vars(self).values():
             make_read_only(value)
 
@@ -551,7 +556,7 @@ class NextTokenData(Storable):
         [[3.0], [4.0]]
         """
         arguments: dict[str, Any] = {
-            "context_embeddings": self.context_embeddings,
+            "context_embeddings": self._embeddings,
             "target_probs": self._laws,
             "context_probs": self.context_probs,
             "token_embeddings": self.token_embeddings,
@@ -570,7 +575,17 @@ class NextTokenData(Storable):
             replaced.embedding = self.embedding
         return replaced
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {"context_embeddings": state.pop("_embeddings")} | state
+
+    def _saved(self) -> dict[str, Any]:
+        """What a file holds: all embeddings, wherever they are."""
+        return self.__getstate__() | {"context_embeddings": self.context_embeddings}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
+        state = state.copy()
+        state["_embeddings"] = state.pop("context_embeddings")
         # Pickled and copied arrays become writable; cached properties rely on that they are not.
         vars(self).update(state)
         for value in state.values():
@@ -656,7 +671,46 @@ class NextTokenData(Storable):
         (5, 2)
         """
         p = self.vocab_size if self.token_embeddings is None else self.token_embeddings.shape[1]
-        return p, self.context_embeddings.shape[1]
+        return p, self._embeddings.shape[1]
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """Number of rows, and of what a block holds of each: its scores, or more that are read.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().block_shape
+        (3, 5)
+        """
+        if isinstance(self._embeddings, StoredRows):
+            return self.num_contexts, max(self.vocab_size, self.shape[1])
+        return self.num_contexts, self.vocab_size
+
+    @property
+    def context_embeddings(self) -> FloatArray:
+        """The rows ``h_j``, shape (m, q), which are read anew each time where they are stored.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().context_embeddings[0].tolist()
+        [3.0, 4.0]
+        """
+        return np.asarray(self._embeddings)
+
+    @cached_property
+    def context_lengths(self) -> FloatArray:
+        """Euclidean lengths ``‖h_j‖`` of the embeddings, shape (m,).
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.datasets.toy().context_lengths[0]
+        np.float64(5.0)
+        """
+        blocks = row_slices(self.block_shape)
+        return np.concatenate([np.linalg.norm(self._embeddings[rows], axis=1) for rows in blocks])
 
     @property
     def target_probs(self) -> FloatArray:
@@ -762,7 +816,7 @@ class NextTokenData(Storable):
         [[0.15, 0.15, 0.0, 0.0, 0.7]]
         """
         return RowBlock(
-            context_embeddings=self.context_embeddings[rows],
+            context_embeddings=self._embeddings[rows],
             context_probs=self.context_probs[rows],
             token_embeddings=self.token_embeddings,
             laws=self._laws.part(rows),
@@ -960,7 +1014,7 @@ def counts_or_ones(data: NextTokenData) -> FloatArray:
 # -- checks of one argument each ------------------------------------------------------------------
 
 
-def _require_matching_rows(H: FloatArray, P: Table) -> None:
+def _require_matching_rows(H: FloatArray | StoredRows, P: Table) -> None:
     if H.shape[1] == 0 or P.shape[0] == 0 or P.shape[1] == 0:
         raise ValueError(
             f"context_embeddings has shape {H.shape} and target_probs {P.shape}; "
@@ -1075,7 +1129,9 @@ def _require_counts(counts: Table) -> None:
     )
 
 
-def _checked_context_groups(context_groups: ArrayLike | None, H: FloatArray) -> IntArray:
+def _checked_context_groups(
+    context_groups: ArrayLike | None, H: FloatArray | StoredRows
+) -> IntArray:
     if context_groups is None:
         return np.arange(len(H))
     groups = as_indices("context_groups", context_groups)
@@ -1084,8 +1140,9 @@ def _checked_context_groups(context_groups: ArrayLike | None, H: FloatArray) -> 
             f"context_groups has shape {groups.shape}; it needs one name a context, ({len(H)},)"
         )
     _, first_rows, group_index = np.unique(groups, return_index=True, return_inverse=True)
+    rows = np.asarray(H)
     refuse_any(
-        (H[first_rows[group_index]] != H).any(1),
+        (rows[first_rows[group_index]] != rows).any(1),
         lambda j: (
             f"context_groups puts row {j} into group {groups[j]}, whose first row "
             "has another embedding; rows of one group must share one row of context_embeddings"

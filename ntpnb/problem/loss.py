@@ -265,7 +265,7 @@ def log_target_probs(data: NextTokenData) -> FloatArray:
 
 def _fits_a_block(W: FloatArray, data: NextTokenData) -> bool:
     """Whether the scores of all matrices in all contexts do."""
-    return math.prod(W.shape[:-2]) * data.num_contexts * data.vocab_size <= table.BLOCK
+    return math.prod(W.shape[:-2]) * math.prod(data.block_shape) <= table.BLOCK
 
 
 class Part(NamedTuple):
@@ -282,7 +282,7 @@ def parts(num_matrices: int, data: NextTokenData) -> Iterator[Part]:
     All contexts are taken together where they fit: products with fewer of them may round
     differently.
     """
-    shape = (data.num_contexts, data.vocab_size)
+    shape = data.block_shape
     if math.prod(shape) <= table.BLOCK:
         for matrices in table.row_slices((num_matrices, *shape)):
             yield Part(matrices, slice(None), data)

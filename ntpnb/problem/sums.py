@@ -123,7 +123,7 @@ def _counts_workers(n_jobs: float) -> bool:
 
 def shares(data: NextTokenData) -> list[list[slice]]:
     """Divide the contexts into blocks, and these into shares of as many, up to one."""
-    blocks = list(table.row_slices((data.num_contexts, data.vocab_size)))
+    blocks = list(table.row_slices(data.block_shape))
     num_shares = min(SHARES, len(blocks))
     edges = [len(blocks) * k // num_shares for k in range(num_shares + 1)]
     return [blocks[first:end] for first, end in pairwise(edges)]

@@ -69,7 +69,7 @@ class FinitePart(Result):
         """The finite part that a file describes, measured anew on its data."""
         data = self.subspace._data
         as_weights("FinitePart.W", self.W, data)
-        longest = np.linalg.norm(data.context_embeddings, axis=1).max()
+        longest = data.context_lengths.max()
         outside = longest * np.linalg.norm(self.subspace.reject(self.W))
         if not outside <= HALF_THE_DIGITS * max(1.0, longest * np.linalg.norm(self.W)):
             raise ValueError("FinitePart.W lies outside the tied subspace")

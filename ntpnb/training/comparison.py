@@ -427,7 +427,7 @@ def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
     # Where each context is a group of its own, its support is one component: no order is needed.
     is_grouped = len(data.group_names) < data.num_contexts
     losers = dominated(data, bias.order) if is_grouped else None
-    for rows in row_slices((data.num_contexts, data.vocab_size)):
+    for rows in row_slices(data.block_shape):
         block = data.block(rows)
         counts = block.candidate_counts
         candidates = np.full_like(block.support, True) if counts is None else counts > 0
