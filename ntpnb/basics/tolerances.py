@@ -18,7 +18,7 @@ ACCEPT = 1e-10
 """Relative residual of a solution whose system was ill-conditioned by six digits."""
 
 CLEAR_MARGIN = 1e-6
-"""Margin, relative to the norms of ``W`` and the pairs, that no rounding of ties can pretend.
+"""Margin, relative to the norms of ``W`` and the pairs, that is far above rounding.
 
 Data whose best margin is smaller are decided by the max-margin solution instead.
 """

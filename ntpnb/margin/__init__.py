@@ -10,8 +10,9 @@
 - ``narrow`` asks a linear program of what stays undecided and is small, as where contexts agree to
   six digits.
 
-Below are the problem as the method sees it, with its dual and all signs (``normal_form``), its two
-forms (``support_program``, ``pair_program``), and the Newton system of the first (``row_system``).
+Underneath lie the problem as the method sees it, with its dual and all signs (``normal_form``), its
+two forms (``support_program``, ``pair_program``), and the Newton system of the first
+(``row_system``).
 Nothing that a method claims is believed: ``solution`` turns multipliers into a ``W`` and measures
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not, which it measures on the pairs' matrices divided by their norms.

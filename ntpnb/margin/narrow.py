@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
@@ -21,7 +20,10 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 
 ENTRIES = 2**18
-"""Entries of the linear program's matrix up to which it is tried: a few seconds."""
+"""Entries of the linear program's matrix up to which it is tried: a few seconds.
+
+Also those of a dense matrix of the ties, whose singular values a proof asks for.
+"""
 
 SCALES = {1e8: 1e-7, 1e6: 1e-9, 1.0: 1e-10}
 """Factors of the strict pairs' rows, in turn, and the tolerance that HiGHS is given with each.
@@ -42,8 +44,8 @@ class LinearProgramResult:
         Whether a matrix near ``W`` is proved to tie all equal pairs and to have positive
         margins, whatever was rounded.
     multipliers : ndarray, shape (n,)
-        Of all pairs, the equal ones first: where no ``W`` separates, a certificate but for
-        rounding.
+        Of all pairs' matrices divided by their lengths, the equal ones first: where no ``W``
+        separates, a certificate but for rounding.
     """
 
     W: FloatArray
@@ -76,9 +78,9 @@ def linear_programs(
         return
     rows = pair_rows(data, order)
     # An entry is a difference times a number, divided: each of these is rounded relative to itself.
-    rounding = (entries_of_pair + 6) * EPS * np.append(_lengths(rows.equal), _lengths(rows.strict))
+    rounding = (entries_of_pair + 6) * EPS
     for scale, tolerance in SCALES.items():
-        enlarged = PairRows(rows.equal, scale * rows.strict, rows.shape)
+        enlarged = PairRows(rows.equal, scale * rows.strict, rows.lengths, rows.shape)
         try:
             solved = with_ties_met(
                 largest_margin_in_max_norm(enlarged, tolerance, watch.left), rows
@@ -93,31 +95,26 @@ def linear_programs(
         )
 
 
-def _is_proved(flat: FloatArray, rows: PairRows, rounding: FloatArray) -> bool:
-    """Whether a ``W`` near this one meets all ties and has positive margins.
+def _is_proved(flat: FloatArray, rows: PairRows, rounding: float) -> bool:
+    """Whether a ``W`` near this one is proved to meet all ties and to have positive margins.
 
     Parameters
     ----------
     flat : ndarray, shape (p q,)
     rows : PairRows
-    rounding : ndarray, shape (n,)
+    rounding : float
         What a product of each row with a ``W`` of norm one may be wrong by.
     """
-    num_ties = rows.equal.shape[0]
+    num_ties, num_weights = rows.equal.shape
+    if num_ties > num_weights or num_ties * num_weights > ENTRIES:
+        return False
     wrong = float(np.linalg.norm(flat)) * rounding
-    ties_missed = np.abs(rows.equal @ flat) + wrong[:num_ties]
+    ties_missed = np.abs(rows.equal @ flat) + wrong
     shift = _distance_to_ties(rows.equal.toarray(), ties_missed)
     if not np.isfinite(shift):
         return False
-    shifts = (1 + 1e-9) * _lengths(rows.strict) * shift
-    margins = rows.strict @ flat - wrong[num_ties:] - shifts
+    margins = rows.strict @ flat - wrong - (1 + 1e-9) * shift
     return bool(margins.min() > 0)
-
-
-def _lengths(rows: csr_array) -> FloatArray:
-    """The length of each row."""
-    lengths: FloatArray = np.sqrt(rows.multiply(rows).sum(axis=1))
-    return lengths
 
 
 def _distance_to_ties(ties: FloatArray, missed: FloatArray) -> float:
@@ -128,8 +125,6 @@ def _distance_to_ties(ties: FloatArray, missed: FloatArray) -> float:
     num_ties, num_weights = ties.shape
     if num_ties == 0:
         return 0.0
-    if num_ties > num_weights:
-        return np.inf
     singular_values = np.linalg.svd(ties, compute_uv=False)
     # Rounding of the rows and of the decomposition moves singular values by no more than this.
     uncertain = 10 * (num_ties + num_weights) * EPS * singular_values[0]

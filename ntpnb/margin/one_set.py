@@ -41,7 +41,7 @@ def solve_set(program: MarginProgram, dual: FloatArray, tight: BoolArray) -> Ite
             error = error_on_set(program, iterate)
             stalled = stalled + 1 if error > best / 2 else 0
             best = min(best, error)
-            if best <= STOP or (best <= 10 * STOP and stalled == PATIENCE):
+            if best <= STOP or (best <= 10 * STOP and stalled >= PATIENCE):
                 return
 
 
@@ -100,21 +100,20 @@ def active_set(
     fewest_wrong = len(program) + 1
     smallest_move = np.inf
     rounds_stalled = 0
-    new_guess = False
 
     while rounds_stalled < PATIENCE:
-        if solver is None or new_guess:
+        if solver is None:
             solver = program.guess_solver(tight)
             dual = np.where(tight, dual, 0.0)
         accuracy = max(rough, EPS * np.sqrt(len(program))) * max(1.0, np.abs(dual).max())
         residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
-        for _ in range(2):  # the second time what rounding left: where θ matters, inverses cancel
+        for _ in range(2):  # the second time what the first left, where the system is near-singular
             newton = solver(residual, -program.column_sums(dual), accuracy)
             dual = dual + newton.step
             common = common + newton.common
             slack = program.slack(program.weights(dual), common)
             residual = slack - PROX * (dual - centre)
-            noise = max(rough, 1e-14) * max(1.0, np.abs(dual).max())
+            noise = max(rough, 0.1 * STOP) * max(1.0, np.abs(dual).max())
             if np.abs(residual[tight]).max(initial=0.0) <= noise:
                 break
 
@@ -127,27 +126,25 @@ def active_set(
         num_wrong = int(np.count_nonzero(wrong))
         move = float(np.abs(dual - centre).max())
         if pulled and num_wrong == 0:
-            # The centre as near to the solution as it may be, the term pulls no more than rounding.
+            # With the centre there, the term pulls by little more than rounding.
             pulled = False
             rough = 0.0
             centre = dual
-            new_guess = False
             continue
-        if num_wrong:
-            yield Iterate(dual, common, direction=None)
-        else:
-            yield Iterate(dual, common, direction=dual - centre, settled=True)
 
         if num_wrong:
+            yield Iterate(dual, common, direction=None)
             progress = num_wrong < fewest_wrong
             fewest_wrong = min(fewest_wrong, num_wrong)
             tight = tight ^ wrong
+            solver = None
+            pulled = True
         else:
+            yield Iterate(dual, common, direction=dual - centre, settled=True)
             progress = bool(move < smallest_move / 2)
             fewest_wrong = 0
             smallest_move = min(smallest_move, move)
             centre = dual
-        new_guess = num_wrong > 0
         rounds_stalled = 0 if progress else rounds_stalled + 1
 
 

@@ -13,9 +13,10 @@ return is not believed: the solution is measured from the data, the matrix and t
 alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
@@ -29,10 +30,12 @@ from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (
     combined_pairs,
     margin_bounds,
-    margin_scales,
+    margin_sizes,
     pair_margins,
     relative_gap,
+    relative_margins,
     require_multipliers,
+    ties_are_met,
 )
 
 LARGEST_GAP = 1e-6
@@ -59,8 +62,10 @@ class NormMarginSolution(Result):
     min_margin : float
         Smallest ``(t_i − t_j) · W h_g`` over strict pairs; ``inf`` where there are none.
     tie_residual : float
-        The largest ``|(t_i − t_j) · W h_g|`` of an equal pair, relative to the larger of one and
+        The largest ``|(t_i − t_j) · W h_g|`` of an equal pair, relative to
         ``‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖)`` with Frobenius' ``‖W‖``.
+    relative_margin : float
+        The smallest margin of a strict pair, relative to the same; ``inf`` where there are none.
     dual_norm : float
         ``N_*(M)``; the multipliers are scaled so that it equals ``norm``.
     duality_gap : float
@@ -90,6 +95,7 @@ class NormMarginSolution(Result):
     norm: float
     min_margin: float
     tie_residual: float
+    relative_margin: float
     dual_norm: float
     duality_gap: float
     solver: str
@@ -109,8 +115,9 @@ class NormMarginSolution(Result):
     def margin_bounds(self) -> tuple[float, float]:
         """A lower and an upper bound of the largest margin of a ``W'`` with ``N(W') ≤ 1``.
 
-        ``W`` itself has the margin ``min_margin / N(W)``, which counts where ties are met to 1e-9;
-        no ``W'`` that ties the equal pairs has more than ``N_*(M) / Σ λ_k``, for any multipliers.
+        ``W`` itself has the margin ``min_margin / N(W)``, which counts where :attr:`tie_residual`
+        is at most 1e-12, and 1e-8 of :attr:`relative_margin`. No ``W'`` that ties the equal pairs
+        has more than ``N_*(M) / Σ λ_k``, for any multipliers.
 
         Examples
         --------
@@ -120,7 +127,8 @@ class NormMarginSolution(Result):
         ([0.185185185, 0.185185185], 0.185185185)
         """
         total = float(self.multipliers.sum())
-        return margin_bounds(self.norm, self.dual_norm, total, self.min_margin, self.tie_residual)
+        ties_met = ties_are_met(self.tie_residual, self.relative_margin)
+        return margin_bounds(self.norm, self.dual_norm, total, self.min_margin, ties_met=ties_met)
 
     @property
     def margin_gap(self) -> float:
@@ -168,20 +176,26 @@ def max_margin_in_norm(
     >>> max_margin_in_norm(ntpnb.datasets.toy(), "sum", None).solver
     'highs'
     """
-    if norm not in SOLVERS:
+    if not isinstance(norm, str) or norm not in SOLVERS:
         raise ValueError(f"norm is {norm!r}; it must be one of frobenius, {', '.join(SOLVERS)}")
     if order is None:
         order = token_priority(data)
-    if len(order.strict) == 0:
+    if not order.has_strict_pairs:
         nothing = Solved(
             W=np.zeros(data.shape),
             equal_multipliers=np.zeros(len(order.equal)),
             multipliers=np.zeros(0),
             solver="no strict pairs",
         )
-        return _scaled(data, order, nothing, norm_named(norm))
+        return _measured(data, order, nothing, norm_named(norm))
     rows = pair_rows(data, order)
     solved = with_ties_met(SOLVERS[norm](rows), rows)
+    num_ties = len(order.equal)
+    solved = replace(
+        solved,
+        equal_multipliers=solved.equal_multipliers / rows.lengths[:num_ties],
+        multipliers=solved.multipliers / rows.lengths[num_ties:],
+    )
     solution = _scaled(data, order, solved, norm_named(norm))
     if not solution.margin_gap <= LARGEST_GAP:
         raise ConvergenceError(
@@ -216,9 +230,10 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
     """
     require_listable(data, order, "this norm's program", 'use norm="frobenius"')
     pairs = EveryPair(data, order)
-    rows = pairs.rows(np.arange(len(pairs.norms))) * (-1 / pairs.norms.max())
+    lengths = pairs.norms
+    rows = sparse.diags_array(-1 / lengths) @ pairs.rows(np.arange(len(lengths)))
     num_ties = len(order.equal)
-    return PairRows(rows[:num_ties], rows[num_ties:], data.shape)
+    return PairRows(rows[:num_ties], rows[num_ties:], lengths, data.shape)
 
 
 def _scaled(
@@ -249,14 +264,15 @@ def _measured(
     size = float(norm.of(W))
     dual_norm = float(norm.dual(combined_pairs(data, order, np.append(mu, lam))))
     gap = abs(size**2 / 2 + dual_norm**2 / 2 - float(lam.sum())) / (size**2 / 2 or 1.0)
-    scales = margin_scales(data, order, float(np.linalg.norm(W)))
-    missed = np.abs(margins[:num_ties]) / scales[:num_ties]
+    sizes = margin_sizes(data, order, float(np.linalg.norm(W)))
+    by_size = relative_margins(margins, sizes, num_ties)
     return NormMarginSolution(
         W=W,
         norm_name=norm.name,
         norm=size,
         min_margin=float(margins[num_ties:].min(initial=np.inf)),
-        tie_residual=float(missed.max(initial=0.0)),
+        tie_residual=by_size.of_ties,
+        relative_margin=by_size.of_strict,
         dual_norm=dual_norm,
         duality_gap=float(gap),
         solver=solved.solver,

@@ -123,14 +123,6 @@ class EveryPair(AllPairs):
         """Positions, among a program's entries, of the strict pairs that an order lists."""
         return np.flatnonzero(program.ordered)
 
-    def dual_of(self, multipliers: FloatArray) -> FloatArray:
-        """The dual of all pairs that multipliers of the data's pairs stand for, equal ones first.
-
-        The inverse of :meth:`multipliers`.
-        """
-        dual: FloatArray = -self.unit * self.norms * multipliers
-        return dual
-
     def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
         """The strict pairs that a dual weighs, with their shares."""
         used = program.ordered & (dual < 0)

@@ -66,16 +66,16 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     followers, num_followed = np.unique(support.indices, return_counts=True)
     dim = data.shape[1]
     by_frequency = followers[np.argsort(-num_followed, kind="stable")]
-    for num_tokens, contexts_per_dimension in SIZES:
+    for num_tokens, least_per_dimension in SIZES:
         if num_tokens >= len(followers):  # a part would be the whole
             return
         tokens = np.sort(by_frequency[:num_tokens])
         shared = np.asarray(support[:, tokens].sum(1))  # how many of the tokens follow a context
         touching = np.argsort(-shared, kind="stable")[: np.count_nonzero(shared)]
+        if len(touching) < least_per_dimension * dim:
+            continue
         sizes = {min(share * dim, len(touching)) for share in CONTEXTS_PER_DIMENSION}
         for size in sorted(sizes | {len(touching)}):
-            if size < contexts_per_dimension * dim:
-                continue
             yield _part(data, np.sort(touching[:size]), tokens)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ntpnb.basics.array_types import BoolArray, FloatArray
-from ntpnb.basics.tolerances import NEWTON_STEPS, STOP
+from ntpnb.basics.tolerances import EPS, NEWTON_STEPS
 from ntpnb.margin.normal_form import Iterate, NewtonStep, SetStep
 from ntpnb.margin.support_program import SupportPairs, SupportProgram
 
@@ -42,7 +42,7 @@ About as many are tight in the end; the first steps may end where nearly all are
 """
 
 ACCURACY = 0.05
-"""Gradient that a minimum may leave, relative to the pull of the start.
+"""Gradient that a minimum may leave, relative to how far ``W`` has moved.
 
 Also the share of its own gradient that a Newton step may leave.
 """
@@ -128,7 +128,7 @@ def _minimum(
         sums = program.zero_common() if fixed_scores else program.column_sums(dual)  # and by c
         size = float(np.hypot(np.linalg.norm(away), np.linalg.norm(sums)))
         moved = float(np.linalg.norm(point.weights - start.weights))
-        rounding = STOP / tau * float(np.linalg.norm(point.weights))
+        rounding = EPS * np.sqrt(len(program)) / tau * float(np.linalg.norm(point.weights))
         enough = max(ACCURACY * moved, rounding)
         if has_all_missed and size <= enough:
             break

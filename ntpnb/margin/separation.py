@@ -6,6 +6,7 @@ from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.tolerances import CLEAR_MARGIN, VANISHES
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
+from ntpnb.problem.pairs import ties_are_met
 
 PROMISING = 1e-4
 """``‖Σ_k A_k φ_k‖`` relative to ``−Σ_k b_k A_k``, below which refining is worthwhile."""
@@ -14,8 +15,9 @@ PROMISING = 1e-4
 def separates(pairs: AllPairs, step: SetStep) -> bool:
     """Whether a step's ``W``, moved until all ties are met, has a clear margin on all pairs.
 
-    Such a ``W`` separates by itself, up to the rounding of its ties; the method need not be near a
-    solution. False also where the system of the ties has no factor in floating point.
+    Such a ``W`` separates by itself, see :func:`~ntpnb.problem.pairs.ties_are_met`; the method need
+    not be near a solution. False also where the system of the ties has no factor in floating point.
+    The set is asked first, since it costs no pass over all pairs.
     """
     program = step.program
     try:
@@ -23,13 +25,20 @@ def separates(pairs: AllPairs, step: SetStep) -> bool:
     except np.linalg.LinAlgError:
         return False
     W = program.weights(moved.dual)
-    size = np.linalg.norm(W)
-    margins = program.margins(W, moved.common)
-    ties_met = np.abs(margins[program.tied]).max(initial=0.0) <= VANISHES * size
-    clear = (margins / program.roots)[program.ordered].min(initial=np.inf) >= CLEAR_MARGIN * size
-    if not (size > 0 and ties_met and clear):
+    size = float(np.linalg.norm(W))
+    if size == 0:
         return False
-    return bool(pairs.least_margin(W, moved.common) >= CLEAR_MARGIN * size)
+    margins = program.margins(W, moved.common) / size
+    missed = float(np.abs(margins[program.tied]).max(initial=0.0))
+    of_set = float((margins / program.roots)[program.ordered].min(initial=np.inf))
+    if not _are_clear(missed, of_set):
+        return False
+    return _are_clear(missed, pairs.least_margin(W, moved.common) / size)
+
+
+def _are_clear(missed: float, least: float) -> bool:
+    """Whether ties that are missed by so much leave no doubt of margins of at least so much."""
+    return least >= CLEAR_MARGIN and ties_are_met(missed, least)
 
 
 def refutation(

@@ -24,10 +24,12 @@ from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (
     combined_pairs,
     margin_bounds,
-    margin_scales,
+    margin_sizes,
     pair_margins,
     relative_gap,
+    relative_margins,
     require_multipliers,
+    ties_are_met,
 )
 from ntpnb.problem.table import entries_of, row_slices
 
@@ -65,7 +67,9 @@ class MarginSolution(Result):
     duality_gap : float
         ``|‖W‖² − Σ λ_k| / (‖W‖²/2)``: primal minus dual value, relative to the primal one.
     tie_residual : float
-        The largest ``e_k / σ_k`` of an equal pair.
+        The largest ``|w_k|`` of an equal pair, relative to ``‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖)``.
+    relative_margin : float
+        The smallest ``w_k`` of a strict pair, relative to the same; ``inf`` where there are none.
     solver : str
         The method that found it, or ``"no strict pairs"``.
     strict_multipliers : ndarray, shape (len(order.strict),), or SharedMultipliers
@@ -99,6 +103,7 @@ class MarginSolution(Result):
     kkt_residual: float
     duality_gap: float
     tie_residual: float
+    relative_margin: float
     solver: str
     strict_multipliers: FloatArray | SharedMultipliers
     equal_multipliers: FloatArray
@@ -144,8 +149,8 @@ class MarginSolution(Result):
 
         That is the margin of ``W^mm / ‖W^mm‖``, and zero where nothing separates the data.
 
-        ``W`` itself has the margin ``min_margin / ‖W‖``, which counts where ties are met to 1e-12
-        of it; else the lower bound is zero. No ``W'`` that ties the equal pairs has more than
+        ``W`` itself has the margin ``min_margin / ‖W‖``, which counts where it :attr:`meets_ties`;
+        else the lower bound is zero. No ``W'`` that ties the equal pairs has more than
         ``‖W‖ / Σ λ_k``, since ``Σ λ_k`` times its margin is at most ``⟨W', W⟩ ≤ ‖W‖``. Both hold
         for any multipliers, also for those of a search that was stopped: the upper one up to
         rounding, the lower one up to what ``W`` misses of the ties.
@@ -157,9 +162,23 @@ class MarginSolution(Result):
         >>> [round(bound, 6) for bound in svm.margin_bounds], round(1 / svm.norm, 6)
         ([0.441942, 0.441942], 0.441942)
         """
-        return margin_bounds(
-            self.norm, self.norm, self.total_multiplier, self.min_margin, self.tie_residual
-        )
+        total = self.total_multiplier
+        return margin_bounds(self.norm, self.norm, total, self.min_margin, ties_met=self.meets_ties)
+
+    @property
+    def meets_ties(self) -> bool:
+        """Whether some ``W`` near this one meets all ties and has positive margins.
+
+        It does unless ties are independent by less than 1e-8, see
+        :func:`ntpnb.problem.pairs.ties_are_met`.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.max_margin(ntpnb.datasets.toy()).meets_ties
+        True
+        """
+        return ties_are_met(self.tie_residual, self.relative_margin)
 
     @property
     def margin_gap(self) -> float:
@@ -232,7 +251,9 @@ def certify(
     norm = size if metric is None else np.linalg.norm(W * np.sqrt(metric))
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
-    relative = missed / margin_scales(data, order, float(size))
+    sizes = margin_sizes(data, order, float(size))
+    relative = missed / np.maximum(1.0, sizes)
+    by_size = relative_margins(margins, sizes, num_ties)
     violation = float(relative.max(initial=0.0))
     beyond_tenth = float(missed.max(initial=0.0)) - 0.1
     total = float(lam.sum())
@@ -246,7 +267,8 @@ def certify(
         min_margin=float(margins[num_ties:].min(initial=np.inf)),
         kkt_residual=max(violation, beyond_tenth, complementarity),
         duality_gap=float(gap),
-        tie_residual=float(relative[:num_ties].max(initial=0.0)),
+        tie_residual=by_size.of_ties,
+        relative_margin=by_size.of_strict,
         solver=METHOD,
         strict_multipliers=strict,
         equal_multipliers=mu,

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.tolerances import ACCEPT, STOP, VANISHES
+from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.growing_set import growing_set
@@ -108,9 +108,9 @@ def max_margin(
         without a metric, one token of a linear decoder stands for those that are never a target,
         where these are at least half, and what is found is restored for all of them.
     gap : float
-        With a positive one, the first solution is returned that, up to rounding, meets all ties
-        and keeps every margin at least one, and whose bounds of the largest margin differ by no
-        more than this, relative to the larger (:attr:`MarginSolution.margin_bounds`). Default: the
+        With a positive one, a solution is also returned that, up to rounding, meets all ties and
+        keeps every margin at least one, and whose bounds of the largest margin differ by no more
+        than this, relative to the larger (:attr:`MarginSolution.margin_bounds`). Default: the
         optimum.
     seconds : float, optional
         After so many the search ends with a ``ConvergenceError``, once the step that it is at is
@@ -122,8 +122,8 @@ def max_margin(
     -------
     MarginSolution
         Its ``kkt_residual``, measured on all pairs from the data, is at most 1e-10, as a rule at
-        most 1e-13; with a ``gap`` its ``margin_gap`` is at most that. ``W = 0`` where there are no
-        strict pairs. In another norm than Frobenius' it is a :class:`NormMarginSolution`.
+        most 1e-13; or, with a ``gap``, its ``margin_gap`` is at most that. ``W = 0`` where there
+        are no strict pairs. In another norm than Frobenius' it is a :class:`NormMarginSolution`.
 
     Raises
     ------
@@ -136,11 +136,12 @@ def max_margin(
         ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the ``W`` of
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
         embedding or a difference of length zero counts as long as the shortest other one. With a
-        metric, lengths of matrices are those of what is left when they are divided by ``√D``.
+        metric, lengths of matrices may be those of what is left when they are divided by ``√D``.
     ConvergenceError
         Undecided: neither proof was reached, or not in time;
         ``.point`` is the best :class:`MarginSolution`, not one yet, whose bounds hold all the same,
-        and ``.residual`` its KKT residual; None and ``inf`` where there is none.
+        and ``.residual`` its KKT residual; None and ``inf`` where there is none. In another norm
+        they are a :class:`NormMarginSolution` and its ``margin_gap``.
 
     References
     ----------
@@ -202,9 +203,11 @@ def is_separable(
 ) -> bool:
     """Whether some ``W`` meets all ties and keeps every strict pair at a positive margin.
 
-    Stops at the first proof: a ``W`` with ties met to 1e-12 and margins above 1e-6, relative to its
-    norm and the pairs'; a max-margin solution, whose margins may be smaller; or a certificate that
-    no such ``W`` exists.
+    Stops at the first proof: a ``W`` with ties met to 1e-12 and to 1e-8 of its margins, and these
+    above 1e-6, all relative to its norm and the pairs'; a max-margin solution, whose margins may be
+    smaller; or a certificate that no ``W`` of norm one has margins above 1e-12, relative to the
+    pairs. Ties that are independent by less than 1e-8, as two contexts at that angle may make them,
+    may count as dependent.
 
     Parameters
     ----------
@@ -300,13 +303,13 @@ class MarginSearch:
                 continue
             solution = self._certified(pairs, step)
             self._note(solution)
-            if solution.kkt_residual <= STOP:
-                return restored(solution, self.collapse)
+            if solved := self._solved(STOP):
+                return restored(solved, self.collapse)
             if gap > 0:
                 enclosed = self._enclosed(pairs, step)
                 if enclosed is not None and enclosed.margin_gap <= gap:
                     return restored(enclosed, self.collapse)
-        separable = self._meets_ties() or self._separable_by_linear_program()
+        separable = self._solved(ACCEPT) is not None or self._separable_by_linear_program()
         if separable and self.best is not None and self.residual <= ACCEPT:
             return restored(self.best, self.collapse)
         raise self._exhausted(separable=separable)
@@ -329,9 +332,9 @@ class MarginSearch:
                     return True
                 if step.iterate.settled:
                     self._note(self._certified(pairs, step))
-                if self.residual <= STOP:
-                    return True
-            if self._meets_ties() or self._separable_by_linear_program():
+                    if self._solved(STOP):
+                        return True
+            if self._solved(ACCEPT) or self._separable_by_linear_program():
                 return True
         except NotSeparableError:
             return False
@@ -409,14 +412,12 @@ class MarginSearch:
             self.enclosed = solution
         return self.enclosed
 
-    def _meets_ties(self) -> bool:
-        """Whether the best solution separates, up to what its residuals leave open.
-
-        A residual of 1e-10 is what an ill-conditioned system may leave. Ties have to be met better:
-        those that are independent by 1e-10 alone exclude a ``W`` that misses them by so much.
-        """
+    def _solved(self, accuracy: float) -> MarginSolution | None:
+        """The best solution, if its residual is so small and it separates; else None."""
         best = self.best
-        return best is not None and self.residual <= ACCEPT and best.tie_residual <= VANISHES
+        if best is None or best.kkt_residual > accuracy or not best.meets_ties:
+            return None
+        return best
 
     def _separable_by_linear_program(self) -> bool:
         """Whether the last resort proves that a ``W`` separates; raise if it proves that none does.
@@ -430,8 +431,7 @@ class MarginSearch:
             if found.separates:
                 return True
             every_pair = EveryPair(self.data, self.order)
-            direction = every_pair.dual_of(found.multipliers)
-            weights = refutation(every_pair, every_pair.everything(), direction)
+            weights = refutation(every_pair, every_pair.everything(), -found.multipliers)
             if weights is not None:
                 raise self._refusal(weights)
         self.watch.check()
@@ -449,7 +449,8 @@ class MarginSearch:
         )
 
     def _exhausted(self, *, separable: bool = False) -> ConvergenceError:
-        reason = f"the search reached a KKT residual of {self.residual:.1e}, not small enough, "
+        short = "not small enough" if self.residual > ACCEPT else "with ties that nearly depend"
+        reason = f"the search reached a KKT residual of {self.residual:.1e}, {short}, "
         if separable:
             reason += "though a linear program proves that the data are separable"
         else:

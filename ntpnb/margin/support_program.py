@@ -171,14 +171,12 @@ class SupportPairs(AllPairs):
     ) -> IntArray:
         """Keys of strict pairs outside a program's set with a slack below ``−by``.
 
-        Of each context there are at most so many, the worst, where that is given; they are then
-        looked for in single precision.
+        Of each context there are at most so many, the worst, where that is given.
         """
         found = []
-        dtype = np.float64 if most is None else np.float32
-        for block in self._blocks_of_margins(weights.astype(dtype, copy=False), common):
+        for block in self._blocks_of_margins(weights, common):
             slack = block.margins
-            slack -= np.outer(self.goals[block.columns], self.roots).astype(dtype, copy=False)
+            slack -= np.outer(self.goals[block.columns], self.roots)
             slack.ravel()[block.places_of(program.keys)] = np.inf
             is_missed = slack < -by
             if most is not None:
@@ -195,17 +193,12 @@ class SupportPairs(AllPairs):
         return min(float((block.margins / self.roots).min()) for block in blocks)
 
     def _blocks_of_margins(
-        self, weights: AnyPrecision, common: FloatArray
+        self, weights: FloatArray, common: FloatArray
     ) -> Iterator["BlockOfMargins"]:
-        """``a_v c_j − w_v · u_j`` of all strict pairs, some columns at a time.
-
-        In the precision of the weights.
-        """
+        """``a_v c_j − w_v · u_j`` of all strict pairs, some columns at a time."""
         for columns in row_slices(self.shape):
-            margins = product(
-                self.directions[columns].astype(weights.dtype, copy=False), -weights.T
-            )
-            margins += np.outer(common[columns], self.roots).astype(weights.dtype, copy=False)
+            margins = product(self.directions[columns], -weights.T)
+            margins += np.outer(common[columns], self.roots)
             block = BlockOfMargins(columns, columns.start * self.vocab_size, margins)
             if self.listed is None:
                 margins.ravel()[block.places_of(self._ties)] = np.inf
@@ -272,7 +265,7 @@ class BlockOfMargins(NamedTuple):
 
     columns: slice
     first_key: int
-    margins: AnyPrecision
+    margins: FloatArray
 
     def places_of(self, keys: IntArray) -> IntArray:
         """Places in the raveled block of those of some increasing keys that are in it."""

@@ -6,6 +6,7 @@ whether or not ``s`` is positive. Multipliers prove how large ``s`` is; that the
 has to measure, as :mod:`ntpnb.margin.other_norms` does.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,12 +15,14 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import orth
 from scipy.optimize import OptimizeResult, linprog
+from scipy.sparse import csr_array
 from scipy.sparse.linalg import lsqr
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.tolerances import ACCEPT, CLEAR_MARGIN
-from ntpnb.norms.singular_values import largest_margin
+from ntpnb.basics.validation import require_dense
+from ntpnb.norms.singular_values import largest_margin_of_singular_values
 
 STEPS_EACH = 20
 """Simplex steps for each constraint and unknown, of which one or two are usual.
@@ -30,7 +33,7 @@ At the edge of separability HiGHS went on for more than an hour.
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """What a solver returns: ``W`` of norm at most one, and the pairs' multipliers in any scale."""
+    """What a solver returns: ``W`` of norm at most one, and the rows' multipliers in any scale."""
 
     W: FloatArray
     equal_multipliers: FloatArray
@@ -40,18 +43,31 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class PairRows:
-    """The matrices ``D_k`` of the pairs as flat rows, divided by the length of the longest.
+    """The matrices ``D_k`` of the pairs as flat rows of length one.
 
     Attributes
     ----------
     equal, strict : csr_array, shapes (·, p q)
+    lengths : ndarray, shape (n,)
+        ``‖D_k‖`` of all, the equal ones first: what the rows have been divided by.
     shape : tuple of int
         (p, q).
     """
 
-    equal: sparse.csr_array
-    strict: sparse.csr_array
+    equal: csr_array
+    strict: csr_array
+    lengths: FloatArray
     shape: tuple[int, int]
+
+    @property
+    def goals(self) -> FloatArray:
+        """``b_k`` of the strict rows: a margin is the product with a row, divided by this.
+
+        It is in units of the shortest, so that it is at most one.
+        """
+        lengths = self.lengths[self.equal.shape[0] :]
+        goals: FloatArray = lengths.min() / lengths
+        return goals
 
 
 Solver = Callable[[PairRows], Solved]
@@ -68,7 +84,7 @@ def largest_margin_in_max_norm(
     The unknowns are the entries of ``W`` and ``s``.
     """
     num_weights = rows.strict.shape[1]
-    margins = _margins_at_least_s(-rows.strict)
+    margins = _margins_at_least_s(-rows.strict, rows.goals)
     ties = _without_s(rows.equal)
     result = _linear_program(
         margins, ties, [(-1.0, 1.0)] * num_weights, tolerance=tolerance, seconds=seconds
@@ -88,8 +104,8 @@ def largest_margin_in_sum_norm(rows: PairRows) -> Solved:
     """
     num_weights = rows.strict.shape[1]
     both_parts = sparse.hstack([rows.strict, -rows.strict])
-    size = sparse.csr_array(np.append(np.ones(2 * num_weights), 0.0)[None])
-    margins = sparse.vstack([_margins_at_least_s(-both_parts), size])
+    size = csr_array(np.append(np.ones(2 * num_weights), 0.0)[None])
+    margins = sparse.vstack([_margins_at_least_s(-both_parts, rows.goals), size])
     ties = _without_s(sparse.hstack([rows.equal, -rows.equal]))
     result = _linear_program(margins, ties, [(0.0, None)] * (2 * num_weights), largest_sum=1.0)
     positive, negative = result.x[:-1].reshape(2, *rows.shape)
@@ -123,16 +139,19 @@ def _largest_margin_of_singular_values(
 
     Whether the data are separable at all is asked of the linear program first, which answers that
     to more digits. Solved for is ``Z`` in ``W = Q_p Z Q_qᵀ``, where the orthonormal columns of
-    ``Q_p`` and ``Q_q`` span what the pairs' matrices reach: what a ``W`` has besides changes no
-    margin, and leaving it out makes no singular value larger.
+    ``Q_p`` and ``Q_q`` span what the pairs' matrices reach, but for half of the digits: what a
+    ``W`` has besides changes no margin, and leaving it out makes no singular value larger.
     """
-    in_max_norm = largest_margin_in_max_norm(rows)
-    if not (rows.strict @ in_max_norm.W.ravel()).min() > CLEAR_MARGIN:
-        return in_max_norm  # too near to what no W separates; its bounds will say so
     left, right = _spanning(rows)
+    shape = (left.shape[1], right.shape[1])
+    size = sum(shape)
+    require_dense("this norm's program", (math.prod(shape), size, size), 'use norm="frobenius"')
+    in_max_norm = largest_margin_in_max_norm(rows)
+    if not (rows.strict @ in_max_norm.W.ravel() / rows.goals).min() > CLEAR_MARGIN:
+        return in_max_norm  # too near to what no W separates; its bounds will say so
     reached = np.kron(left, right)
     strict, equal = rows.strict @ reached, rows.equal @ reached
-    found = largest_margin(strict, equal, (left.shape[1], right.shape[1]), norm)
+    found = largest_margin_of_singular_values(strict, rows.goals, equal, shape, norm)
     missing = found.combination.ravel() - strict.T @ found.multipliers
     return Solved(
         W=left @ found.Z @ right.T,
@@ -154,25 +173,27 @@ SOLVERS: dict[str, Solver] = {
 def _spanning(rows: PairRows) -> tuple[FloatArray, FloatArray]:
     """Orthonormal bases of the columns, and of the rows, of all pairs' matrices together."""
     p, q = rows.shape
-    stacked = sparse.vstack([rows.equal, rows.strict]).toarray().reshape(-1, p, q)
-    columns = np.swapaxes(stacked, 1, 2).reshape(-1, p)
-    return orth(columns.T @ columns), orth(np.einsum("npq,npr->qr", stacked, stacked))
+    entries = sparse.coo_array(sparse.vstack([rows.equal, rows.strict]))
+    num_rows = entries.shape[0]
+    i, j = np.divmod(entries.col, q)
+    columns = csr_array((entries.data, (entries.row * q + j, i)), shape=(num_rows * q, p))
+    of_rows = csr_array((entries.data, (entries.row * p + i, j)), shape=(num_rows * p, q))
+    return orth((columns.T @ columns).toarray()), orth((of_rows.T @ of_rows).toarray())
 
 
-def _margins_at_least_s(negated: sparse.csr_array) -> sparse.csr_array:
-    """Rows of ``s − ⟨D_k, W⟩ ≤ 0``."""
-    ones = np.ones((negated.shape[0], 1))
-    return sparse.csr_array(sparse.hstack([negated, ones]))
+def _margins_at_least_s(negated: csr_array, goals: FloatArray) -> csr_array:
+    """Rows of ``b_k s − ⟨D_k, W⟩ ≤ 0`` with the goals ``b_k``."""
+    return csr_array(sparse.hstack([negated, goals[:, None]]))
 
 
-def _without_s(rows: sparse.csr_array) -> sparse.csr_array:
+def _without_s(rows: csr_array) -> csr_array:
     """Rows in which the last unknown, ``s``, does not occur."""
-    return sparse.csr_array(sparse.hstack([rows, sparse.csr_array((rows.shape[0], 1))]))
+    return csr_array(sparse.hstack([rows, csr_array((rows.shape[0], 1))]))
 
 
 def _linear_program(
-    margins: sparse.csr_array,
-    ties: sparse.csr_array,
+    margins: csr_array,
+    ties: csr_array,
     bounds: Sequence[tuple[float, float | None]],
     largest_sum: float | None = None,
     tolerance: float = ACCEPT,
@@ -188,8 +209,8 @@ def _linear_program(
     bounds : sequence of tuple
         Of all unknowns but ``s``.
     tolerance : float
-        By which constraints, and the dual's, may be missed. HiGHS takes no smaller one than the
-        default; what it gives is measured anyway.
+        By which constraints, and the dual's, may be missed. HiGHS takes none smaller than the
+        default, 1e-10; what it gives is measured anyway.
     seconds : float, optional
         After which it ends without an answer, as it does after :data:`STEPS_EACH`. Default: never.
 

@@ -8,10 +8,10 @@ has no negative eigenvalue, and nuclear norm at most one exactly where some ``X`
 same place, any symmetric blocks on its diagonal and the trace two has none. Either way ``X`` is a
 fixed matrix and a combination of others, ``X = C + Σ_i u_i F_i``, and the problem is
 
-    maximise s  subject to  A u ≥ s  and  X(u) ⪰ 0,
+    maximise s  subject to  A u ≥ b s  and  X(u) ⪰ 0,
 
 with one row of ``A`` for each strict pair; ties are met by the choice of the ``F_i``. Its dual has
-``λ ≥ 0`` with ``Σ λ = 1`` and ``Y ⪰ 0`` with ``(Aᵀλ)_i + ⟨F_i, Y⟩ = 0``. The method is the usual
+``λ ≥ 0`` with ``Σ b λ = 1`` and ``Y ⪰ 0`` with ``(Aᵀλ)_i + ⟨F_i, Y⟩ = 0``. The method is the usual
 predictor and corrector in the scaling of Nesterov and Todd, which treats ``X`` and ``Y`` alike.
 """
 
@@ -23,7 +23,6 @@ from scipy.linalg import cho_factor, cho_solve, null_space
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import NEWTON_STEPS, STOP
-from ntpnb.basics.validation import require_dense
 
 RIDGE = 1e-14
 """What is added to the diagonal of Newton's matrix, scaled to ones, so that it has a factor."""
@@ -43,7 +42,7 @@ class Optimum(NamedTuple):
     Z : ndarray, shape (r, c)
         Of norm at most one.
     multipliers : ndarray, shape (k,)
-        ``λ``, one for each strict row; they sum to about one.
+        ``λ``, one for each strict row; weighted by the goals they sum to about one.
     combination : ndarray, shape (r, c)
         ``M``: the rows weighted by ``λ``, and the ties by what they need, to rounding.
     """
@@ -54,7 +53,7 @@ class Optimum(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """``rows`` is ``A`` with a last column of minus ones for ``s``; ``basis`` holds the ``F_i``."""
+    """``rows`` is ``A`` with a last column ``−b`` for ``s``; ``basis`` holds the ``F_i``."""
 
     rows: FloatArray
     fixed: FloatArray
@@ -73,18 +72,21 @@ class _Iterate(NamedTuple):
     dual: FloatArray
 
 
-def largest_margin(
+def largest_margin_of_singular_values(
     strict: FloatArray,
+    goals: FloatArray,
     equal: FloatArray,
     shape: tuple[int, int],
     norm: Literal["spectral", "nuclear"],
 ) -> Optimum:
-    """Maximise the smallest product of strict rows with a matrix of norm at most one.
+    """Maximise the smallest margin of a matrix of norm at most one.
 
     Parameters
     ----------
     strict : ndarray, shape (k, r c)
         The matrices ``D_k`` as flat rows, of lengths about one.
+    goals : ndarray, shape (k,)
+        ``b``: a margin is the product with a row, divided by this.
     equal : ndarray, shape (l, r c)
         Those with which the product has to vanish.
     shape : tuple of int
@@ -97,11 +99,6 @@ def largest_margin(
     Optimum
         As exact as rounding allows, which whoever asked should measure.
 
-    Raises
-    ------
-    ValueError
-        Without ties the matrices ``F_i`` would have more than 2**28 entries.
-
     References
     ----------
     Nesterov & Todd, Math. Oper. Res. 22, 1997; Mehrotra, SIAM J. Optim. 2, 1992; the program for
@@ -110,22 +107,23 @@ def largest_margin(
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.norms.singular_values import largest_margin
+    >>> from ntpnb.norms.singular_values import largest_margin_of_singular_values
     >>> rows = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # two diagonal entries
-    >>> found = [largest_margin(rows, rows[:0], (2, 2), norm) for norm in ("spectral", "nuclear")]
-    >>> [one.Z.diagonal().round(6).tolist() for one in found]
-    [[1.0, 1.0], [0.5, 0.5]]
+    >>> for norm in ("spectral", "nuclear"):
+    ...     found = largest_margin_of_singular_values(rows, np.ones(2), rows[:0], (2, 2), norm)
+    ...     print(found.Z.diagonal().round(6).tolist())
+    [1.0, 1.0]
+    [0.5, 0.5]
     """
     r, c = shape
-    require_dense("the pairs' matrices", (r * c, r + c, r + c), 'use norm="frobenius"')
     matrices = null_space(equal) if len(equal) else np.eye(r * c)
-    program = _program(strict @ matrices, matrices.T.reshape(-1, r, c), norm)
+    program = _program(strict @ matrices, goals, matrices.T.reshape(-1, r, c), norm)
     found = _solve(program)
     X = program.point(found.unknowns)
     return Optimum(X[:r, r:], found.multipliers, -2 * found.dual[:r, r:])
 
 
-def _program(rows: FloatArray, matrices: FloatArray, norm: str) -> _Program:
+def _program(rows: FloatArray, goals: FloatArray, matrices: FloatArray, norm: str) -> _Program:
     """Write the program down: its unknowns are multiples of the matrices, and of free blocks."""
     num, r, c = matrices.shape
     size = r + c
@@ -134,7 +132,7 @@ def _program(rows: FloatArray, matrices: FloatArray, norm: str) -> _Program:
     basis[:num, :r, r:] = matrices
     basis[:num, r:, :r] = np.swapaxes(matrices, 1, 2)
     basis[num:] = free
-    last = [np.zeros((len(rows), len(free))), -np.ones((len(rows), 1))]
+    last = [np.zeros((len(rows), len(free))), -goals[:, None]]
     trace = size if norm == "spectral" else 2
     return _Program(np.hstack([rows, *last]), np.eye(size) * trace / size, basis)
 

@@ -5,12 +5,13 @@ package is computed by these functions, from the data themselves.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.tolerances import VANISHES
+from ntpnb.basics.tolerances import HALF_THE_DIGITS, VANISHES
 from ntpnb.basics.validation import as_array
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
@@ -55,11 +56,38 @@ def without_offset(token_embeddings: FloatArray) -> FloatArray:
     return centred
 
 
-def margin_scales(data: NextTokenData, order: TokenPriority, norm: float) -> FloatArray:
-    """``σ_k = max(1, ‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖))`` of all pairs, shape (n,)."""
+def margin_sizes(data: NextTokenData, order: TokenPriority, norm: float) -> FloatArray:
+    """``‖W‖ ‖h_g‖ min(1, ‖t_i − t_j‖)`` of all pairs, shape (n,)."""
     token_lengths, context_lengths = _lengths(data, order)
-    scales: FloatArray = np.maximum(1.0, np.minimum(1.0, token_lengths) * norm * context_lengths)
-    return scales
+    sizes: FloatArray = np.minimum(1.0, token_lengths) * norm * context_lengths
+    return sizes
+
+
+class RelativeMargins(NamedTuple):
+    """The largest ``|w_k|`` of an equal pair and the smallest ``w_k`` of a strict one, by size."""
+
+    of_ties: float
+    of_strict: float
+
+
+def relative_margins(margins: FloatArray, sizes: FloatArray, num_ties: int) -> RelativeMargins:
+    """Margins ``w_k`` of all pairs, equal ones first, relative to their sizes; 0/0 is zero."""
+    shares = np.divide(margins, sizes, out=np.zeros_like(margins), where=sizes > 0)
+    return RelativeMargins(
+        of_ties=float(np.abs(shares[:num_ties]).max(initial=0.0)),
+        of_strict=float(shares[num_ties:].min(initial=np.inf)),
+    )
+
+
+def ties_are_met(tie_residual: float, relative_margin: float) -> bool:
+    """Whether a ``W`` that meets all ties is so near that it has positive margins too.
+
+    Up to a small factor it is ``tie_residual / σ`` away, relative to ``‖W‖``, where ``σ`` is by how
+    much ties are independent: the smallest singular value of their matrices of norm one that is
+    not zero. This is less than the margins allow unless ``σ`` is below 1e-8. Other ties count as
+    dependent, as if rounding had made them differ.
+    """
+    return tie_residual <= min(VANISHES, HALF_THE_DIGITS * relative_margin)
 
 
 def pair_lengths(data: NextTokenData, order: TokenPriority) -> FloatArray:
@@ -80,18 +108,16 @@ def _lengths(data: NextTokenData, order: TokenPriority) -> tuple[FloatArray, Flo
 
 
 def margin_bounds(
-    norm: float, dual_norm: float, multipliers: float, min_margin: float, tie_residual: float
+    norm: float, dual_norm: float, multipliers: float, min_margin: float, *, ties_met: bool
 ) -> tuple[float, float]:
     """A lower and an upper bound of the largest margin of a matrix of norm at most one.
 
-    A ``W`` of norm ``norm`` has the margin ``min_margin / norm``, which counts where ties are met
-    to 1e-12 of the margin. No matrix that ties the equal pairs has more on all strict ones than
+    A ``W`` of norm ``norm`` has the margin ``min_margin / norm``, which counts where ties are met,
+    see :func:`ties_are_met`. No matrix that ties the equal pairs has more on all strict ones than
     ``dual_norm / Σ λ_k``, where ``dual_norm`` is the dual norm of what the pairs combine to with
     their multipliers, of sum ``multipliers``.
     """
     above = dual_norm / multipliers if multipliers > 0 else np.inf
-    # A residual is relative to one at least: to the margin of a W that is scaled to margin one.
-    ties_met = tie_residual <= VANISHES * min(1.0, min_margin)
     if norm == 0 or multipliers == 0 or min_margin <= 0 or not ties_met:
         return 0.0, above
     return min_margin / norm, above

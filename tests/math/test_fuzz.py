@@ -261,7 +261,7 @@ def test_finite_part(data):
 def test_max_margin(data):
     svm = call(ntpnb.max_margin, data)
     if svm is not None:
-        assert_numbers(svm, but=["min_margin"])
+        assert_numbers(svm, but=["min_margin", "relative_margin"])
         assert (svm.min_margin == np.inf) == (not len(ntpnb.token_priority(data).strict))
         assert svm.kkt_residual <= 1e-9
 
@@ -271,7 +271,7 @@ def test_max_margin_up_to_a_gap(data, gap):
     svm = call(ntpnb.max_margin, data, gap=gap)
     if svm is not None and len(ntpnb.token_priority(data).strict):
         assert_numbers(svm)
-        assert svm.margin_gap <= gap
+        assert svm.margin_gap <= gap or svm.kkt_residual <= 1e-10
 
 
 def test_an_active_set_that_only_gains_and_loses_digits_ends():
@@ -506,7 +506,7 @@ LIST = list(CALLS)
 
 def refuse_in_words_or_answer(function, arguments):
     result = call(function, **arguments)
-    undefined = ["min_margin", "angle", "step", "log_multiplier"]
+    undefined = ["min_margin", "relative_margin", "angle", "step", "log_multiplier"]
     assert_numbers(result, but=undefined)
 
 

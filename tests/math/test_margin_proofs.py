@@ -267,6 +267,24 @@ def test_ties_that_differ_by_little_are_ties_all_the_same(log2_angle):
     assert tried >= 12
 
 
+@pytest.mark.parametrize("length", [1e3, 1e4, 1e5, 1e6])
+def test_ties_that_nearly_depend_do_not_pretend_a_margin(length):
+    """Two ties at an angle of 1e-7 exclude the pair, which a long context makes cheap to win."""
+    data = NextTokenData(
+        [[1.0, 0.0], [1.0, 1e-7], [0.0, length]],
+        [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]],
+    )
+    verdict = None
+    with contextlib.suppress(ConvergenceError):
+        verdict = is_separable(data)
+    assert not verdict
+    for norm in ("frobenius", "max", "sum", "spectral", "nuclear"):
+        with pytest.raises((ConvergenceError, NotSeparableError)) as caught:
+            max_margin(data, norm=norm)
+        point = getattr(caught.value, "point", None)
+        assert point is None or point.margin_bounds[0] == 0
+
+
 def test_a_certificate_and_a_separating_matrix_exclude_each_other():
     """Farkas' lemma: no step of the interior point finds both on one dataset."""
     for seed in range(7000, 7012):

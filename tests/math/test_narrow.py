@@ -125,6 +125,19 @@ def test_ties_that_depend_on_each_other_prove_nothing():
     assert narrow._distance_to_ties(np.zeros((0, 3)), np.zeros(0)) == 0
 
 
+def test_so_many_ties_that_their_matrix_would_be_large_prove_nothing(monkeypatch):
+    data = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], [[0.2] * 5 + [0.0], [0.0] * 5 + [1.0]])
+    order = ntpnb.token_priority(data)
+    assert linear_program(data, order, Watch()).separates
+    size = (len(order.equal) + len(order.strict)) * 2 * 2
+    monkeypatch.setattr(narrow, "ENTRIES", size)
+    assert len(order.equal) * 6 * 2 > size - 4
+    monkeypatch.setattr(narrow, "ENTRIES", max(size, len(order.equal) * 6 * 2 - 1))
+    found = linear_program(data, order, Watch())
+    assert found is not None
+    assert found.separates == (size >= len(order.equal) * 6 * 2)
+
+
 def test_a_linear_program_ends_after_its_steps_or_its_time_without_an_answer(monkeypatch):
     data = planted("swap", 1e-6, 0)
     order = ntpnb.token_priority(data)

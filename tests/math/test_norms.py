@@ -19,7 +19,7 @@ from ntpnb.margin.other_norms import pair_rows
 from ntpnb.norms import largest_margin as solvers
 from ntpnb.norms.largest_margin import SOLVERS
 from ntpnb.norms.matrix_norms import NORMS, norm_named
-from ntpnb.norms.singular_values import largest_margin
+from ntpnb.norms.singular_values import largest_margin_of_singular_values
 from ntpnb_book import pair_matrices
 
 OTHER_NORMS = sorted(SOLVERS)
@@ -201,7 +201,7 @@ def test_rotated_and_scaled_contexts_have_a_rotated_and_scaled_solution(norm, fa
 def test_orthogonal_rows_have_the_solution_that_is_written_down(norm, lengths):
     """Rows ``a_i e_i e_iᵀ``: each diagonal entry is worth the same margin, ``s = a_i z_i``."""
     rows = np.stack([np.diag(row).ravel() for row in np.diag(lengths)])
-    found = largest_margin(rows, rows[:0], (3, 3), norm)
+    found = largest_margin_of_singular_values(rows, np.ones(3), rows[:0], (3, 3), norm)
     z = found.Z.diagonal()
     least = 1 / sum(1 / a for a in lengths) if norm == "nuclear" else min(lengths)
     assert (rows @ found.Z.ravel()).min() == pytest.approx(least, rel=1e-8)
@@ -212,9 +212,19 @@ def test_orthogonal_rows_have_the_solution_that_is_written_down(norm, lengths):
 
 
 def test_what_would_take_too_much_memory_is_refused_before():
-    rows = np.ones((1, 150 * 150))
-    with pytest.raises(ValueError, match=r"the pairs' matrices.*norm=.frobenius"):
-        largest_margin(rows, np.zeros((0, 150 * 150)), (150, 150), "spectral")
+    data = NextTokenData(np.eye(150), np.eye(150))
+    with pytest.raises(ValueError, match=r"this norm's program.*norm=.frobenius"):
+        max_margin(data, norm="spectral")
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+@pytest.mark.parametrize("short", [1e-3, 1e-6])
+def test_contexts_of_any_length_have_the_same_margin(norm, short):
+    """Two contexts that have nothing in common; the short one asks for the whole of ``W``."""
+    svm = max_margin(NextTokenData(np.diag([1.0, short]), np.eye(2)), norm=norm)
+    alone = max_margin(NextTokenData([[short]], [[0.0, 1.0]]), norm=norm)
+    assert svm.margin_gap <= 1e-6
+    assert alone.norm * (1 - 1e-9) <= svm.norm <= (alone.norm + 1) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)

@@ -82,7 +82,7 @@ def prove_enclosed(data, svm, exact):
     assert svm.min_margin == pytest.approx((strict @ W).min(), abs=1e-12 * reach)
     bounds = svm.min_margin / svm.norm, svm.norm / svm.multipliers.sum()
     # A margin counts where ties are met to 1e-12; on some processors they are met to no more.
-    counts = svm.tie_residual <= 1e-12 * min(1.0, svm.min_margin)
+    counts = svm.tie_residual <= min(1e-12, 1e-8 * svm.relative_margin)
     assert svm.margin_bounds == pytest.approx((bounds[0] * counts, bounds[1]), rel=1e-9)
     assert bounds[0] * (1 - 1e-9) <= 1 / exact.norm <= bounds[1] * (1 + 1e-9)
 
@@ -265,6 +265,24 @@ def test_a_gap_is_an_enclosure_of_the_exact_margin(monkeypatch, others):
         assert steps[0] < steps[-1]
         assert is_separable(data)
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("short", [1e-7, 1e-8, 1e-9])
+def test_pairs_that_are_missed_by_little_are_found(monkeypatch, short):
+    """A context is added in which the solution of the others has nearly the margin it needs."""
+    for seed in range(12):
+        rng = np.random.default_rng([5, seed])
+        H = rng.standard_normal((14, 8))
+        laws = np.eye(12)[rng.integers(0, 12, 14)]
+        W = max_margin(NextTokenData(H, laws)).W
+        h = rng.standard_normal(8)
+        *_, second, first = np.sort(W @ h)
+        h *= (1 - short) / (first - second)
+        one_more = NextTokenData(np.vstack([H, h]), np.vstack([laws, np.eye(12)[(W @ h).argmax()]]))
+        exact = max_margin(one_more)
+        with monkeypatch.context() as patch:
+            patch.setattr(support_program, "WHOLE", 1)
+            prove_same(one_more, max_margin(one_more), exact)
 
 
 def test_bounds_hold_where_the_ties_are_ill_conditioned(as_if_large):
