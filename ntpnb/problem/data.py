@@ -694,8 +694,8 @@ class NextTokenData(Storable):
         Examples
         --------
         >>> import ntpnb
-        >>> ntpnb.datasets.toy().context_embeddings[0].tolist()
-        [3.0, 4.0]
+        >>> ntpnb.NextTokenData([[3.0, 4.0]], [[1, 0]]).context_embeddings.tolist()
+        [[3.0, 4.0]]
         """
         return np.asarray(self._embeddings)
 
@@ -706,8 +706,8 @@ class NextTokenData(Storable):
         Examples
         --------
         >>> import ntpnb
-        >>> ntpnb.datasets.toy().context_lengths[0]
-        np.float64(5.0)
+        >>> ntpnb.NextTokenData([[3.0, 4.0]], [[1, 0]]).context_lengths.tolist()
+        [5.0]
         """
         blocks = row_slices(self.block_shape)
         return np.concatenate([np.linalg.norm(self._embeddings[rows], axis=1) for rows in blocks])

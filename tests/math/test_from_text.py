@@ -127,7 +127,7 @@ def test_random_embeddings_are_drawn_context_by_context():
     np.testing.assert_array_equal(found.context_embeddings, drawn)
 
 
-@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("length", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_embeddings_from_word_vectors(length):
     options = {"context_length": length, "dim": 6}
     mean = from_text(TEXT, embedding="mean", **options)

@@ -538,9 +538,9 @@ def test_seed_and_dimension_of_a_text():
     first, again, other = (data.context_embeddings for data in texts)
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).min() > 0
-    tight = ntpnb.report(from_text(TEXT, context_length=1, dim=3))
-    assert tight.data.shape[1] == 3
-    assert not tight.separable
+    tight = from_text(TEXT, context_length=1, dim=3)
+    assert tight.shape[1] == 3
+    assert not ntpnb.is_separable(tight)
 
 
 def test_words_beyond_ascii_and_apostrophes():

@@ -128,7 +128,9 @@ def test_the_twin_trains_alike_and_is_compatible_and_separable(kind):
 # -- training, which knows nothing of it ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [3, 4, 6, 7, 14, 16])
+@pytest.mark.parametrize(
+    "seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, 6, 7, 14, 16))]
+)
 def test_descent_converges_where_all_pairs_contradict_each_other(seed):
     """The loss is strictly convex on F' then; a gradient of g proves an error of at most g/μ.
 

@@ -100,7 +100,7 @@ def published_ratio(V, q):
     return weights @ (r**2).sum(1) / (V - 1) / q
 
 
-@pytest.mark.parametrize("V", [2, 3])
+@pytest.mark.parametrize("V", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_published_equations_become_infinite_at_the_formula(V):
     """A logistic estimate of length √q sees the cone blurred by log V / √q."""
     formula = thresholds.separability_threshold(V, 1)
