@@ -62,9 +62,9 @@ class NotSeparableError(ValueError):
     certificate : ndarray, shape (len(order.strict),)
         Nonnegative weights ``λ``, not all zero, for which
         ``(I − P_F) Σ_k λ_k (t_i − t_j) h_gᵀ`` vanishes, where the sum runs over the rows
-        ``(g, i, j)`` of ``token_priority(data).strict``. A direction with margin one on every
-        pair would give that sum a positive inner product, so no such direction exists (Farkas'
-        lemma). It is formed when asked for.
+        ``(g, i, j)`` of ``token_priority(data).strict``, but for rounding. A direction with margin
+        one on every pair would give that sum a positive inner product, so no such direction exists
+        (Farkas' lemma). It is formed when asked for.
     pair_weights : PairWeights or None
         The pairs that contradict each other, and their weights: what ``certificate`` holds besides
         zeros. None where the error was made from an array alone, or where nearly all pairs of large
