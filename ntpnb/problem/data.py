@@ -60,8 +60,8 @@ class NextTokenData(Storable):
     Parameters
     ----------
     context_embeddings : array_like, shape (m, q)
-        The rows ``h_j``. A ``numpy.memmap``, or an array of Dask, h5py or zarr, is read some rows
-        at a time by losses, gradients and :func:`ntpnb.loss_floor`, and whole by what needs it
+        The rows ``h_j``. A large ``numpy.memmap``, or array of Dask, h5py or zarr, is read some
+        rows at a time by losses, gradients and :func:`ntpnb.loss_floor`, and whole by what needs it
         whole. It must not change any more.
     target_probs : array_like or scipy sparse, shape (m, V)
         The next-token distributions ``p̂_j``; each row is nonnegative and sums to one within 1e-8

@@ -1,5 +1,6 @@
 """Context embeddings that are left where they are, in a file or on a cluster, and read in parts."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.validation import as_array, require_lengths
-from ntpnb.problem.table import row_slices
+from ntpnb.problem import table
 
 
 class StoredRows:
@@ -67,7 +68,8 @@ def is_stored(value: object) -> bool:
 def as_rows(name: str, value: ArrayLike | StoredRows) -> FloatArray | StoredRows:
     """Return embeddings that can be computed with, or explain what is wrong with them.
 
-    Those that are stored stay where they are, and are checked part by part; others are copied.
+    Those that are stored, and more than a block holds, stay where they are and are checked part by
+    part; others are copied.
 
     Parameters
     ----------
@@ -92,7 +94,8 @@ def as_rows(name: str, value: ArrayLike | StoredRows) -> FloatArray | StoredRows
     """
     if isinstance(value, StoredRows):  # of other data, which have checked them
         return value
-    if not is_stored(value) or np.ndim(value) != 2:
+    is_small = math.prod(np.shape(value)) <= table.BLOCK
+    if is_small or not is_stored(value) or np.ndim(value) != 2:
         rows = as_array(name, value, ndim=2)
         require_lengths(name, rows)
         return rows
@@ -102,7 +105,7 @@ def as_rows(name: str, value: ArrayLike | StoredRows) -> FloatArray | StoredRows
             ".compute_chunk_sizes() sees to"
         )
     stored = StoredRows(value)
-    for part in row_slices(stored.shape):
+    for part in table.row_slices(stored.shape):
         here = f"{name}[{part.start}:]"
         require_lengths(here, as_array(here, stored.source[part], ndim=2))
     return stored

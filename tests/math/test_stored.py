@@ -30,6 +30,9 @@ class Chunked:
         self.read.append(rows)
         return self._rows[rows]
 
+    def __array__(self, dtype=None, copy=None):
+        return self._rows
+
 
 @pytest.fixture(params=["mapped", "chunked"])
 def both(request, tmp_path, monkeypatch):
@@ -101,7 +104,13 @@ def test_copies_leave_them_where_they_are(both):
     np.testing.assert_array_equal(copy.context_embeddings, stored.context_embeddings)
 
 
-def test_groups_are_checked_in_stored_rows_too():
+def test_what_fits_a_block_is_read_at_once():
+    data = NextTokenData(Chunked(np.eye(3)), np.eye(3))
+    assert type(data._embeddings) is np.ndarray
+
+
+def test_groups_are_checked_in_stored_rows_too(monkeypatch):
+    monkeypatch.setattr(table, "BLOCK", 2)
     states = Chunked(np.array([[1.0], [1.0], [2.0]]))
     laws = np.eye(3)
     assert NextTokenData(states, laws, context_groups=[7, 7, 8]).group_names.tolist() == [7, 8]
@@ -119,7 +128,7 @@ def test_what_is_wrong_is_said_of_its_place(monkeypatch):
     with pytest.raises(ValueError, match=r"^states\[2:\]\[1\] has the largest entry 1e-200"):
         as_rows("states", Chunked(rows))
     with pytest.raises(ValueError, match=r"^states\[0:\] is not a rectangular array of numbers"):
-        as_rows("states", Chunked(np.full((2, 2), "a")))
+        as_rows("states", Chunked(np.full((3, 2), "a")))
     unknown = SimpleNamespace(chunks=(), shape=(np.nan, 2), ndim=2)
     with pytest.raises(ValueError, match=r"has shape \(nan, 2\); it must be known"):
         as_rows("states", unknown)
