@@ -233,7 +233,10 @@ def _parser() -> _Parser:
         help="of the random vectors (default: %(default)s)",
     )
     said.add_argument(
-        "--seconds", type=_nonnegative, metavar="S", help="time limit (default: none)"
+        "--seconds",
+        type=_nonnegative,
+        metavar="S",
+        help="time limit; without one, what would take minutes is left out",
     )
     said.add_argument("--json", action="store_true", help="write the report as JSON")
     said.add_argument("--plot", type=Path, metavar="FILE", help="draw the report into this file")

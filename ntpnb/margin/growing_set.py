@@ -34,7 +34,11 @@ ON_SET = 400
 """Steps on those pairs that had a multiplier then, at most."""
 
 
-def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Iterator[SetStep]:
+def growing_set(
+    pairs: AllPairs,
+    check: Callable[[], object] = lambda: None,
+    start: "FirstSet | None" = None,
+) -> Iterator[SetStep]:
     """The steps of the method, set after set.
 
     Parameters
@@ -42,13 +46,15 @@ def growing_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     pairs : AllPairs
     check : callable
         Called between steps that yield nothing; what it raises ends the search.
+    start : FirstSet, optional
+        Where to begin. Default: :func:`first_set`.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         A Newton system has no factor in floating point.
     """
-    program, tight = first_set(pairs, check)
+    program, tight = start or first_set(pairs, check)
     dual = np.zeros(len(program))
     while True:
         # The last iterate that was taken for the set's solution, or else the last of all: at the

@@ -1,5 +1,7 @@
 """Proofs that a dataset is separable, or that it is not, from a method's iterates."""
 
+from contextlib import suppress
+
 import numpy as np
 
 from ntpnb.basics.array_types import FloatArray
@@ -49,15 +51,23 @@ def refutation(
     None where there is no direction, where it is not near a certificate, or where the system of the
     multipliers has no factor in floating point.
     """
+    certificate = certificate_near(pairs, program, direction)
+    if certificate is None:
+        return None
+    return pairs.pair_weights(pairs.for_single_tokens(program), certificate)
+
+
+def certificate_near(
+    pairs: AllPairs, program: MarginProgram, direction: FloatArray | None
+) -> FloatArray | None:
+    """The certificate that :func:`refutation` weighs pairs by: a dual of single tokens, or None."""
     if direction is None:
         return None
     # Where tokens stand for several, one of these is enough, with what all of them have.
     single = pairs.for_single_tokens(program)
-    try:
-        certificate = refine_certificate(single, program.roots * direction)
-    except np.linalg.LinAlgError:
-        return None
-    return None if certificate is None else pairs.pair_weights(single, certificate)
+    with suppress(np.linalg.LinAlgError):
+        return refine_certificate(single, program.roots * direction)
+    return None
 
 
 def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:

@@ -1,6 +1,6 @@
 """``max_margin`` and ``is_separable``: one method, what comes before and after it, what ends it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, overload
@@ -14,14 +14,14 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.margin.growing_set import growing_set
+from ntpnb.margin.growing_set import ON_ALL, FirstSet, first_set, growing_set
 from ntpnb.margin.narrow import linear_programs
-from ntpnb.margin.normal_form import AllPairs, SetStep
+from ntpnb.margin.normal_form import FEW, AllPairs, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import EveryPair, PairsInMetric
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps
-from ntpnb.margin.separation import meet_ties, refutation, separates
+from ntpnb.margin.separation import certificate_near, meet_ties, refutation, separates
 from ntpnb.margin.solution import (
     MarginSolution,
     as_metric,
@@ -33,6 +33,7 @@ from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.problem.collapse import collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
+from ntpnb.problem.whitened import whitened
 
 __all__ = ["is_separable", "max_margin"]
 
@@ -104,7 +105,8 @@ def max_margin(
         margins are largest, and not whether there is one. For problems whose pairs can be listed
         with a matrix each. Default: ones.
     order : TokenPriority, optional
-        The order of ``data``, where it is at hand already. Default: ``token_priority(data)``; then,
+        The order of ``data``, where it is at hand already; residuals are measured on its pairs.
+        Default: ``token_priority(data)``; then,
         without a metric, one token of a linear decoder stands for those that are never a target,
         where these are at least half, and what is found is restored for all of them.
     gap : float
@@ -164,7 +166,7 @@ def max_margin(
     1.0
     """
     require_data("data", data)
-    require_order(order)
+    require_order(order, data)
     if norm != "frobenius":
         if gap != 0 or seconds is not None or progress is not None or metric is not None:
             raise ValueError(
@@ -247,12 +249,17 @@ def is_separable(
     False
     """
     require_data("data", data)
-    require_order(order)
-    search = MarginSearch(data, order, Watch(seconds, progress))
+    require_order(order, data)
+    watch = Watch(seconds, progress)
+    asked = MarginSearch(data, order, watch)
     try:
-        return search.verdict()
+        in_coordinates = whitened(data).data
+        if in_coordinates is not data:
+            with suppress(ConvergenceError):
+                return MarginSearch(in_coordinates, order, watch).verdict()
+        return asked.verdict()
     except OutOfTime:
-        raise search.out_of_time() from None
+        raise asked.out_of_time() from None
 
 
 class MarginSearch:
@@ -296,9 +303,11 @@ class MarginSearch:
         if not self.order.has_strict_pairs:
             nothing = without_strict_pairs(self.data, self.order, self.metric)
             return restored(nothing, self.collapse)
-        self.refute_by_parts()
+        start = self._start()
+        if start is None:
+            self.refute_by_parts()
         pairs = self._all_pairs()
-        for step in self._steps(pairs):
+        for step in self._steps(pairs, start):
             if step.iterate.direction is None:  # a guess
                 continue
             solution = self._certified(pairs, step)
@@ -330,6 +339,7 @@ class MarginSearch:
             for step in self._steps(pairs):
                 if separates(pairs, step):
                     return True
+                self.watch.say(f"no proof yet, of {np.count_nonzero(step.program.ordered)} pairs")
                 if step.iterate.settled:
                     self._note(self._certified(pairs, step))
                     if self._solved(STOP):
@@ -343,11 +353,11 @@ class MarginSearch:
     def refute_by_parts(self) -> None:
         """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
         for part in parts(self.data):
-            size = f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts"
+            size = f"the {len(part.tokens)} most frequent tokens in {len(part.contexts)} contexts"
             weights = contradiction_in(part, self.data, self.watch.check)
             if weights is not None:
-                raise self._refusal(weights, f"; they are pairs of {size}")
-            self.watch.say(f"no contradiction found among the {size}")
+                raise self._refusal(weights, f"; they were found among {size}")
+            self.watch.say(f"no contradiction found among {size}")
 
     # -- the steps of the search
 
@@ -357,7 +367,47 @@ class MarginSearch:
             return all_pairs(self.data, self.order, self.collapse.multiplicity)
         return PairsInMetric(self.data, self.order, self.metric)
 
-    def _steps(self, pairs: AllPairs) -> Iterator[SetStep]:
+    def _start(self) -> FirstSet | None:
+        """Where to begin, and a refusal, in better coordinates, where contexts need these.
+
+        So few steps as name the first set see what differs in size by no more than their number.
+        Other coordinates have another solution, but much the same tight pairs, and the same
+        certificates.
+
+        Raises
+        ------
+        NotSeparableError
+        """
+        found = whitened(self.data)
+        if self.metric is not None or found.condition <= ON_ALL:
+            return None
+        pairs = self._all_pairs()
+        others = all_pairs(found.data, self.order, self.collapse.multiplicity)
+        if not isinstance(pairs, SupportPairs) or not isinstance(others, SupportPairs):
+            return None
+        if not pairs.fits or pairs.num_strict <= FEW:
+            return None
+        start = first_set(others, self.watch.check)
+        with suppress(np.linalg.LinAlgError):
+            for step in growing_set(others, self.watch.check, start):
+                self.watch.check()
+                if separates(others, step):
+                    break
+                program = step.program
+                certificate = certificate_near(others, program, step.iterate.direction)
+                if certificate is None:
+                    continue
+                # Here too, each direction counts as often as the vector that it became.
+                certificate /= others.lengths[program.column] * program.roots
+                here = pairs.program(program.keys[program.ordered])
+                weights = refutation(pairs, here, certificate)
+                if weights is not None:
+                    raise self._refusal(weights)
+                break
+        keys = start.program.keys[start.program.ordered]
+        return FirstSet(pairs.program(keys), start.tight)
+
+    def _steps(self, pairs: AllPairs, start: FirstSet | None = None) -> Iterator[SetStep]:
         """The method's steps, until one proves that nothing separates, or arithmetic fails.
 
         This is a generator so that ``except`` covers numerical work only: an error that
@@ -368,11 +418,11 @@ class MarginSearch:
         ------
         NotSeparableError
         """
-        method: Callable[..., Iterator[SetStep]] = growing_set
+        steps = growing_set(pairs, self.watch.check, start)
         if isinstance(pairs, SupportPairs) and not pairs.fits:
-            method = proximal_steps
+            steps = proximal_steps(pairs, self.watch.check)
         try:
-            for step in method(pairs, self.watch.check):
+            for step in steps:
                 self.watch.check()
                 yield step
                 weights = refutation(pairs, step.program, step.iterate.direction)

@@ -162,7 +162,7 @@ class NextTokenData(Storable):
             rows, self.merged_rows = merge(whole, merge_tolerance)
             H, P, pi, C, groups = rows.embeddings, rows.laws, rows.probs, rows.counts, rows.groups
         self._embeddings = H
-        self.context_probs = pi
+        self.context_probs: FloatArray = pi
         self.token_embeddings = T
         self.context_groups = groups
         self._laws = P
@@ -206,7 +206,7 @@ class NextTokenData(Storable):
         ------
         ValueError
             No training pair, a token out of range, an embedding that is not a vector, or contexts
-            of more than 2**27 tokens in all.
+            of more than 2**28 tokens in all.
         TypeError
             ``sequences`` cannot be iterated over, or ``embed`` cannot be called.
 

@@ -312,31 +312,44 @@ def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
     (6, 3)
     """
     require_data("data", data)
-    require_order(order)
+    require_order(order, data)
     return token_priority(data) if order is None else order
 
 
-def require_order(order: object) -> None:
-    """Raise unless ``order`` is an order, or None where it is to be computed.
+def require_order(order: object, data: NextTokenData) -> None:
+    """Raise unless ``order`` is one of these groups and tokens, or None where it is to be computed.
 
     Parameters
     ----------
     order : TokenPriority or None
+    data : NextTokenData
 
     Raises
     ------
     TypeError
+        It is no order.
+    ValueError
+        It is one of other groups, or of another number of tokens.
 
     Examples
     --------
+    >>> import ntpnb
     >>> from ntpnb.problem.order import require_order
-    >>> require_order(3)
+    >>> require_order(3, ntpnb.datasets.toy())
     Traceback (most recent call last):
     ...
     TypeError: order is of type int; what token_priority(data) returns is needed
     """
-    if order is not None:
-        require_type("order", order, TokenPriority, "what token_priority(data) returns")
+    if order is None:
+        return
+    require_type("order", order, TokenPriority, "what token_priority(data) returns")
+    assert isinstance(order, TokenPriority)
+    shape = (len(data.group_names), data.vocab_size)
+    if order.shape != shape or not np.array_equal(order.groups, data.group_names):
+        raise ValueError(
+            f"order is of {order.shape[0]} groups and {order.shape[1]} tokens; that of data with "
+            f"{shape[0]} groups and {shape[1]} tokens, by the same names, is needed"
+        )
 
 
 @one_thread

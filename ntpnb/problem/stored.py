@@ -94,8 +94,8 @@ def as_rows(name: str, value: ArrayLike | StoredRows) -> FloatArray | StoredRows
     """
     if isinstance(value, StoredRows):  # of other data, which have checked them
         return value
-    is_small = math.prod(np.shape(value)) <= table.BLOCK
-    if is_small or not is_stored(value) or np.ndim(value) != 2:
+    may_stay = is_stored(value) and np.ndim(value) == 2
+    if not may_stay or math.prod(np.shape(value)) <= table.BLOCK:
         rows = as_array(name, value, ndim=2)
         require_lengths(name, rows)
         return rows

@@ -229,7 +229,8 @@ def as_names(name: str, words: Any, vocab_size: int) -> tuple[str, ...]:
     ----------
     name : str
     words : sequence of str, or mapping from str to int
-        In the tokens' order, or with their numbers, as tokenizers keep their vocabulary.
+        In the tokens' order, or with their numbers, as tokenizers keep their vocabulary. Numbers
+        after the last one of a mapping, with which decoders are padded, stand for themselves.
     vocab_size : int
 
     Raises
@@ -247,6 +248,7 @@ def as_names(name: str, words: Any, vocab_size: int) -> tuple[str, ...]:
     """
     if isinstance(words, Mapping):
         words = _by_number(name, words)
+        words += map(str, range(len(words), vocab_size))
     if isinstance(words, str | bytes) or not (
         hasattr(words, "__len__") and hasattr(words, "__getitem__")
     ):

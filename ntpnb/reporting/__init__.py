@@ -196,7 +196,8 @@ def report(
     W : array_like, shape (p, q) or (r, p, q), optional
         Trained weights, or r checkpoints of a training: the report says where they stand.
     seconds, progress : optional
-        As in :func:`ntpnb.implicit_bias`, where ``data`` is no bias yet.
+        As in :func:`ntpnb.implicit_bias`, where ``data`` is no bias yet. Without ``seconds`` what
+        would take minutes is left out, and the report says so.
 
     Returns
     -------

@@ -182,8 +182,8 @@ class Findings(Result):
         unasked = self.separable is False and not self.bias.has_time_limit
         if unasked and expected_work(self.data) > MOST_WORK:
             raise ConvergenceError(
-                "which pairs can be won would take minutes; seconds=… allows for it, and so does "
-                "implicit_bias(data).twin",
+                "which pairs can be won would take minutes; a time limit (seconds=…, --seconds …) "
+                "allows for it, and so does implicit_bias(data).twin",
                 np.inf,
             )
         twin = self.twin
@@ -425,6 +425,8 @@ class Findings(Result):
     def token_name(self, token: int) -> str:
         """Name a token by its word where words are known, and by its number otherwise.
 
+        A word that would not be seen, such as a blank, is written as Python would.
+
         Parameters
         ----------
         token : int
@@ -439,7 +441,11 @@ class Findings(Result):
         >>> ntpnb.report("we see what we see").token_name(0)
         'see'
         """
-        return str(token) if self.words is None else self.words[token]
+        if self.words is None:
+            return str(token)
+        word = self.words[token]
+        is_plain = word.isprintable() and word == word.strip() != ""
+        return word if is_plain else repr(word)
 
     def row_name(self, row: int) -> str:
         """Name one row of the data: by its context's name, by its query, or by its number.
@@ -502,7 +508,7 @@ class Findings(Result):
         data = self.data
         row = int(np.argmax(data.context_groups == context))
         if data.labels is not None:
-            return f"'{data.labels[row]}'"
+            return repr(data.labels[row])
         if data.contexts is not None:
             return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
         if np.array_equal(data.group_names, np.arange(data.num_contexts)):

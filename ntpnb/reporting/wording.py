@@ -174,6 +174,8 @@ def _compatibility(found: Findings) -> list[str]:
             "not compatible: no W has the log-odds of all tied tokens right,",
             "    so the loss stays above the entropy",
         ]
+        if found.separable:
+            lines[-1] += f": it tends to {found.bias.twin.data.entropy:.4g} nats"
     return lines + _room(found)
 
 

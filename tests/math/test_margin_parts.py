@@ -88,11 +88,13 @@ def test_a_part_that_is_separable_contradicts_nothing():
     sizes = []
     for part in parts.parts(data):
         assert contradiction_in(part, data) is None
-        sizes.append(f"{len(part.tokens)} frequent tokens in {len(part.contexts)} contexts")
+        sizes.append(
+            f"the {len(part.tokens)} most frequent tokens in {len(part.contexts)} contexts"
+        )
     told = []
     max_margin(data, gap=0.5, progress=told.append)
     assert sizes
-    assert told[: len(sizes)] == [f"no contradiction found among the {size}" for size in sizes]
+    assert told[: len(sizes)] == [f"no contradiction found among {size}" for size in sizes]
     assert told[len(sizes)].startswith("KKT residual")
 
 
@@ -109,8 +111,8 @@ def test_large_data_are_refuted_by_parts(monkeypatch):
     weights = caught.value.pair_weights
     assert re.fullmatch(
         rf"no W keeps all {num_strict} strict pairs at a positive margin: weighted as "
-        rf"\.certificate says, {len(weights.weights)} of them contradict each other; they are "
-        r"pairs of \d+ frequent tokens in \d+ contexts",
+        rf"\.certificate says, {len(weights.weights)} of them contradict each other; they were "
+        r"found among the \d+ most frequent tokens in \d+ contexts",
         str(caught.value),
     )
     prove_refused(data, caught.value)
@@ -137,7 +139,7 @@ def test_real_text_in_sixty_dimensions():
     probs = counts / counts.sum(1, keepdims=True)
     H = np.random.default_rng(60).standard_normal((len(contexts), 60))
     data = NextTokenData(H, probs)
-    with pytest.raises(NotSeparableError, match="frequent tokens in ") as caught:
+    with pytest.raises(NotSeparableError, match="most frequent tokens in ") as caught:
         max_margin(data)
     weights = caught.value.pair_weights
     context, winner, loser = weights.pairs.T
