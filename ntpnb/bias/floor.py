@@ -279,7 +279,9 @@ def loss_floor(
     gap : float
         How far the bounds may lie apart, relative to the upper one: positive, less than one.
     seconds : float, optional
-        After so many the best bounds so far are returned. Default: no limit.
+        After so many the best bounds so far are returned. Where contexts have much in common,
+        ``lower`` is then the entropy for a long time after ``upper`` has settled. Default: no
+        limit.
     progress : callable, optional
         Called with a line of text that says what is known; what it raises ends the search.
     n_jobs : int, optional

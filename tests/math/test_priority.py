@@ -198,3 +198,20 @@ def test_pairs_of_nodes_keep_apart_where_indices_have_32_bits():
     below = np.array([2**19, size - 2, 2**19, 7, 3], dtype=np.int32)
     expected = [[5, 2**19], [size - 1, 3], [size - 1, size - 2]]
     assert _distinct_pairs(above, below, size).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "function", [ntpnb.max_margin, ntpnb.is_separable, ntpnb.equal_subspace, ntpnb.restrict]
+)
+def test_an_order_of_other_data_is_refused(function):
+    data = NextTokenData(np.eye(3), np.eye(3))
+    others = [
+        NextTokenData(np.eye(3), np.eye(4)[:3]),
+        NextTokenData(np.eye(2), np.eye(3)[:2]),
+        data.replace(context_groups=[5, 6, 7]),
+    ]
+    for other in others:
+        with pytest.raises(
+            ValueError, match=r"^order is of . groups and . tokens; that of data with 3"
+        ):
+            function(data, order=ntpnb.token_priority(other))

@@ -330,3 +330,22 @@ def test_contexts_without_words_are_named_by_their_rows():
         assert plain.spell(pair).endswith(f", after context row {row}")
     assert "it has pairs in the wrong order in 3 of 3 contexts:" in str(plain)
     assert "context row 0" in str(plain).splitlines()[-1]
+
+
+def test_words_that_cannot_be_seen_are_written_as_python_would():
+    data = ntpnb.NextTokenData.from_hidden_states(np.eye(4), [0, 1, 2, 3], labels=["a\nb"] * 4)
+    found = ntpnb.report(data, words=["\n", " the", "", "the"])
+    assert [found.token_name(token) for token in range(4)] == ["'\\n'", "' the'", "''", "the"]
+    assert found.context_name(0) == "'a\\nb'"
+    assert "after 'a\\nb'" in str(found)
+
+
+def test_a_report_says_what_the_loss_tends_to_where_log_odds_cannot_be_met():
+    """Separable, not compatible: the third token loses, and the first two ask for two odds."""
+    data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]])
+    found = ntpnb.report(data)
+    assert found.separable
+    assert not found.compatible
+    floor = ntpnb.loss_floor(data)
+    (line,) = (line for line in str(found).splitlines() if "it tends to" in line)
+    assert float(line.split()[-2]) == pytest.approx(floor.upper, abs=1e-4)

@@ -102,6 +102,10 @@ def test_names_are_any_sequence_or_numbered_words():
         assert [type(name) for name in kept] == [str, str, str]
 
 
+def test_rows_of_padding_stand_for_themselves():
+    assert as_names("words", {"b": 1, "a": 0}, 4) == ("a", "b", "2", "3")
+
+
 @pytest.mark.parametrize(
     ("names", "error", "message"),
     [
