@@ -378,8 +378,10 @@ class MarginSearch:
         ------
         NotSeparableError
         """
+        if self.metric is not None:
+            return None
         found = whitened(self.data)
-        if self.metric is not None or found.condition <= ON_ALL:
+        if found.condition <= ON_ALL:
             return None
         pairs = self._all_pairs()
         others = all_pairs(found.data, self.order, self.collapse.multiplicity)
@@ -499,7 +501,7 @@ class MarginSearch:
         )
 
     def _exhausted(self, *, separable: bool = False) -> ConvergenceError:
-        short = "not small enough" if self.residual > ACCEPT else "with ties that nearly depend"
+        short = "not small enough" if self.residual > ACCEPT else "missing ties by too much"
         reason = f"the search reached a KKT residual of {self.residual:.1e}, {short}, "
         if separable:
             reason += "though a linear program proves that the data are separable"
