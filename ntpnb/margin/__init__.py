@@ -18,7 +18,7 @@ its residuals from the data alone; ``separation`` seeks proofs that the data are
 they are not, which it measures on the pairs' matrices divided by their norms.
 
 ``other_norms`` measures solutions of the same problem in other norms than Frobenius', which
-:mod:`ntpnb.norms` finds.
+``ntpnb.norms`` finds.
 """
 
 from ntpnb.margin.other_norms import NormMarginSolution

@@ -169,8 +169,8 @@ class MarginSolution(Result):
     def meets_ties(self) -> bool:
         """Whether some ``W`` near this one meets all ties and has positive margins.
 
-        It does unless ties are independent by less than 1e-8, see
-        :func:`ntpnb.problem.pairs.ties_are_met`.
+        It does unless ties are independent by less than 1e-8: their matrices of norm one have a
+        singular value that is smaller, and not zero. Such ties count as dependent.
 
         Examples
         --------

@@ -675,7 +675,7 @@ class NextTokenData(Storable):
 
     @property
     def block_shape(self) -> tuple[int, int]:
-        """Number of rows, and of what a block holds of each: its scores, or more that are read.
+        """Numbers of rows, and of what a block holds of each, its scores or what is read of it.
 
         Examples
         --------
