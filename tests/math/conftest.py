@@ -16,7 +16,8 @@ def cluster():
     reason = "Dask is not installed; pip install 'ntpnb[cluster]' brings it"
     distributed = pytest.importorskip("distributed", reason=reason)
     state, environment = random.getstate(), dict(os.environ)
-    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    any_port = ":0"  # another test may have a cluster at the same time
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": any_port}
     with distributed.LocalCluster(**settings) as here, distributed.Client(here) as client:
         yield client
     random.setstate(state)
