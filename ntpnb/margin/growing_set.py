@@ -12,7 +12,6 @@ is returned is measured on all pairs, from the data alone (:mod:`ntpnb.margin.so
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +36,7 @@ ON_SET = 400
 def growing_set(
     pairs: AllPairs,
     check: Callable[[], object] = lambda: None,
-    start: "FirstSet | None" = None,
+    start: SetStep | None = None,
 ) -> Iterator[SetStep]:
     """The steps of the method, set after set.
 
@@ -46,15 +45,23 @@ def growing_set(
     pairs : AllPairs
     check : callable
         Called between steps that yield nothing; what it raises ends the search.
-    start : FirstSet, optional
-        Where to begin. Default: :func:`first_set`.
+    start : SetStep, optional
+        Where to begin: a first set, whose pairs are guessed to be tight where they have a
+        multiplier. Default: the last one of :func:`first_steps`, which are then steps of the method
+        too.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         A Newton system has no factor in floating point.
     """
-    program, tight = start or first_set(pairs, check)
+    if start is None:
+        for step in first_steps(pairs, check):
+            yield step
+            start = step
+    assert start is not None  # there is one first step at least
+    program = start.program
+    tight = program.tied | (start.iterate.dual < 0)
     dual = np.zeros(len(program))
     while True:
         # The last iterate that was taken for the set's solution, or else the last of all: at the
@@ -80,36 +87,44 @@ def growing_set(
 # -- the first set --------------------------------------------------------------------------------
 
 
-class FirstSet(NamedTuple):
-    """A program to begin with, and the first guess of its tight constraints, shape (n,)."""
+def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Iterator[SetStep]:
+    """Cheap steps on all pairs, the last of which has the first set for its program.
 
-    program: MarginProgram
-    tight: BoolArray
+    There are three cases. Where pairs are few, all of them are the set, with a multiplier each.
+    Where guesses may be iterated, which takes tables of all pairs, all are the set, with the
+    multipliers that steps on all pairs give. Else the set are those that have one after more steps,
+    on those that had one after steps on all.
 
-
-def first_set(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> FirstSet:
-    """The program of the strict pairs that have a multiplier after some steps.
-
-    There are three cases. Where pairs are few, all of them are the set, and all are guessed to be
-    tight. Where guesses may be iterated, which takes tables of all pairs, all are the set, and
-    those are guessed to be tight that have a multiplier after steps on all pairs. Else the set are
-    those that have one after more steps, on those that had one after steps on all.
+    The ``W`` of a step solves nothing, but where margins are wide it separates the data already.
     """
     everything = pairs.everything()
     if pairs.num_strict <= FEW:
-        return FirstSet(everything, np.full(len(everything), True))
+        yield guess(everything, np.where(everything.ordered, -everything.roots, 0.0))
+        return
     lipschitz = largest_eigenvalue(everything)
-    steps = DualSteps(everything, lipschitz, np.zeros(len(everything), dtype=np.float32))
-    steps.run(ON_ALL, check)
+    steps = DualSteps(everything, lipschitz)
+    for _ in range(ON_ALL // INTERVAL):
+        steps.run(INTERVAL, check)
+        yield guess(everything, steps.dual)
+        if steps.is_settled:
+            break
     if everything.rough:
-        return FirstSet(everything, everything.tied | (steps.dual < 0))
+        return
     program = pairs.program(steps.used())
+    dual = program.values_of(everything, steps.dual)
     if not steps.is_settled:
-        dual = program.values_of(everything, steps.dual).astype(np.float32)
         steps = DualSteps(program, lipschitz, dual)
         steps.run(ON_SET, check)
-        program = pairs.program(steps.used())
-    return FirstSet(program, np.full(len(program), True))
+        used = pairs.program(steps.used())
+        dual = used.values_of(program, steps.dual)
+        program = used
+    yield guess(program, dual)
+
+
+def guess(program: MarginProgram, dual: AnyPrecision) -> SetStep:
+    """A step to a dual that is no candidate for the solution."""
+    iterate = Iterate(dual.astype(np.float64), program.zero_common(), direction=None)
+    return SetStep(program, iterate)
 
 
 class DualSteps:
@@ -122,8 +137,8 @@ class DualSteps:
     program : MarginProgram
     lipschitz : float
         About the largest eigenvalue of all ``⟨φ_k, φ_l⟩``.
-    dual : ndarray of float32, shape (n,)
-        Where to begin.
+    dual : ndarray, shape (n,), optional
+        Where to begin. Default: zero.
 
     Attributes
     ----------
@@ -132,38 +147,45 @@ class DualSteps:
         Whether the pairs with multipliers have hardly changed in the last steps.
     """
 
-    def __init__(self, program: MarginProgram, lipschitz: float, dual: AnyPrecision) -> None:
+    def __init__(
+        self, program: MarginProgram, lipschitz: float, dual: AnyPrecision | None = None
+    ) -> None:
         self.program = program
-        self.dual = dual
+        start = np.zeros(len(program)) if dual is None else dual
+        self.dual: AnyPrecision = start.astype(np.float32)
         self.is_settled = False
         self._step_size = np.float32(1 / lipschitz)
         self._shift = self._step_size * program.rhs.astype(np.float32)
         self._project = Projection(program)
+        self._extrapolated = self.dual
+        self._momentum = 1.0
+        self._below = np.full(len(program), True)
+        self._guess = self.dual < 0
 
     def run(self, most_steps: int, check: Callable[[], object]) -> None:
-        """Take so many steps, or until the set has settled."""
-        previous = extrapolated = self.dual
-        below = np.full(len(self.dual), True)
-        momentum = 1.0
-        guess = self.dual < 0
+        """Take so many more steps, a multiple of the interval, or until the set has settled."""
         for step in range(1, most_steps + 1):
             check()
-            gradient = self.program.scores_of(extrapolated)
-            descended = extrapolated - self._step_size * gradient - self._shift
-            dual, below = self._project(descended, below)
+            self._step()
             if step % INTERVAL == 0:
-                before, guess = guess, dual < 0
-                num_changed = np.count_nonzero(before != guess)
-                self.is_settled = bool(num_changed <= STILL_CHANGING * np.count_nonzero(guess))
+                before, self._guess = self._guess, self.dual < 0
+                num_changed = np.count_nonzero(before != self._guess)
+                most_changed = STILL_CHANGING * np.count_nonzero(self._guess)
+                self.is_settled = bool(num_changed <= most_changed)
                 if self.is_settled:
                     break
-            move = dual - previous
-            if np.vdot(extrapolated - dual, move) > 0:  # uphill
-                momentum = 1.0
-            next_momentum = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-            extrapolated = dual + np.float32((momentum - 1) / next_momentum) * move
-            momentum = next_momentum
-            previous = dual
+
+    def _step(self) -> None:
+        """One step, and where the next one begins."""
+        gradient = self.program.scores_of(self._extrapolated)
+        descended = self._extrapolated - self._step_size * gradient - self._shift
+        dual, self._below = self._project(descended, self._below)
+        move = dual - self.dual
+        if np.vdot(self._extrapolated - dual, move) > 0:  # uphill
+            self._momentum = 1.0
+        next_momentum = (1 + (1 + 4 * self._momentum**2) ** 0.5) / 2
+        self._extrapolated = dual + np.float32((self._momentum - 1) / next_momentum) * move
+        self._momentum = next_momentum
         self.dual = dual
 
     def used(self) -> IntArray:

@@ -14,7 +14,7 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.margin.growing_set import ON_ALL, FirstSet, first_set, growing_set
+from ntpnb.margin.growing_set import ON_ALL, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
 from ntpnb.margin.normal_form import FEW, AllPairs, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
@@ -367,7 +367,7 @@ class MarginSearch:
             return all_pairs(self.data, self.order, self.collapse.multiplicity)
         return PairsInMetric(self.data, self.order, self.metric)
 
-    def _start(self) -> FirstSet | None:
+    def _start(self) -> SetStep | None:
         """Where to begin, and a refusal, in better coordinates, where contexts need these.
 
         So few steps as name the first set see what differs in size by no more than their number.
@@ -389,7 +389,7 @@ class MarginSearch:
             return None
         if not pairs.fits or pairs.num_strict <= FEW:
             return None
-        start = first_set(others, self.watch.check)
+        *_, start = first_steps(others, self.watch.check)
         with suppress(np.linalg.LinAlgError):
             for step in growing_set(others, self.watch.check, start):
                 self.watch.check()
@@ -407,9 +407,9 @@ class MarginSearch:
                     raise self._refusal(weights)
                 break
         keys = start.program.keys[start.program.ordered]
-        return FirstSet(pairs.program(keys), start.tight)
+        return SetStep(pairs.program(keys), start.iterate)
 
-    def _steps(self, pairs: AllPairs, start: FirstSet | None = None) -> Iterator[SetStep]:
+    def _steps(self, pairs: AllPairs, start: SetStep | None = None) -> Iterator[SetStep]:
         """The method's steps, until one proves that nothing separates, or arithmetic fails.
 
         This is a generator so that ``except`` covers numerical work only: an error that

@@ -17,16 +17,16 @@ from ntpnb.margin import growing_set as module
 from ntpnb.margin import one_set
 from ntpnb.margin.growing_set import (
     DualSteps,
-    FirstSet,
     Projection,
-    first_set,
+    first_steps,
     growing_set,
+    guess,
     largest_eigenvalue,
 )
 from ntpnb.margin.normal_form import Iterate
 from ntpnb.margin.one_set import active_set, error_on_set, interior_point
 from ntpnb.margin.pair_program import EveryPair
-from ntpnb.margin.separation import refutation
+from ntpnb.margin.separation import refutation, separates
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.collapse import collapsed
@@ -241,7 +241,7 @@ def curvature(program):
 
 
 def steps_of(program, number, lipschitz):
-    steps = DualSteps(program, lipschitz, np.zeros(len(program), dtype=np.float32))
+    steps = DualSteps(program, lipschitz)
     steps.run(number, lambda: None)
     return steps
 
@@ -348,11 +348,23 @@ def test_projections_are_the_nearest_duals(kind, share):
         np.testing.assert_array_equal(below, program.tied | (found < 0))
 
 
+def test_first_steps_separate_wide_margins_and_are_steps_of_the_method(monkeypatch):
+    """With more dimensions than contexts, the first ones do, before anything is solved."""
+    monkeypatch.setattr(module, "FEW", 0)
+    pairs = pairs_of(problems.t24(3, V=8, m=20, d=60, size=(1, 3)))
+    first = list(first_steps(pairs))
+    assert separates(pairs, first[0])
+    for step, again in zip(first, growing_set(pairs), strict=False):
+        assert step.iterate.direction is None
+        assert not step.iterate.settled
+        np.testing.assert_array_equal(step.iterate.dual, again.iterate.dual)
+
+
 def test_the_first_set_has_most_of_the_pairs_that_matter_and_few_others(monkeypatch):
     monkeypatch.setattr(module, "FEW", 0)
     for seed in range(4):
         pairs = pairs_of(problems.t24(seed, V=30, m=60, d=24, size=(1, 3)))
-        first = first_set(pairs).program
+        *_, (first, _) = first_steps(pairs)
         *_, (program, iterate) = growing_set(pairs)
         tight = program.keys[program.ordered & (iterate.dual < 0)]
         assert np.isin(tight, first.keys).mean() > 0.9
@@ -372,7 +384,7 @@ def begin_with(program_of):
 
     def first(pairs, check):
         program = program_of(pairs)
-        return FirstSet(program, np.full(len(program), True))
+        yield guess(program, -program.ordered.astype(float))
 
     return first
 
@@ -387,7 +399,8 @@ FIRST_SETS = {
 
 def last_step(pairs):
     """The last step, of sets that grow, each solved before the next."""
-    steps = list(growing_set(pairs))
+    *_, first = module.first_steps(pairs, lambda: None)
+    steps = list(growing_set(pairs, start=first))
     for before, after in itertools.pairwise(steps):
         assert np.isin(before.program.keys, after.program.keys).all()
         if len(after.program) > len(before.program):
@@ -429,10 +442,10 @@ def test_the_last_step_solves_the_problem_of_all_pairs_from_any_first_set(monkey
     for data, _ in separable(seed):
         order = priority(data)
         solutions = []
-        for by_pair, first in itertools.product((False, True), (first_set, *FIRST_SETS.values())):
+        for by_pair, first in itertools.product((False, True), (first_steps, *FIRST_SETS.values())):
             if first is FIRST_SETS["ties"] and not len(order.equal):
                 continue
-            monkeypatch.setattr(module, "first_set", first)
+            monkeypatch.setattr(module, "first_steps", first)
             pairs = pairs_of(data, by_pair)
             step = last_step(pairs)
             assert error_on_all(pairs, step) <= 1e-13
@@ -453,7 +466,7 @@ def test_the_interior_point_solves_a_set_where_the_active_set_gives_up(monkeypat
 @pytest.mark.parametrize(("error", "settled"), [(1e-14, 1), (3e-13, 4)])
 def test_a_set_is_solved_where_rounding_is_left_or_nothing_gets_better(monkeypatch, error, settled):
     monkeypatch.setattr(one_set, "error_on_set", lambda program, iterate: error)
-    monkeypatch.setattr(module, "first_set", FIRST_SETS["all pairs"])
+    monkeypatch.setattr(module, "first_steps", FIRST_SETS["all pairs"])
     steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
     found = [step.iterate.settled for step in steps]
     assert sum(found) == settled
@@ -462,7 +475,7 @@ def test_a_set_is_solved_where_rounding_is_left_or_nothing_gets_better(monkeypat
 
 @pytest.mark.parametrize("first", ["all pairs", "one pair"])
 def test_sets_grow_until_one_has_a_certificate_where_there_is_no_solution(monkeypatch, first):
-    monkeypatch.setattr(module, "first_set", FIRST_SETS[first])
+    monkeypatch.setattr(module, "first_steps", FIRST_SETS[first])
     for seed, by_pair in itertools.product(range(4), (False, True)):
         data = without_solution(5500 + seed)
         pairs = pairs_of(data, by_pair)
