@@ -191,12 +191,13 @@ def as_integer(name: str, value: SupportsInt, least: Literal[0, 1] | None = None
 
 def as_seed(name: str, value: Seed) -> Seed:
     """Return ``value`` if it seeds a generator: a nonnegative integer or a sequence of them."""
+    needed = f"{name} is {value!r}; it must be a nonnegative integer or a sequence of them"
+    if value is None:  # of which numpy would make another one each time
+        raise TypeError(needed)
     try:
         np.random.SeedSequence(value)
     except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"{name} is {value!r}; it must be a nonnegative integer or a sequence of them"
-        ) from None
+        raise type(error)(needed) from None
     return value
 
 
@@ -244,12 +245,16 @@ def require_lengths(
     The message says the row's ``place``, which is its number where nothing else is given.
     """
     largest = np.maximum(rows.max(1, initial=0.0), -rows.min(1, initial=0.0))
-    usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))  # false for nan
+    refuse_any(
+        ~np.isfinite(largest),
+        lambda j: f"{name}{place(j)} has an entry that is {largest[j]:g}; all must be finite",
+    )
+    usable = (largest == 0) | ((largest >= SHORTEST) & (largest <= LONGEST))
     refuse_any(
         ~usable,
         lambda j: (
             f"{name}{place(j)} has the largest entry {largest[j]:g} in absolute value; it must be "
-            f"finite, and zero or between {SHORTEST:g} and {LONGEST:g}"
+            f"zero or between {SHORTEST:g} and {LONGEST:g}"
         ),
     )
 
@@ -308,8 +313,23 @@ def as_increasing(name: str, values: ArrayLike) -> FloatArray:
     >>> as_increasing("radii", [1, 2.5])
     array([1. , 2.5])
     """
-    found = as_floats(name, values)
-    flat = found.ndim == 1 and found.size > 0
-    if not (flat and np.isfinite(found).all() and (np.diff(found) > 0).all()):
-        raise ValueError(f"{name} must be a flat increasing sequence of finite numbers")
+    found = as_array(name, values, ndim=1)
+    require_increasing(name, found)
     return found
+
+
+def require_increasing(name: str, values: FloatArray | IntArray) -> None:
+    """Raise unless there are some numbers, and each is larger than the one before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.basics.validation import require_increasing
+    >>> require_increasing("radii", np.array([1.0, 2.5]))
+    """
+    if values.size == 0:
+        raise ValueError(f"{name} is empty; at least one number is needed")
+    refuse_any(
+        np.diff(values) <= 0,
+        lambda k: f"{name}[{k + 1}] is {values[k + 1]:g} after {values[k]:g}; {name} must increase",
+    )

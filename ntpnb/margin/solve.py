@@ -255,8 +255,11 @@ def is_separable(
     try:
         in_coordinates = whitened(data).data
         if in_coordinates is not data:
-            with suppress(ConvergenceError):
+            try:
                 return MarginSearch(in_coordinates, order, watch).verdict()
+            except ConvergenceError as undecided:
+                if undecided is watch.raised:
+                    raise
         return asked.verdict()
     except OutOfTime:
         raise asked.out_of_time() from None

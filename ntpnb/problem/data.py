@@ -28,6 +28,7 @@ from ntpnb.basics.validation import (
     require_number,
     require_range,
     require_type,
+    sum_tolerance,
 )
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
@@ -367,11 +368,13 @@ class NextTokenData(Storable):
         >>> data.context_probs.tolist(), data.target_probs[0].round(4).tolist()
         ([0.75, 0.25], [0.6667, 0.3333, 0.0])
         """
+        H = as_rows("context_embeddings", context_embeddings)
         table = as_table("counts", counts)
+        _require_matching_rows(H, table)
         _require_counts(table)
         occurrences = table.row_sums()
         return cls(
-            context_embeddings=context_embeddings,
+            context_embeddings=H,
             target_probs=table.divided_by(occurrences),
             context_probs=occurrences / occurrences.sum(),
             token_embeddings=token_embeddings,
@@ -486,7 +489,8 @@ class NextTokenData(Storable):
         Raises
         ------
         ValueError
-            An empty sequence, a token out of range, or a label absent from its sequence.
+            No sequence, an empty one, a token out of range, not one label for each sequence, one
+            that is absent from its sequence, or embeddings that are no finite matrix.
         TypeError
             ``sequences`` cannot be iterated over.
 
@@ -1017,12 +1021,12 @@ def counts_or_ones(data: NextTokenData) -> FloatArray:
 def _require_matching_rows(H: FloatArray | StoredRows, P: Table) -> None:
     if H.shape[1] == 0 or P.shape[0] == 0 or P.shape[1] == 0:
         raise ValueError(
-            f"context_embeddings has shape {H.shape} and target_probs {P.shape}; "
+            f"context_embeddings has shape {H.shape} and {P.name} {P.shape}; "
             "at least one context, one embedding dimension and one token are needed"
         )
     if len(H) != P.shape[0]:
         raise ValueError(
-            f"context_embeddings has {len(H)} rows but target_probs has {P.shape[0]}; "
+            f"context_embeddings has {len(H)} rows but {P.name} has {P.shape[0]}; "
             "both need one row per context"
         )
 
@@ -1048,14 +1052,18 @@ def _checked_context_probs(context_probs: ArrayLike | None, num_contexts: int) -
     if context_probs is None:
         return np.full(num_contexts, 1 / num_contexts)
     pi = as_array("context_probs", context_probs, ndim=1, length=num_contexts)
-    as_table("context_probs", np.asarray(context_probs)[None]).require_distributions()
     refuse_any(
-        pi == 0,
+        pi <= 0,
         lambda j: (
-            f"context_probs[{j}] is 0; every context needs a positive probability "
+            f"context_probs[{j}] is {pi[j]:g}; every context needs a positive probability "
             "(drop the contexts that never occur)"
         ),
     )
+    tolerance = float(sum_tolerance(num_contexts, np.asarray(context_probs).dtype))
+    if abs(pi.sum() - 1) > tolerance:
+        raise ValueError(
+            f"context_probs sums to {pi.sum():.10g}; it must sum to one (within {tolerance:g})"
+        )
     return pi
 
 

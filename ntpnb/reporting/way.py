@@ -206,8 +206,8 @@ def record_descent(
     return DescentRecord(steps[:recorded], along[:recorded], across[:recorded], excess[:recorded])
 
 
-@dataclass(frozen=True, eq=False)
-class Way:
+@dataclass(frozen=True, eq=False, repr=False)
+class Way(Result):
     """The way of training from zero, at r of its steps of size ``1/L``, and what continues it.
 
     Attributes

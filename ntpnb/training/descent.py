@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_indices, as_integer, require_dense
+from ntpnb.basics.validation import as_indices, as_integer, require_dense, require_increasing
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
@@ -480,7 +480,8 @@ def record_grid(steps: int, record: npt.ArrayLike | None = None) -> IntArray:
     if record is None:
         return log_grid(steps)
     grid = as_indices("record", record)
-    is_increasing = grid.size > 0 and bool((np.diff(grid) > 0).all())
-    if not (is_increasing and grid[0] >= 0 and grid[-1] <= steps):
-        raise ValueError(f"record must be increasing integers between 0 and steps = {steps}")
+    require_increasing("record", grid)
+    if grid[0] < 0 or grid[-1] > steps:
+        outside = grid[0] if grid[0] < 0 else grid[-1]
+        raise ValueError(f"record has the step {outside}; all must lie in 0…{steps}")
     return grid

@@ -12,7 +12,7 @@ from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.factors import finite
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
-from ntpnb.basics.validation import as_floats, as_increasing
+from ntpnb.basics.validation import as_array, as_increasing, require_increasing
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
@@ -166,7 +166,8 @@ def ridge_path(
     >>> ntpnb.ridge_path(ntpnb.datasets.toy(), [0.0, -100.0, -1e6]).norm.round(1).tolist()
     [0.3, 207.1, 2262701.5]
     """
-    R = as_increasing("−log_multipliers", -as_floats("log_multipliers", log_multipliers))
+    R = 0.0 - as_array("log_multipliers", log_multipliers, ndim=1)
+    require_increasing("−log_multipliers", R)
     return _follow(data, "multiplier", R, None, Watch(seconds, progress))
 
 

@@ -102,7 +102,7 @@ REFUSED = {
     ),
     "context sum": (
         {"context_probs": [0.5, 0.6]},
-        r"context_probs row 0 sums to 1.1; it must sum to one",
+        r"context_probs sums to 1.1; it must sum to one",
     ),
     "context zero": (
         {"context_probs": [1.0, 0.0]},
@@ -110,7 +110,7 @@ REFUSED = {
     ),
     "context negative": (
         {"context_probs": [1.5, -0.5]},
-        r"context_probs row 0 has the entry -0.5; none may be negative",
+        r"context_probs\[1\] is -0.5; every context needs a positive probability",
     ),
     "context length": (
         {"context_probs": [0.5, 0.25, 0.25]},

@@ -181,6 +181,7 @@ def test_a_large_text_gets_fewer_dimensions(monkeypatch):
         ({"context_length": 1.5}, ValueError, "context_length is 1.5"),
         ({"context_length": 0}, ValueError, "context_length is 0"),
         ({"seed": -1}, ValueError, "seed is -1"),
+        ({"seed": None}, TypeError, "seed is None; it must be a nonnegative integer"),
     ],
 )
 def test_options_of_a_text_that_cannot_be_used(options, error, message):

@@ -165,7 +165,12 @@ REFUSED = {
     "booleans as tokens": (HIDDEN, [True, False, True], None, "next_tokens has dtype bool"),
     "words as tokens": (HIDDEN, ["a", "b", "c"], None, "next_tokens has dtype <U1"),
     "ragged tokens": ([HIDDEN], [[0, 1], [2]], None, "next_tokens is not an array of integers"),
-    "nan": ([[1.0, np.nan], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] has the largest entry nan"),
+    "nan": (
+        [[1.0, np.nan], *HIDDEN[1:]],
+        NEXT,
+        None,
+        r"hidden\[0\] has an entry that is nan; all must be finite",
+    ),
     "infinite": ([HIDDEN, [[np.inf, 0]] * 3], [NEXT] * 2, None, r"hidden\[1, 0\] .* inf"),
     "negative infinite": ([[-np.inf, 0], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] .* inf"),
     "huge": ([[1e60, 0], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] .* 1e\+60"),

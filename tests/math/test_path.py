@@ -305,13 +305,13 @@ def test_no_direction_no_path():
 @pytest.mark.parametrize(
     ("radii", "message"),
     [
-        ([], "radii must be a flat increasing sequence of finite numbers"),
-        (3.0, "radii must be a flat increasing"),
-        ([[1.0, 2.0]], "radii must be a flat increasing"),
-        ([2.0, 1.0], "radii must be a flat increasing"),
-        ([1.0, 1.0], "radii must be a flat increasing"),
-        ([1.0, np.inf], "radii must be a flat increasing"),
-        ([np.nan], "radii must be a flat increasing"),
+        ([], "radii is empty; at least one number is needed"),
+        (3.0, "radii has 0 dimensions; it needs 1"),
+        ([[1.0, 2.0]], "radii has 2 dimensions; it needs 1"),
+        ([2.0, 1.0], r"radii\[1\] is 1 after 2; radii must increase"),
+        ([1.0, 1.0], r"radii\[1\] is 1 after 1; radii must increase"),
+        ([1.0, np.inf], r"radii\[1\] is inf; every entry must be finite"),
+        ([np.nan], r"radii\[0\] is nan; every entry must be finite"),
         ([0.0, 1.0], r"radii\[0\] is 0; radii must be positive"),
         ([-1.0, 1.0], r"radii\[0\] is -1; radii must be positive"),
     ],
@@ -321,7 +321,16 @@ def test_radii_must_increase_from_a_positive_one(radii, message):
         regularization_path(toy(), radii)
 
 
-@pytest.mark.parametrize("logs", [[], [0.0, 1.0], [1.0, 1.0], [0.0, -np.inf], 2.0])
-def test_multipliers_must_decrease(logs):
-    with pytest.raises(ValueError, match=r"log_multipliers must be a flat .* finite numbers"):
+@pytest.mark.parametrize(
+    ("logs", "message"),
+    [
+        ([], "^−log_multipliers is empty"),
+        ([0.0, 1.0], r"^−log_multipliers\[1\] is -1 after 0; −log_multipliers must increase"),
+        ([1.0, 1.0], r"^−log_multipliers\[1\] is -1 after -1"),
+        ([0.0, -np.inf], r"^log_multipliers\[1\] is -inf; every entry must be finite"),
+        (2.0, "^log_multipliers has 0 dimensions; it needs 1"),
+    ],
+)
+def test_multipliers_must_decrease(logs, message):
+    with pytest.raises(ValueError, match=message):
         ridge_path(toy(), logs)

@@ -88,6 +88,7 @@ THINGS = {
     "finite part of attention": lambda: ntpnb.finite_part(FIGURE2),
     "max-margin solution": lambda: ntpnb.max_margin(TOY),
     "max-margin solution without pairs": lambda: ntpnb.max_margin(TIED),
+    "way": lambda: ntpnb.report(ntpnb.datasets.toy()).way,
     "way of descent": lambda: DescentRecord(np.arange(3), *np.ones((3, 3))),
     "trace": lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 5),
     "batch of traces": lambda: ntpnb.descend([TOY, TOY], ntpnb.GD(0.5), 5),

@@ -420,7 +420,7 @@ def test_the_tolerance_grows_with_the_entries_between_its_ends():
     assert tolerance(10**9, single) == LARGEST_SUM_TOLERANCE
     with pytest.raises(ValueError, match=rf"within {5 * eps:g}"):
         NextTokenData([[1.0]], np.array([[0.2, 0.2, 0.2, 0.2, 0.1]], dtype=single))
-    with pytest.raises(ValueError, match=r"context_probs row 0 sums to 1\.1"):
+    with pytest.raises(ValueError, match=r"context_probs sums to 1\.1"):
         NextTokenData(H, P, np.array([0.5, 0.6], dtype=single))
     pi = np.array([1 / 3, 1 / 3 + 1e-7, 1 / 3], dtype=single)
     assert abs(NextTokenData(np.eye(3), np.eye(3), pi).context_probs.sum() - 1) <= EPS
@@ -435,7 +435,7 @@ def test_the_tolerance_grows_with_the_entries_between_its_ends():
         ([[1, -1], [1, 1]], r"counts\[0, 1\] is -1; counts must be whole numbers"),
         ([[1, 2], [0.5, 1]], r"counts\[1, 0\] is 0.5; counts must be whole numbers"),
         ([[1, 2], [0, 0]], r"counts row 1 is all zero; every context needs a token"),
-        ([[1, 2]], "context_embeddings has 2 rows but target_probs has 1"),
+        ([[1, 2]], "context_embeddings has 2 rows but counts has 1"),
         ([1, 2], "counts has 1 dimensions; it needs 2"),
         ([[1, 2], [np.nan, 0]], r"counts\[1, 0\] is nan; every entry must be finite"),
         ([["a", "b"], ["c", "d"]], "counts is not a rectangular array of numbers"),

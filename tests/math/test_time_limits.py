@@ -36,8 +36,8 @@ CALLS = {
 }
 
 
-class TimeIsOver(Exception):
-    """What a caller raises that has heard enough."""
+class TimeIsOver(ntpnb.ConvergenceError):
+    """What a caller raises that has heard enough, of a kind that solvers raise themselves."""
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -55,7 +55,7 @@ def test_progress_is_told_and_may_end_it(name):
     assert all(isinstance(line, str) for line in lines)
 
     def enough(line):
-        raise TimeIsOver
+        raise TimeIsOver("enough", 0.0)
 
     if lines:
         with pytest.raises(TimeIsOver):

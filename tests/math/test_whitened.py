@@ -103,3 +103,18 @@ def test_an_undecided_search_in_other_coordinates_is_not_the_end(monkeypatch):
     assert is_separable(data) == verdict
     assert asked[0] is not data
     assert asked[1] is data
+
+
+def test_what_progress_raises_there_ends_the_search_too():
+    """Also an error of the kind that says that something is undecided."""
+    told = []
+
+    def enough(text):
+        told.append(text)
+        raise ntpnb.ConvergenceError("enough", 0.0)
+
+    _, data = stretched(0, m=40, V=5, d=6, digits=1)
+    assert whitened(data).data is not data
+    with pytest.raises(ntpnb.ConvergenceError, match=r"^enough$"):
+        is_separable(data, progress=enough)
+    assert len(told) == 1
