@@ -15,22 +15,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, IntArray
+from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray
 from ntpnb.basics.tolerances import STOP
 from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.margin.one_set import solve_set
 
 ON_ALL = 40
-"""Steps on all pairs, at most."""
-
-INTERVAL = 20
-"""Steps over which a set is watched."""
-
-STILL_CHANGING = 0.02
-"""Share of a set that may change over :data:`INTERVAL` steps when these end."""
-
-ON_SET = 400
-"""Steps on those pairs that had a multiplier then, at most."""
+"""Steps on the dual of all pairs."""
 
 
 def growing_set(
@@ -46,9 +37,8 @@ def growing_set(
     check : callable
         Called between steps that yield nothing; what it raises ends the search.
     start : SetStep, optional
-        Where to begin: a first set, whose pairs are guessed to be tight where they have a
-        multiplier. Default: the last one of :func:`first_steps`, which are then steps of the method
-        too.
+        The guess to begin with, by its multipliers. Default: the last of :func:`first_steps`, which
+        are then steps of the method too.
 
     Raises
     ------
@@ -60,8 +50,8 @@ def growing_set(
             yield step
             start = step
     assert start is not None  # there is one first step at least
-    program = start.program
-    tight = program.tied | (start.iterate.dual < 0)
+    program = first_program(pairs, start)
+    tight = program.tied | (program.values_of(start.program, start.iterate.dual) < 0)
     dual = np.zeros(len(program))
     while True:
         # The last iterate that was taken for the set's solution, or else the last of all: at the
@@ -88,96 +78,73 @@ def growing_set(
 
 
 def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Iterator[SetStep]:
-    """Cheap steps on all pairs, the last of which has the first set for its program.
+    """Cheap steps on all pairs, the last of which names the first set by its multipliers.
 
-    There are three cases. Where pairs are few, all of them are the set, with a multiplier each.
-    Where guesses may be iterated, which takes tables of all pairs, all are the set, with the
-    multipliers that steps on all pairs give. Else the set are those that have one after more steps,
-    on those that had one after steps on all.
-
-    The ``W`` of a step solves nothing, but where margins are wide it separates the data already.
+    Where pairs are few, all of them have one. The ``W`` of such a step solves nothing, but where
+    margins are wide it separates the data already; so it is shown halfway, too.
     """
     everything = pairs.everything()
     if pairs.num_strict <= FEW:
-        yield guess(everything, np.where(everything.ordered, -everything.roots, 0.0))
+        yield all_tight(everything)
         return
-    lipschitz = largest_eigenvalue(everything)
-    steps = DualSteps(everything, lipschitz)
-    for _ in range(ON_ALL // INTERVAL):
-        steps.run(INTERVAL, check)
-        yield guess(everything, steps.dual)
-        if steps.is_settled:
-            break
-    if everything.rough:
-        return
-    program = pairs.program(steps.used())
-    dual = program.values_of(everything, steps.dual)
-    if not steps.is_settled:
-        steps = DualSteps(program, lipschitz, dual)
-        steps.run(ON_SET, check)
-        used = pairs.program(steps.used())
-        dual = used.values_of(program, steps.dual)
-        program = used
-    yield guess(program, dual)
+    steps = DualSteps(everything, largest_eigenvalue(everything))
+    for _ in range(2):
+        for _ in range(ON_ALL // 2):
+            check()
+            steps.step()
+        yield guess(everything, steps.dual.astype(np.float64))
 
 
-def guess(program: MarginProgram, dual: AnyPrecision) -> SetStep:
+def first_program(pairs: AllPairs, start: SetStep) -> MarginProgram:
+    """The set that a guess on all pairs names: those with a multiplier.
+
+    All pairs are the set where guesses may be iterated, which takes tables of all pairs.
+    """
+    program, iterate = start
+    if program.rough:
+        return program
+    return pairs.program(program.keys[program.ordered & (iterate.dual < 0)])
+
+
+def all_tight(program: MarginProgram) -> SetStep:
+    """The guess that every pair of a set has a multiplier."""
+    return guess(program, np.where(program.ordered, -program.roots, 0.0))
+
+
+def guess(program: MarginProgram, dual: FloatArray) -> SetStep:
     """A step to a dual that is no candidate for the solution."""
-    iterate = Iterate(dual.astype(np.float64), program.zero_common(), direction=None)
-    return SetStep(program, iterate)
+    return SetStep(program, Iterate(dual, program.zero_common(), direction=None))
 
 
 class DualSteps:
     """Accelerated projected gradient steps on the dual of a program, in single precision.
 
-    Beck & Teboulle (2009), with the restarts of O'Donoghue & Candès (2015).
+    Beck & Teboulle (2009), with the restarts of O'Donoghue & Candès (2015). They begin at zero.
 
     Parameters
     ----------
     program : MarginProgram
     lipschitz : float
         About the largest eigenvalue of all ``⟨φ_k, φ_l⟩``.
-    dual : ndarray, shape (n,), optional
-        Where to begin. Default: zero.
 
     Attributes
     ----------
     dual : ndarray of float32, shape (n,)
-    is_settled : bool
-        Whether the pairs with multipliers have hardly changed in the last steps.
     """
 
-    def __init__(
-        self, program: MarginProgram, lipschitz: float, dual: AnyPrecision | None = None
-    ) -> None:
-        self.program = program
-        start = np.zeros(len(program)) if dual is None else dual
-        self.dual: AnyPrecision = start.astype(np.float32)
-        self.is_settled = False
+    def __init__(self, program: MarginProgram, lipschitz: float) -> None:
+        self.dual: AnyPrecision = np.zeros(len(program), dtype=np.float32)
+        self._program = program
         self._step_size = np.float32(1 / lipschitz)
         self._shift = self._step_size * program.rhs.astype(np.float32)
         self._project = Projection(program)
+        self._below = np.full(len(program), True)
         self._extrapolated = self.dual
         self._momentum = 1.0
-        self._below = np.full(len(program), True)
-        self._guess = self.dual < 0
 
-    def run(self, most_steps: int, check: Callable[[], object]) -> None:
-        """Take so many more steps, a multiple of the interval, or until the set has settled."""
-        for step in range(1, most_steps + 1):
-            check()
-            self._step()
-            if step % INTERVAL == 0:
-                before, self._guess = self._guess, self.dual < 0
-                num_changed = np.count_nonzero(before != self._guess)
-                most_changed = STILL_CHANGING * np.count_nonzero(self._guess)
-                self.is_settled = bool(num_changed <= most_changed)
-                if self.is_settled:
-                    break
-
-    def _step(self) -> None:
-        """One step, and where the next one begins."""
-        gradient = self.program.scores_of(self._extrapolated)
+    def step(self) -> None:
+        """Take one step, and extrapolate to where the next one begins."""
+        gradient = self._program.scores_of(self._extrapolated)
         descended = self._extrapolated - self._step_size * gradient - self._shift
         dual, self._below = self._project(descended, self._below)
         move = dual - self.dual
@@ -187,10 +154,6 @@ class DualSteps:
         self._extrapolated = dual + np.float32((self._momentum - 1) / next_momentum) * move
         self._momentum = next_momentum
         self.dual = dual
-
-    def used(self) -> IntArray:
-        """Keys of the strict pairs that have a multiplier."""
-        return self.program.keys[self.program.ordered & (self.dual < 0)]
 
 
 def largest_eigenvalue(program: MarginProgram) -> float:

@@ -192,7 +192,7 @@ class MarginProgram(ABC):
         """Zero for each column: common scores to begin with, or sums that shall not change."""
         return np.zeros(self.num_columns)
 
-    def values_of(self, other: "MarginProgram", values: AnyPrecision) -> FloatArray:
+    def values_of(self, other: "MarginProgram", values: FloatArray) -> FloatArray:
         """Values of another set's entries as ones of this set's, zero where it has others."""
         where = np.minimum(np.searchsorted(self.keys, other.keys), len(self) - 1)
         shared = self.keys[where] == other.keys

@@ -14,7 +14,7 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.margin.growing_set import ON_ALL, first_steps, growing_set
+from ntpnb.margin.growing_set import ON_ALL, all_tight, first_program, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
 from ntpnb.margin.normal_form import FEW, AllPairs, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
@@ -409,8 +409,8 @@ class MarginSearch:
                 if weights is not None:
                     raise self._refusal(weights)
                 break
-        keys = start.program.keys[start.program.ordered]
-        return SetStep(pairs.program(keys), start.iterate)
+        named = first_program(others, start)
+        return all_tight(pairs.program(named.keys[named.ordered]))
 
     def _steps(self, pairs: AllPairs, start: SetStep | None = None) -> Iterator[SetStep]:
         """The method's steps, until one proves that nothing separates, or arithmetic fails.
