@@ -19,15 +19,15 @@ from ntpnb.problem.collapse import strict_weights
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority
 
-SIZES = ((10, 3.0), (40, 5.0))
-"""How many frequent tokens, and how many contexts per dimension at least that they are tried with.
+TOKENS = 10
+"""How many frequent tokens are tried."""
 
-Random data with one next token each are separable up to 4.5 contexts per dimension for 10 tokens
-and 10.8 for 40 (:func:`ntpnb.thresholds.separability_threshold`). Text contradicts itself earlier.
+CONTEXTS_PER_DIMENSION = 8
+"""Contexts that are tried first, as a multiple of the dimension; then all that touch the tokens.
+
+Random data of ten tokens, one after each context, are separable up to 4.5 contexts per dimension
+(:func:`ntpnb.thresholds.separability_threshold`). Text contradicts itself earlier.
 """
-
-CONTEXTS_PER_DIMENSION = (8, 32)
-"""Contexts that are tried with each set, as a multiple of the dimension; then all that touch it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Part:
 
 
 def parts(data: NextTokenData) -> Iterator[Part]:
-    """Parts of one-hot data, by growing sets of the tokens that follow the most contexts.
+    """Parts of one-hot data, by growing sets of the contexts that the most frequent tokens follow.
 
     Contexts that many of the tokens follow come first: the less they leave to order, the more they
     ask for.
@@ -64,19 +64,17 @@ def parts(data: NextTokenData) -> Iterator[Part]:
         return
     support = (data.sparse_target_probs > 0).astype(np.intp)
     followers, num_followed = np.unique(support.indices, return_counts=True)
-    dim = data.shape[1]
+    if TOKENS >= len(followers):  # the part would be the whole
+        return
     by_frequency = followers[np.argsort(-num_followed, kind="stable")]
-    for num_tokens, least_per_dimension in SIZES:
-        if num_tokens >= len(followers):  # a part would be the whole
-            return
-        tokens = np.sort(by_frequency[:num_tokens])
-        shared = np.asarray(support[:, tokens].sum(1))  # how many of the tokens follow a context
-        touching = np.argsort(-shared, kind="stable")[: np.count_nonzero(shared)]
-        if len(touching) < least_per_dimension * dim:
-            continue
-        sizes = {min(share * dim, len(touching)) for share in CONTEXTS_PER_DIMENSION}
-        for size in sorted(sizes | {len(touching)}):
-            yield _part(data, np.sort(touching[:size]), tokens)
+    tokens = np.sort(by_frequency[:TOKENS])
+    shared = np.asarray(support[:, tokens].sum(1))  # how many of the tokens follow a context
+    touching = np.argsort(-shared, kind="stable")[: np.count_nonzero(shared)]
+    dim = data.shape[1]
+    if len(touching) <= dim:  # as a rule they are independent
+        return
+    for size in sorted({min(CONTEXTS_PER_DIMENSION * dim, len(touching)), len(touching)}):
+        yield _part(data, np.sort(touching[:size]), tokens)
 
 
 def _part(data: NextTokenData, contexts: IntArray, tokens: IntArray) -> Part:
