@@ -12,9 +12,10 @@ from ntpnb.basics.validation import require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import LARGE
-from ntpnb.tied.core import CoreLoss, core_of
 from ntpnb.tied.entries import (
+    CoreLoss,
     TieEntries,
+    core_of,
     log_softmax,
     sampled_products,
     tie_entries,

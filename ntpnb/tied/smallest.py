@@ -32,7 +32,7 @@ from ntpnb.tied.entries import (
     places_by_count,
     sampled_products,
 )
-from ntpnb.tied.iteration import conjugate_gradients
+from ntpnb.tied.newton import conjugate_gradients
 from ntpnb.tied.subspace import KEEPS_DIGITS
 
 NEVER_SINGULAR = 1e-4  # added to the G_v, of unit rows, before they are inverted
@@ -60,7 +60,7 @@ class SmallestFit:
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.tied.core import core_of
+    >>> from ntpnb.tied.entries import core_of
     >>> from ntpnb.tied.entries import tie_entries
     >>> from ntpnb.tied.smallest import SmallestFit
     >>> from ntpnb.basics.watch import Watch

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.tolerances import HELD

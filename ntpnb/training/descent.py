@@ -3,27 +3,126 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import as_indices, as_integer, require_dense
 from ntpnb.basics.watch import Progress, Watch
+from ntpnb.bias import ImplicitBias
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
+from ntpnb.tied.finite import FinitePart
 from ntpnb.training.batch import ProblemBatch, batch_of
+from ntpnb.training.comparison import Comparison, compare_with
 from ntpnb.training.optimizers import GD, Advance, Optimizer
-from ntpnb.training.trace import Trace
 
 RECORDS_PER_RUN = 200
 LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
 # A loss so many times the larger of that at the start and that of zero weights is worth a warning.
 # Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
 FAR_ABOVE = 10.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(Result):
+    """Recorded matrices of a run, of one problem or of a batch.
+
+    Shapes are those of one problem. Of a batch of n, every array but ``steps`` has a leading axis
+    of length n.
+
+    Attributes
+    ----------
+    steps : ndarray of int, shape (r,)
+        Iterations that were done before each record.
+    W : ndarray, shape (r, p, q)
+    loss : ndarray, shape (r,)
+        Cross-entropy in nats.
+    excess : ndarray, shape (r,)
+        Cross-entropy minus entropy in nats, without cancellation.
+    norm : ndarray, shape (r,)
+        Frobenius norm of ``W``.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> run = ntpnb.descend(ntpnb.datasets.toy(), ntpnb.GD(step=0.5), 100, record=[0, 10, 100])
+    >>> run.steps, run.W.shape
+    (array([  0,  10, 100]), (3, 5, 2))
+    >>> run.loss.round(3)
+    array([1.609, 1.183, 0.929])
+    """
+
+    steps: IntArray
+    W: FloatArray
+    loss: FloatArray
+    excess: FloatArray
+    norm: FloatArray
+
+    def compare(
+        self,
+        finite: ImplicitBias | FinitePart | Sequence[ImplicitBias] | Sequence[FinitePart],
+        svm: MarginSolution | Sequence[MarginSolution] | None = None,
+    ) -> Comparison:
+        """Compare each record with the theory.
+
+        Parameters
+        ----------
+        finite : FinitePart, or a list of n for a batch
+            Or an ImplicitBias (or a list of n), which holds both parts; ``svm`` is then left out.
+        svm : MarginSolution, or a list of n for a batch
+            Needed beside a finite part.
+
+        Returns
+        -------
+        Comparison
+            With arrays of shape (r,), or (n, r) for a batch.
+
+        Raises
+        ------
+        ValueError
+            A list of the wrong length, or one of the two is a list and the other is not.
+        TypeError
+            A finite part without a max-margin solution.
+        NotSeparableError, ConvergenceError
+            The refusal of a bias that has no max-margin solution.
+
+        References
+        ----------
+        T24 (002) Thm 2; L24 (004) Thms 3 and 4.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> data = ntpnb.datasets.toy()
+        >>> bias = ntpnb.implicit_bias(data)
+        >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), 1000, record=[10, 1000])
+        >>> run.compare(bias).alignment.round(2)
+        array([0.72, 0.96])
+        """
+        is_single = self.W.ndim == 3
+        lengths = [len(x) if isinstance(x, Sequence) else None for x in (finite, svm)]
+        needed = None if is_single else len(self.W)
+        if lengths[0] != needed or (svm is not None and lengths[1] != needed):
+            runs = "one run" if is_single else f"a batch of {needed} runs"
+            raise ValueError(
+                f"finite and svm have lengths {lengths} (None: not a list) for {runs}; "
+                "give one of each per problem"
+            )
+        theory: list[Any] = [finite] if svm is None else [finite, svm]
+        if is_single:
+            return compare_with(self.W, *theory)
+        each = [compare_with(W, *parts) for W, *parts in zip(self.W, *theory, strict=True)]
+        return Comparison(
+            **{name: np.stack([getattr(one, name) for one in each]) for name in vars(each[0])}
+        )
 
 
 @one_thread
@@ -212,41 +311,42 @@ def iterate(
 ) -> Records:
     """Move ``W`` in place through all steps, and record it on the way.
 
-    Parameters
-    ----------
-    problem : ProblemBatch
-    method : GD, NGD, Adam, SGD or SteepestDescent
-    record : ndarray of int, shape (r,)
-        Steps to record, increasing.
-    W : ndarray, shape (n, p, q)
-        Where to begin; on return, where the last recorded step ended.
-    watch : Watch, optional
-        Where its time is over, the step that was reached is the last one. It is told of progress.
-    at_record : callable, optional
-        Called at each record, once ``W`` is there.
+        Parameters
+        ----------
+        problem : ProblemBatch
+        method : GD, NGD, Adam, SGD or SteepestDescent
+        record : ndarray of int, shape (r,)
+            Steps to record, increasing.
+        W : ndarray, shape (n, p, q)
+            Where to begin; on return, where the last recorded step ended.
+        watch : Watch, optional
+            Where its time is over, the step that was reached is the last one. It is told of progress.
+        at_record : callable, optional
+            Called at each record, once ``W`` is there.
 
-    Returns
-    -------
-    Records
-        One step at least.
+        Returns
+        -------
+        Records
+            One step at least.
 
-    Raises
-    ------
-    TypeError
-        A ``method`` of another type.
-    ValueError
-        A step so large that an entry of ``W`` exceeds 1e151, above which scores might overflow, or
-        records of more than 2**28 entries.
+        Raises
+        ------
+        TypeError
+            A ``method`` of another type.
+        ValueError
+            A step so large that an entry of ``W`` exceeds 1e151, above which scores might overflow, or
+            records of more than 2**28 entries.
 
-    Examples
-    --------
-    >>> import ntpnb
-    >>> import numpy as np
-    >>> from ntpnb.training.batch import ProblemBatch
-    >>> from ntpnb.training.descent import iterate
-    >>> problem = ProblemBatch([ntpnb.datasets.toy()])
-    >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).W.shape
-    (1, 2, 5, 2)
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.tied.finite import FinitePart
+    from ntpnb.training.batch import ProblemBatch
+        >>> from ntpnb.training.descent import iterate
+        >>> problem = ProblemBatch([ntpnb.datasets.toy()])
+        >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).W.shape
+        (1, 2, 5, 2)
     """
     shape = (len(record), *W.shape)
     require_dense("the record of a run", shape, "give record= fewer steps")
@@ -264,35 +364,36 @@ def iterate(
 def stepper(problem: ProblemBatch, method: Optimizer, W: FloatArray) -> Advance:
     """Return what moves ``W`` in place through the steps ``done + 1 … until``, called with these.
 
-    Parameters
-    ----------
-    problem : ProblemBatch
-    method : GD, NGD, Adam, SGD or SteepestDescent
-    W : ndarray, shape (n, p, q)
-        Where to begin.
+        Parameters
+        ----------
+        problem : ProblemBatch
+        method : GD, NGD, Adam, SGD or SteepestDescent
+        W : ndarray, shape (n, p, q)
+            Where to begin.
 
-    Returns
-    -------
-    callable
-        It raises a ``ValueError`` where a step was so large that an entry of ``W`` exceeds 1e151,
-        above which scores might overflow.
+        Returns
+        -------
+        callable
+            It raises a ``ValueError`` where a step was so large that an entry of ``W`` exceeds 1e151,
+            above which scores might overflow.
 
-    Raises
-    ------
-    TypeError
-        A ``method`` of another type.
+        Raises
+        ------
+        TypeError
+            A ``method`` of another type.
 
-    Examples
-    --------
-    >>> import ntpnb
-    >>> import numpy as np
-    >>> from ntpnb.training.batch import ProblemBatch
-    >>> from ntpnb.training.descent import stepper
-    >>> W = np.zeros((1, 5, 2))
-    >>> advance = stepper(ProblemBatch([ntpnb.datasets.toy()]), ntpnb.GD(0.5), W)
-    >>> advance(0, 10)
-    >>> bool(W.any())
-    True
+        Examples
+        --------
+        >>> import ntpnb
+        >>> import numpy as np
+        >>> from ntpnb.tied.finite import FinitePart
+    from ntpnb.training.batch import ProblemBatch
+        >>> from ntpnb.training.descent import stepper
+        >>> W = np.zeros((1, 5, 2))
+        >>> advance = stepper(ProblemBatch([ntpnb.datasets.toy()]), ntpnb.GD(0.5), W)
+        >>> advance(0, 10)
+        >>> bool(W.any())
+        True
     """
     if not isinstance(method, Optimizer):
         raise TypeError(

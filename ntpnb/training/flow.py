@@ -17,9 +17,13 @@ from ntpnb.basics.validation import as_increasing
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.training.coordinates import Coordinates, bias_within
+from ntpnb.training.coordinates import (
+    Coordinates,
+    ExactTrace,
+    bias_within,
+    require_all_reached,
+)
 from ntpnb.training.descent import start_at
-from ntpnb.training.trace import ExactTrace, require_all_reached
 
 # The tied coordinates lag behind their limit by the dominated mass that still moves them, which
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag

@@ -16,8 +16,7 @@ from ntpnb.basics.validation import as_floats, as_increasing
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.training.coordinates import Coordinates
-from ntpnb.training.trace import ExactTrace, require_all_reached
+from ntpnb.training.coordinates import Coordinates, ExactTrace, require_all_reached
 
 TIES_SETTLED = 60.0  # from R = −log λ = 60 on, u differs from its limit by less than e^{-60}·60
 

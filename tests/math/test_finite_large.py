@@ -12,7 +12,8 @@ from problems import changed, rearranged, regimes, renamed, rotated, t24
 import ntpnb
 from ntpnb import bias as bias_module
 from ntpnb.basics.watch import Watch
-from ntpnb.tied import core, finite, iteration, large, smallest
+from ntpnb.tied import finite, large, newton, smallest
+from ntpnb.tied.entries import core_of
 from ntpnb.tied.finite import finite_part, restrict
 from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
 
@@ -211,7 +212,7 @@ def test_the_core_is_what_ranks_leave(name, seed):
     entries = large.tie_entries(data, data.sparse_target_probs)
     rows = np.flatnonzero((data.support.sum(1) > 1) & data.context_embeddings.any(1))
     found = np.zeros(data.support.shape, dtype=bool)
-    inside = core.core_of(entries)
+    inside = core_of(entries)
     found[rows[entries.context[inside]], entries.token[inside]] = True
     np.testing.assert_array_equal(found, core_by_ranks(data))
 
@@ -375,7 +376,7 @@ def white_slope(W, data):
 
 @pytest.mark.parametrize("name", ["compatible, few dimensions", "all tokens out of reach"])
 def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
-    monkeypatch.setattr(iteration, "LEAST_STEPS", 1)
+    monkeypatch.setattr(newton, "LEAST_STEPS", 1)
     monkeypatch.setattr(smallest, "HELD", 0)
     data = t24(1, **SIZES[name])
     with pytest.raises(
