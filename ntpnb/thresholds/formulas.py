@@ -35,9 +35,7 @@ LOG_NEGLIGIBLE = -45.0  # logarithm of a probability that is left out: of less t
 # Widths are those of a normal density with the same curvature at the peak.
 NODES_PER_WIDTH = 4
 REACH = np.sqrt(-2 * LOG_NEGLIGIBLE)  # widths from the peak, where a normal density is negligible
-STIRLING_FROM = 16  # from here on five terms of the series have an error below 2e-16
 STIRLING_SERIES = (1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
-ROWS = 512  # numbers of tied tokens in one block, to stay within a processor's cache
 
 SupportSize = int | Mapping[int, float]  # one size, or the share of each
 
@@ -313,8 +311,9 @@ def level_law(outside: int, support_size: int) -> LevelLaw:
         return LevelLaw(0, np.ones(1))
     first, last = _window(outside, support_size)
     blocks = []
-    for start in range(first, last + 1, ROWS):
-        k = np.arange(start, min(start + ROWS, last + 1))
+    rows = 512  # in one block, to stay within a processor's cache
+    for start in range(first, last + 1, rows):
+        k = np.arange(start, min(start + rows, last + 1))
         blocks.append(_probabilities(k, outside, support_size))
     return LevelLaw(first, np.concatenate(blocks))
 
@@ -432,10 +431,11 @@ def _scaled_tail(t: FloatArray) -> FloatArray:
 
 def stirling_remainder(k: IntArray) -> FloatArray:
     """Return ``log k! − (k log k − k)``, without cancellation for large ``k``."""
-    large = np.maximum(k, STIRLING_FROM).astype(float)
+    start = 16  # from here on five terms of the series have an error below 2e-16
+    large = np.maximum(k, start).astype(float)
     series = np.polyval(STIRLING_SERIES, 1 / large**2) / large
     from_series = np.log(2 * np.pi * large) / 2 + series
-    small = np.minimum(k, STIRLING_FROM).astype(float)
+    small = np.minimum(k, start).astype(float)
     directly = np.log(gamma(small + 1) * (np.e / np.maximum(small, 1)) ** small)
-    remainder: FloatArray = np.where(k < STIRLING_FROM, directly, from_series)
+    remainder: FloatArray = np.where(k < start, directly, from_series)
     return remainder

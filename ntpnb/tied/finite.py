@@ -9,7 +9,7 @@ from scipy.special import softmax
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.tolerances import HALF_THE_DIGITS
+from ntpnb.basics.tolerances import HALF_THE_DIGITS, NEGLIGIBLE
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import (
@@ -23,7 +23,7 @@ from ntpnb.problem.loss import (
 )
 from ntpnb.problem.order import TokenPriority, order_of, row_components
 from ntpnb.tied.large import LargeSolution, LargeSubspace, evidence, is_large, large_finite_part
-from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
+from ntpnb.tied.newton import RestrictedLoss, minimise, not_settled
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 
 
@@ -279,6 +279,6 @@ def _minimise(tied: NextTokenData, F: EqualSubspace, start: FloatArray, watch: W
     # The fit may saturate the probabilities, and then its gradient says nothing; zero does not.
     W = start if problem.loss(start) < problem.loss(zero) else zero
     best = minimise(problem, W, watch)
-    if best.slope > SLOPE:
+    if best.slope > NEGLIGIBLE:
         raise not_settled(best.slope, F.project(best.W), watch, F.weakest.contexts(tied))
     return F.project(best.W)

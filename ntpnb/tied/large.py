@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ntpnb.basics.array_types import BoolArray, FloatArray
-from ntpnb.basics.tolerances import HELD
+from ntpnb.basics.tolerances import HELD, NEGLIGIBLE
 from ntpnb.basics.validation import require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData
@@ -20,7 +20,7 @@ from ntpnb.tied.entries import (
     sampled_products,
     tie_entries,
 )
-from ntpnb.tied.newton import SLOPE, minimise, not_settled
+from ntpnb.tied.newton import minimise, not_settled
 from ntpnb.tied.smallest import SmallestFit
 from ntpnb.tied.subspace import EqualSubspace, Whitening, equal_subspace
 
@@ -109,7 +109,7 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
     W = SmallestFit(entries, core)(log_odds, known, watch)
     slope = _slope(W, entries, core, problem)
     watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
-    if slope > SLOPE:
+    if slope > NEGLIGIBLE:
         nearest = "" if problem is None else problem.weakest.contexts(data)
         raise not_settled(slope, W, watch, nearest)
     return LargeSolution(W, *evidence(W, data))

@@ -8,23 +8,13 @@ import numpy as np
 
 from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.tolerances import EPS, STOP, decomposition_error
+from ntpnb.basics.tolerances import EPS, NEGLIGIBLE, STOP, decomposition_error
 from ntpnb.basics.watch import Watch
-
-SLOPE = 1e-9  # largest norm of the gradient, in coordinates where it is an error in probabilities
-SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
-
 
 LEAST_STEPS = 20
 """Steps that are taken before an iteration is asked what it gains, and what the time is.
 
 Most are done by then, so that there is an answer even where no time is left.
-"""
-
-FRUITLESS = 2000
-"""Steps in which conjugate gradients must halve their error.
-
-Where 10 n steps are fewer, for n unknowns, these are waited for. Without rounding n would suffice.
 """
 
 
@@ -126,8 +116,8 @@ class Minimum:
     W : ndarray
         The point with the smallest gradient.
     slope : float
-        Norm of the whitened gradient there; at most ``SLOPE`` unless time was over or further
-        steps improved nothing.
+        Norm of the whitened gradient there, an error in probabilities; at most ``NEGLIGIBLE``
+        unless time was over or further steps improved nothing.
     """
 
     W: FloatArray
@@ -170,9 +160,9 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     while True:
         watch.say(
             f"Newton step {gains.step}: the gradient's norm, relative to the embeddings, is "
-            f"{gains.error:.1e}; {SLOPE:.0e} is needed"
+            f"{gains.error:.1e}; {NEGLIGIBLE:.0e} is needed"
         )
-        no_digit_left = gains.error <= STOP or (gains.error <= SLOPE and not gains.halved)
+        no_digit_left = gains.error <= STOP or (gains.error <= NEGLIGIBLE and not gains.halved)
         if no_digit_left or gains.stalled or watch.expired:
             return Minimum(gains.best, gains.error)
         direction = problem.whiten(_newton_direction(problem, W, white_slope, watch))
@@ -197,7 +187,7 @@ def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") ->
     """
     known = (
         f"the finite part's gradient norm, relative to the embeddings, is {slope:.1e}; "
-        f"{SLOPE:.0e} is needed"
+        f"{NEGLIGIBLE:.0e} is needed"
     )
     if watch.expired:
         return ConvergenceError(f"{watch.stopped}: {known}", slope, W)
@@ -214,7 +204,7 @@ def _step_length(
 ) -> float:
     """Halve the Newton step until the loss decreases as much as its slope lets expect (Armijo)."""
     loss = problem.loss(W)
-    enough = SUFFICIENT_DECREASE * np.vdot(direction, slope)
+    enough = 1e-4 * np.vdot(direction, slope)  # a share of what the slope predicts
     noise = decomposition_error(1) * max(1.0, loss)
     step = 1.0
     while step > 0 and not problem.loss(W - step * direction) <= loss - step * enough + noise:
@@ -290,7 +280,8 @@ def conjugate_gradients(
     """
     point = direction = np.zeros_like(target)
     error: FloatArray = target
-    gains = Gains(point, size(error), min(FRUITLESS, 10 * len(target)))
+    # Without rounding as many steps as unknowns would suffice.
+    gains = Gains(point, size(error), min(2000, 10 * len(target)))
     enough = accuracy * max(1.0, gains.error)
     last_descent = 1.0
     while gains.error > enough and not gains.stalled:

@@ -35,8 +35,6 @@ from ntpnb.tied.entries import (
 from ntpnb.tied.newton import conjugate_gradients
 from ntpnb.tied.subspace import KEEPS_DIGITS
 
-NEVER_SINGULAR = 1e-4  # added to the G_v, of unit rows, before they are inverted
-
 
 class SmallestFit:
     """The map from log-odds that some W has to the smallest W that has them.
@@ -285,14 +283,14 @@ class _CommonScores:
     and the common scores are those for which the multipliers of each context sum to zero.
 
     A ``G_v`` of more contexts than dimensions is singular. What is added to it before it is
-    inverted is a compromise: less of it magnifies rounding, and more needs more steps.
+    inverted, 1e-4, is a compromise: less of it magnifies rounding, and more needs more steps.
     """
 
     def __init__(self, ties: _Ties) -> None:
         self._ties = ties
         self._inverses: list[tuple[IntArray, FloatArray]] = []
         for places in ties.places_by_count:
-            regular = ties.gram_matrices(places) + NEVER_SINGULAR * np.eye(places.shape[1])
+            regular = ties.gram_matrices(places) + 1e-4 * np.eye(places.shape[1])
             inverses = finite(np.linalg.inv(regular))
             self._inverses.append((places, inverses))
         self._factor = sla.cho_factor(self._system(), lower=True, overwrite_a=True)

@@ -30,8 +30,6 @@ from ntpnb.problem.table import row_slices
 from ntpnb.tied.finite import FinitePart
 from ntpnb.training.comparison import Comparison, compare_with
 
-# A dataset whose smoothness lies between this and its inverse is solved in its own units.
-LARGEST_ORDINARY = 1e4
 _INSTEAD = "train with descend instead, or take fewer contexts or tokens"
 
 
@@ -88,7 +86,7 @@ def unit_scale(data: NextTokenData) -> float:
     >>> unit_scale(ntpnb.NextTokenData([[2.0**20]], [[0.5, 0.5]]))
     1048576.0
     """
-    if 1 / LARGEST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
+    if 1e-4 <= data.smoothness <= 1e4 or not data.smoothness:  # ordinary: kept in its own units
         return 1.0
     return float(2.0 ** np.round(np.log2(data.smoothness) / 2))
 

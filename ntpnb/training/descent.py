@@ -24,11 +24,7 @@ from ntpnb.training.batch import ProblemBatch, batch_of
 from ntpnb.training.comparison import Comparison, compare_with
 from ntpnb.training.optimizers import GD, Advance, Optimizer
 
-RECORDS_PER_RUN = 200
 LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
-# A loss so many times the larger of that at the start and that of zero weights is worth a warning.
-# Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
-FAR_ABOVE = 10.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -233,9 +229,8 @@ def _warn_of_ascent(
         first, last = float(run.loss[i, 0]), float(run.loss[i, -1])
         if run.steps[0] > 0:
             first = float(cross_entropy(start[i], data))
-        if last <= FAR_ABOVE * first:
-            continue
-        if last <= FAR_ABOVE * float(cross_entropy(np.zeros(data.shape), data)):
+        # Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
+        if last <= 10 * first or last <= 10 * float(cross_entropy(np.zeros(data.shape), data)):
             continue
         rule = "a smaller step is needed"
         if isinstance(method, GD):
@@ -311,42 +306,41 @@ def iterate(
 ) -> Records:
     """Move ``W`` in place through all steps, and record it on the way.
 
-        Parameters
-        ----------
-        problem : ProblemBatch
-        method : GD, NGD, Adam, SGD or SteepestDescent
-        record : ndarray of int, shape (r,)
-            Steps to record, increasing.
-        W : ndarray, shape (n, p, q)
-            Where to begin; on return, where the last recorded step ended.
-        watch : Watch, optional
-            Where its time is over, the step that was reached is the last one. It is told of progress.
-        at_record : callable, optional
-            Called at each record, once ``W`` is there.
+    Parameters
+    ----------
+    problem : ProblemBatch
+    method : GD, NGD, Adam, SGD or SteepestDescent
+    record : ndarray of int, shape (r,)
+        Steps to record, increasing.
+    W : ndarray, shape (n, p, q)
+        Where to begin; on return, where the last recorded step ended.
+    watch : Watch, optional
+        Where its time is over, the step that was reached is the last one. It is told of progress.
+    at_record : callable, optional
+        Called at each record, once ``W`` is there.
 
-        Returns
-        -------
-        Records
-            One step at least.
+    Returns
+    -------
+    Records
+        One step at least.
 
-        Raises
-        ------
-        TypeError
-            A ``method`` of another type.
-        ValueError
-            A step so large that an entry of ``W`` exceeds 1e151, above which scores might overflow, or
-            records of more than 2**28 entries.
+    Raises
+    ------
+    TypeError
+        A ``method`` of another type.
+    ValueError
+        A step so large that an entry of ``W`` exceeds 1e151, above which scores might overflow, or
+        records of more than 2**28 entries.
 
-        Examples
-        --------
-        >>> import ntpnb
-        >>> import numpy as np
-        >>> from ntpnb.tied.finite import FinitePart
-    from ntpnb.training.batch import ProblemBatch
-        >>> from ntpnb.training.descent import iterate
-        >>> problem = ProblemBatch([ntpnb.datasets.toy()])
-        >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).W.shape
-        (1, 2, 5, 2)
+    Examples
+    --------
+    >>> import ntpnb
+    >>> import numpy as np
+    >>> from ntpnb.training.batch import ProblemBatch
+    >>> from ntpnb.training.descent import iterate
+    >>> problem = ProblemBatch([ntpnb.datasets.toy()])
+    >>> iterate(problem, ntpnb.GD(step=0.5), np.array([0, 3]), np.zeros((1, 5, 2))).W.shape
+    (1, 2, 5, 2)
     """
     shape = (len(record), *W.shape)
     require_dense("the record of a run", shape, "give record= fewer steps")
@@ -364,36 +358,35 @@ def iterate(
 def stepper(problem: ProblemBatch, method: Optimizer, W: FloatArray) -> Advance:
     """Return what moves ``W`` in place through the steps ``done + 1 … until``, called with these.
 
-        Parameters
-        ----------
-        problem : ProblemBatch
-        method : GD, NGD, Adam, SGD or SteepestDescent
-        W : ndarray, shape (n, p, q)
-            Where to begin.
+    Parameters
+    ----------
+    problem : ProblemBatch
+    method : GD, NGD, Adam, SGD or SteepestDescent
+    W : ndarray, shape (n, p, q)
+        Where to begin.
 
-        Returns
-        -------
-        callable
-            It raises a ``ValueError`` where a step was so large that an entry of ``W`` exceeds 1e151,
-            above which scores might overflow.
+    Returns
+    -------
+    callable
+        It raises a ``ValueError`` where a step was so large that an entry of ``W`` exceeds 1e151,
+        above which scores might overflow.
 
-        Raises
-        ------
-        TypeError
-            A ``method`` of another type.
+    Raises
+    ------
+    TypeError
+        A ``method`` of another type.
 
-        Examples
-        --------
-        >>> import ntpnb
-        >>> import numpy as np
-        >>> from ntpnb.tied.finite import FinitePart
-    from ntpnb.training.batch import ProblemBatch
-        >>> from ntpnb.training.descent import stepper
-        >>> W = np.zeros((1, 5, 2))
-        >>> advance = stepper(ProblemBatch([ntpnb.datasets.toy()]), ntpnb.GD(0.5), W)
-        >>> advance(0, 10)
-        >>> bool(W.any())
-        True
+    Examples
+    --------
+    >>> import ntpnb
+    >>> import numpy as np
+    >>> from ntpnb.training.batch import ProblemBatch
+    >>> from ntpnb.training.descent import stepper
+    >>> W = np.zeros((1, 5, 2))
+    >>> advance = stepper(ProblemBatch([ntpnb.datasets.toy()]), ntpnb.GD(0.5), W)
+    >>> advance(0, 10)
+    >>> bool(W.any())
+    True
     """
     if not isinstance(method, Optimizer):
         raise TypeError(
@@ -531,12 +524,14 @@ def stopped_run(
     )
 
 
-def log_grid(steps: int) -> IntArray:
-    """Increasing integers from 0 to ``steps``, about 200 of them, evenly spaced in log(1 + k).
+def log_grid(steps: int, size: int = 200) -> IntArray:
+    """Increasing integers from 0 to ``steps``, about ``size``, evenly spaced in log(1 + k).
 
     Parameters
     ----------
     steps : int
+    size : int
+        Fewer come out where several round to the same.
 
     Returns
     -------
@@ -548,7 +543,7 @@ def log_grid(steps: int) -> IntArray:
     >>> log_grid(10_000)[[0, 1, 2, -2, -1]]
     array([    0,     1,     2,  9548, 10000])
     """
-    grid = np.expm1(np.linspace(0, np.log1p(steps), RECORDS_PER_RUN))
+    grid = np.expm1(np.linspace(0, np.log1p(steps), size))
     return np.unique(np.rint(grid).astype(np.intp))
 
 

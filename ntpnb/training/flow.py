@@ -29,8 +29,6 @@ from ntpnb.training.descent import start_at
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
 # is of the size of rounding.
 LOG_SETTLING_TIMES = np.log(1e13)
-RELATIVE_TOLERANCE = 1e-8
-ABSOLUTE_TOLERANCE = 1e-10
 EVALUATIONS = 50_000  # ordinary flows take some hundreds, difficult ones some thousands
 
 Velocity = Callable[[float, FloatArray], FloatArray]
@@ -305,8 +303,8 @@ def integrate(
                 state,
                 times[-1],
                 jac=system.jacobian,
-                rtol=RELATIVE_TOLERANCE,
-                atol=ABSOLUTE_TOLERANCE,
+                rtol=1e-8,
+                atol=1e-10,
             )
             while solver.status == "running":
                 if watch.expired:

@@ -18,8 +18,6 @@ from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
 from ntpnb.training.coordinates import Coordinates, ExactTrace, require_all_reached
 
-TIES_SETTLED = 60.0  # from R = −log λ = 60 on, u differs from its limit by less than e^{-60}·60
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PathTrace(ExactTrace):
@@ -218,8 +216,8 @@ class _Unknowns:
 
     @property
     def is_settled(self) -> bool:
-        """Whether ``u`` is at its limit."""
-        return bool(self.R > TIES_SETTLED)
+        """Whether ``u`` is at its limit: off it by less than ``R e^{-R}``, with ``R = −log λ``."""
+        return bool(self.R > 60)
 
 
 @dataclass(frozen=True, eq=False)
