@@ -10,10 +10,8 @@ one, the data are compatible (T24 Def. 1). In text the core consists of a few fr
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg as sla
 from scipy.sparse import csc_array, csr_array
 
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
@@ -21,7 +19,7 @@ from ntpnb.basics.tolerances import HELD, UNCLEAR, decomposition_error
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import BLOCK
 from ntpnb.tied.newton import RestrictedLoss
-from ntpnb.tied.subspace import KEEPS_DIGITS, NO_DEPENDENCE, NearDependence, by_error, thin_svd
+from ntpnb.tied.subspace import NO_DEPENDENCE, by_error, thin_svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,15 +320,13 @@ class CoreLoss(RestrictedLoss):
         embeddings = entries.lengths[contexts, None] * entries.directions[contexts]
         self._rows = GatheredRows(embeddings, np.split(self._context, first[1:]))
         self._parts = np.split(np.arange(len(self._context)), first[1:])
-        roots = [
-            _inverse_root(
-                np.sqrt(self._weights[part])[:, None] * self._rows[i],
-                entries.rows[contexts[self._context[part]]],
-            )
-            for i, part in enumerate(self._parts)
-        ]
-        self._whitenings = [root.matrix for root in roots]
-        self.weakest = max((root.weakest for root in roots), key=by_error)
+        self._whitenings: list[FloatArray] = []
+        self.weakest = NO_DEPENDENCE
+        for i, part in enumerate(self._parts):
+            svd = thin_svd(np.sqrt(self._weights[part])[:, None] * self._rows[i])
+            self._whitenings.append((svd.Vt.T / svd.s) @ svd.Vt)
+            near = svd.weakest(entries.rows[contexts[self._context[part]]])
+            self.weakest = max(self.weakest, near, key=by_error)
         self.weakest.require(UNCLEAR)
 
     def loss(self, W: FloatArray) -> float:
@@ -373,21 +369,3 @@ class CoreLoss(RestrictedLoss):
     def pull_back(self, residuals: FloatArray) -> FloatArray:
         """Turn derivatives along the scores, shape (c,), into ones along W, shape (C, q)."""
         return np.stack([residuals[part] @ self._rows[i] for i, part in enumerate(self._parts)])
-
-
-class _InverseRoot(NamedTuple):
-    """Symmetric pseudo-inverse square root of ``rowsᵀ rows``, and what costs it most digits."""
-
-    matrix: FloatArray
-    weakest: NearDependence
-
-
-def _inverse_root(rows: FloatArray, names: IntArray) -> _InverseRoot:
-    """Invert ``rowsᵀ rows``, of rows of the data with those numbers."""
-    if len(rows) > rows.shape[1]:
-        values, vectors = sla.eigh(rows.T @ rows)
-        if values[0] > KEEPS_DIGITS * values[-1]:
-            root: FloatArray = (vectors / np.sqrt(values)) @ vectors.T
-            return _InverseRoot(root, NO_DEPENDENCE)
-    svd = thin_svd(rows)
-    return _InverseRoot((svd.Vt.T / svd.s) @ svd.Vt, svd.weakest(names))
