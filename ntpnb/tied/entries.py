@@ -17,7 +17,8 @@ from scipy.sparse import csc_array, csr_array
 from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.tolerances import HELD, UNCLEAR, decomposition_error
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.table import BLOCK
+from ntpnb.problem.products import scores_at
+from ntpnb.problem.table import row_slices
 from ntpnb.tied.newton import RestrictedLoss
 from ntpnb.tied.subspace import NO_DEPENDENCE, by_error, thin_svd
 
@@ -62,7 +63,7 @@ class TieEntries:
 
     def scores(self, W: FloatArray) -> FloatArray:
         """Scores ``w_v · h_k`` of the entries, shape (n,)."""
-        units = sampled_products(W, self.directions, self.token, self.context)
+        units = scores_at(self.directions, W, self.context, self.token)
         return self.lengths[self.context] * units
 
 
@@ -105,29 +106,6 @@ def tie_entries(data: NextTokenData, table: csr_array) -> TieEntries:
         lengths=lengths[tied],
         rows=tied,
     )
-
-
-def sampled_products(
-    W: FloatArray, embeddings: FloatArray, token: IntArray, context: IntArray
-) -> FloatArray:
-    """Inner products of row ``token`` of ``W`` and row ``context`` of the embeddings, shape (n,).
-
-    They are taken in blocks, so that no more than a block of rows is gathered at one time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ntpnb.tied.entries import sampled_products
-    >>> W = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> sampled_products(W, np.eye(2), np.array([0, 1]), np.array([1, 1])).tolist()
-    [2.0, 4.0]
-    """
-    products = np.empty(len(token))
-    block = max(1, BLOCK // W.shape[1])
-    for start in range(0, len(token), block):
-        part = slice(start, start + block)
-        products[part] = np.einsum("nq,nq->n", W[token[part]], embeddings[context[part]])
-    return products
 
 
 def log_softmax(scores: FloatArray, context: IntArray) -> FloatArray:
@@ -195,10 +173,9 @@ def gram_matrices(directions: FloatArray, contexts: IntArray) -> FloatArray:
     """
     num_tokens, count = contexts.shape
     grams = np.empty((num_tokens, count, count))
-    block = max(1, BLOCK // (count * directions.shape[1]))
-    for start in range(0, num_tokens, block):
-        rows = directions[contexts[start : start + block]]
-        grams[start : start + block] = rows @ rows.transpose(0, 2, 1)
+    for part in row_slices((num_tokens, count, directions.shape[1])):
+        rows = directions[contexts[part]]
+        grams[part] = rows @ rows.transpose(0, 2, 1)
     return grams
 
 

@@ -22,7 +22,7 @@ from ntpnb.problem.loss import (
     pull_back,
 )
 from ntpnb.problem.order import TokenPriority, order_of, row_components
-from ntpnb.tied.large import LargeSolution, LargeSubspace, evidence, is_large, large_finite_part
+from ntpnb.tied.large import LargeSubspace, evidence, is_large, large_finite_part
 from ntpnb.tied.newton import RestrictedLoss, minimise, not_settled
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 
@@ -74,7 +74,7 @@ class FinitePart(Result):
         if not outside <= HALF_THE_DIGITS * max(1.0, longest * np.linalg.norm(self.W)):
             raise ValueError("FinitePart.W lies outside the tied subspace")
         if is_large(data):
-            return _of_large(LargeSolution(self.W, *evidence(self.W, data)), data)
+            return _measured_large(self.W, data)
         return _measured(self.W, restrict(data), self.subspace)
 
 
@@ -179,7 +179,7 @@ def finite_part(
     require_data("data", data)
     watch = Watch(seconds, progress)
     if is_large(data):
-        return _of_large(large_finite_part(data, watch), data)
+        return _measured_large(large_finite_part(data, watch), data)
     order = order_of(data, order)
     F = equal_subspace(data, order)
     tied = restrict(data, order)
@@ -204,9 +204,10 @@ def _measured(W: FloatArray, tied: NextTokenData, F: EqualSubspace) -> FinitePar
     )
 
 
-def _of_large(found: LargeSolution, data: NextTokenData) -> FinitePart:
-    """The finite part of large data, which was measured on the entries of their distributions."""
-    return FinitePart(*found, found.residual <= HALF_THE_DIGITS, LargeSubspace(data))
+def _measured_large(W: FloatArray, data: NextTokenData) -> FinitePart:
+    """A finite part of large data with the residuals on the entries of their distributions."""
+    gradient_norm, residual = evidence(W, data)
+    return FinitePart(W, gradient_norm, residual, residual <= HALF_THE_DIGITS, LargeSubspace(data))
 
 
 def _all_tied_occur(tied: NextTokenData) -> bool:

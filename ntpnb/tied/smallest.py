@@ -23,14 +23,14 @@ from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import ACCEPT, HELD, STOP
 from ntpnb.basics.watch import Watch
-from ntpnb.problem.table import BLOCK
+from ntpnb.problem.products import scores_at
+from ntpnb.problem.table import row_slices
 from ntpnb.tied.entries import (
     GatheredRows,
     TieEntries,
     centred,
     gram_matrices,
     places_by_count,
-    sampled_products,
 )
 from ntpnb.tied.newton import conjugate_gradients
 from ntpnb.tied.subspace import KEEPS_DIGITS
@@ -151,7 +151,7 @@ class SmallestFit:
         context = entries.context[self._in_hub]
         position = np.searchsorted(self.hub, entries.token[self._in_hub])
         asked = wanted[self._in_hub]
-        asked = asked - sampled_products(deviations, entries.directions, position, context)
+        asked = asked - scores_at(entries.directions, deviations, context, position)
         total = np.bincount(context, asked, entries.num_contexts)
         count = np.bincount(context, minlength=entries.num_contexts)
         mean: FloatArray = total[self._hub_contexts] / count[self._hub_contexts]
@@ -332,9 +332,7 @@ class _CommonScores:
         unknown = np.full(len(ties.directions), -1)
         unknown[ties.other_contexts] = dim + np.arange(len(ties.other_contexts))
         for places, inverses in self._inverses:
-            block = max(1, BLOCK // (places.shape[1] * dim))
-            for start in range(0, len(places), block):
-                some = slice(start, start + block)
+            for some in row_slices((*places.shape, dim)):
                 numbers = unknown[ties.context[places[some]]]
                 rows = ties.directions[ties.context[places[some]]]
                 rows[numbers >= 0] = 0.0
