@@ -209,9 +209,7 @@ def descend(
     _warn_of_ascent(problems, method, start, trace)
     if single:
         trace = Trace(trace.steps, trace.W[0], loss[0], excess[0], trace.norm[0])
-    if trace.steps[-1] < grid[-1]:
-        residual = float(excess[:, -1].max())
-        raise stopped_run(watch, int(trace.steps[-1]), int(grid[-1]), residual, trace)
+    require_all_steps(watch, trace.steps, grid, trace.excess, trace)
     return trace
 
 
@@ -490,36 +488,49 @@ def require_small_step(step: float, steps: int, what: str, largest: float, limit
         )
 
 
-def stopped_run(
-    watch: Watch, steps: int, last: int, excess: float, point: object
-) -> ConvergenceError:
-    """Return the error that says how far a run came in time.
+def require_all_steps(
+    watch: Watch,
+    steps: IntArray,
+    grid: IntArray,
+    losses: FloatArray,
+    point: object,
+    above: str = " nats above the entropy",
+) -> None:
+    """Raise where the time was over before the last step of a run, with the run so far.
 
     Parameters
     ----------
     watch : Watch
-    steps, last : int
-        How many steps are done, and of how many.
-    excess : float
-        Loss above the entropy in nats; of several runs the largest.
+    steps, grid : ndarray of int
+        Those that were recorded, and those that were to be.
+    losses : ndarray, shape (..., r)
+        At each record; of several runs the largest is said.
     point : object
         The run so far.
+    above : str
+        What the losses are above, with their unit.
 
-    Returns
-    -------
+    Raises
+    ------
     ConvergenceError
 
     Examples
     --------
-    >>> from ntpnb.training.descent import stopped_run
+    >>> import numpy as np
+    >>> from ntpnb.training.descent import require_all_steps
     >>> from ntpnb.basics.watch import Watch
-    >>> stopped_run(Watch(seconds=1), 10, 20, 0.5, None).residual
-    0.5
+    >>> require_all_steps(Watch(seconds=1), np.array([10]), np.array([20]), np.array([0.5]), None)
+    Traceback (most recent call last):
+    ...
+    ntpnb.basics.errors.ConvergenceError: stopped after 1 seconds: 10 of 20 steps are done, ...
     """
-    return ConvergenceError(
-        f"{watch.stopped}: {steps} of {last} steps are done, and "
-        f"the loss is {excess:.3g} nats above the entropy; .point is the run so far",
-        excess,
+    if steps[-1] == grid[-1]:
+        return
+    worst = float(losses[..., -1].max())
+    raise ConvergenceError(
+        f"{watch.stopped}: {steps[-1]} of {grid[-1]} steps are done, and "
+        f"the loss is {worst:.3g}{above}; .point is the run so far",
+        worst,
         point,
     )
 
