@@ -24,7 +24,6 @@ from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import ACCEPT, HELD, STOP
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.products import scores_at
-from ntpnb.problem.table import row_slices
 from ntpnb.tied.entries import (
     GatheredRows,
     TieEntries,
@@ -267,7 +266,8 @@ class _InnerProducts:
 def _preconditioner(ties: _Ties) -> Callable[[FloatArray], FloatArray]:
     """Approximate inverse of the inner products, where one is affordable; else the identity."""
     num_squares = sum(places.size * places.shape[1] for places in ties.places_by_count)
-    if max(ties.num_unknowns**2, num_squares) > HELD:
+    # The inverses, where their entries belong, and the system.
+    if num_squares == 0 or max(ties.num_unknowns**2, 4 * num_squares) > HELD:
         return np.copy
     try:
         return _CommonScores(ties)
@@ -323,45 +323,24 @@ class _CommonScores:
         return duals
 
     def _system(self) -> FloatArray:
-        """Lower triangle of the matrix that takes the unknowns to the sums of multipliers."""
+        """The matrix that takes the unknowns to the sums of multipliers."""
         ties = self._ties
-        dim = ties.directions.shape[1]
-        system = np.zeros((ties.num_unknowns, ties.num_unknowns))
-        system[:dim, :dim] = ties.hub_size * np.eye(dim)
-        # The unknown of each context outside the hub; −1 in the hub, where a row gives the score.
-        unknown = np.full(len(ties.directions), -1)
-        unknown[ties.other_contexts] = dim + np.arange(len(ties.other_contexts))
-        for places, inverses in self._inverses:
-            for some in row_slices((*places.shape, dim)):
-                numbers = unknown[ties.context[places[some]]]
-                rows = ties.directions[ties.context[places[some]]]
-                rows[numbers >= 0] = 0.0
-                _add_tokens(system, inverses[some], rows, numbers)
-        return system
-
-
-def _add_tokens(
-    system: FloatArray, inverses: FloatArray, rows: FloatArray, numbers: IntArray
-) -> None:
-    """Add some tokens' part of the system of common scores, in place.
-
-    ``inverses`` has the shape (tokens, n, n); ``rows``, (tokens, n, q), are embeddings where the
-    context belongs to the hub; ``numbers``, (tokens, n), are unknowns where it does not.
-    """
-    dim = rows.shape[2]
-    products = inverses @ rows
-    system[:dim, :dim] += rows.reshape(-1, dim).T @ products.reshape(-1, dim)
-
-    is_other = numbers >= 0
-    others = numbers[is_other]
-    places = (others, np.arange(len(others)))
-    shape = (len(system), len(others))
-    system[:, :dim] += csr_array((np.ones(len(others)), places), shape=shape) @ products[is_other]
-
-    both = is_other[:, :, None] & is_other[:, None, :]
-    i = np.broadcast_to(numbers[:, :, None], both.shape)[both]
-    j = np.broadcast_to(numbers[:, None, :], both.shape)[both]
-    np.add.at(system.reshape(-1), i * len(system) + j, inverses[both])
+        pairs = []  # of contexts, for each entry of the inverses
+        for places, _ in self._inverses:
+            contexts = ties.context[places]
+            both = np.broadcast_arrays(contexts[:, :, None], contexts[:, None, :])
+            pairs.append(np.reshape(both, (2, -1)))
+        values = [inverses.ravel() for _, inverses in self._inverses]
+        # What the score of one context adds to the multipliers of another, by all tokens.
+        table = csr_array(
+            (np.concatenate(values), np.concatenate(pairs, axis=1)),
+            shape=2 * (len(ties.directions),),
+        )
+        of_hub = table[:, ties.hub_contexts] @ ties.hub_rows
+        row = ties.hub_size * np.eye(of_hub.shape[1]) + ties.hub_rows.T @ of_hub[ties.hub_contexts]
+        across = of_hub[ties.other_contexts]
+        others = table[ties.other_contexts][:, ties.other_contexts].toarray()
+        return np.block([[row, across.T], [across, others]])
 
 
 # -- the hub --------------------------------------------------------------------------------------
