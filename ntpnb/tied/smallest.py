@@ -34,6 +34,9 @@ from ntpnb.tied.entries import (
 from ntpnb.tied.newton import conjugate_gradients
 from ntpnb.tied.subspace import KEEPS_DIGITS
 
+# Positions of entries, shape (tokens, n), and a matrix for each token, shape (tokens, n, n).
+_Blocks = list[tuple[IntArray, FloatArray]]
+
 
 class SmallestFit:
     """The map from log-odds that some W has to the smallest W that has them.
@@ -236,7 +239,7 @@ class _InnerProducts:
     def __init__(self, ties: _Ties) -> None:
         self._ties = ties
         # Tokens of few contexts with all their G_v, and tokens of many.
-        self._few: list[tuple[IntArray, FloatArray]] = []
+        self._few: _Blocks = []
         self._many: list[IntArray] = []
         for places in ties.places_by_count:
             if places.shape[1] <= ties.directions.shape[1]:
@@ -248,8 +251,7 @@ class _InnerProducts:
     def __call__(self, duals: FloatArray) -> FloatArray:
         """Scores of the ``W`` that the multipliers of all entries stand for."""
         scores = np.empty_like(duals)
-        for places, grams in self._few:
-            scores[places] = (grams @ duals[places][:, :, None])[:, :, 0]
+        _apply(self._few, duals, scores)
         for i, places in enumerate(self._many):
             rows = self._rows[i]
             scores[places] = rows @ (duals[places] @ rows)
@@ -258,6 +260,12 @@ class _InnerProducts:
         hub_row = duals[num_single:] @ ties.hub_rows / ties.hub_size
         scores[num_single:] = ties.hub_rows @ hub_row
         return scores
+
+
+def _apply(blocks: _Blocks, values: FloatArray, products: FloatArray) -> None:
+    """Write each token's product with its entries' values into ``products``, in their places."""
+    for places, matrices in blocks:
+        products[places] = (matrices @ values[places][:, :, None])[:, :, 0]
 
 
 # -- preconditioner -------------------------------------------------------------------------------
@@ -288,7 +296,7 @@ class _CommonScores:
 
     def __init__(self, ties: _Ties) -> None:
         self._ties = ties
-        self._inverses: list[tuple[IntArray, FloatArray]] = []
+        self._inverses: _Blocks = []
         for places in ties.places_by_count:
             regular = ties.gram_matrices(places) + 1e-4 * np.eye(places.shape[1])
             inverses = finite(np.linalg.inv(regular))
@@ -318,8 +326,7 @@ class _CommonScores:
     def _inverse(self, scores: FloatArray) -> FloatArray:
         """Multipliers that give each token alone these scores, shape (n,)."""
         duals = np.empty_like(scores)
-        for places, inverses in self._inverses:
-            duals[places] = (inverses @ scores[places][:, :, None])[:, :, 0]
+        _apply(self._inverses, scores, duals)
         return duals
 
     def _system(self) -> FloatArray:
