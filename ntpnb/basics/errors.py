@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.validation import FloatArray, IntArray
 
 __all__ = ["ConvergenceError", "NotSeparableError", "PairWeights"]
 

@@ -8,9 +8,14 @@ from typing import Any, Literal, SupportsInt
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
+from scipy.sparse import issparse, sparray, spmatrix
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+# What functions take and return; shapes stand in their docstrings.
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
+AnyPrecision = NDArray[Any]  # of floats, in single or double precision
+Sparse = sparray | spmatrix  # of any of scipy's formats
 
 SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does not
 LARGEST_SUM_TOLERANCE = 1e-2  # beyond it, in any precision, a token may have been forgotten

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, IntArray
 from ntpnb.basics.tolerances import STOP
+from ntpnb.basics.validation import AnyPrecision, BoolArray, IntArray
 from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.margin.one_set import solve_set
 

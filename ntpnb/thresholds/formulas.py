@@ -27,8 +27,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, gamma, log_ndtr, ndtr, wofz, xlog1py, xlogy
 
-from ntpnb.basics.array_types import FloatArray, IntArray
-from ntpnb.basics.validation import SUM_TOLERANCE, as_array, as_integer
+from ntpnb.basics.validation import SUM_TOLERANCE, FloatArray, IntArray, as_array, as_integer
 
 MOST_OUTSIDE = 10**6  # tokens outside a support: the accuracy was measured up to here
 LOG_NEGLIGIBLE = -45.0  # logarithm of a probability that is left out: of less than 1e-19

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csc_array, csr_array
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.tolerances import HELD, UNCLEAR, decomposition_error
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.products import scores_at
 from ntpnb.problem.table import row_slices

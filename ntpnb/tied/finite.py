@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, NEGLIGIBLE
+from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import (

@@ -4,9 +4,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.tolerances import HELD, NEGLIGIBLE
-from ntpnb.basics.validation import require_dense
+from ntpnb.basics.validation import BoolArray, FloatArray, require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.products import combined_at, scores_at

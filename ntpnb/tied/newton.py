@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.tolerances import EPS, NEGLIGIBLE, STOP, decomposition_error
+from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
 
 LEAST_STEPS = 20

@@ -19,9 +19,9 @@ import numpy as np
 import scipy.linalg as sla
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import ACCEPT, HELD, STOP
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.products import scores_at
 from ntpnb.tied.entries import (

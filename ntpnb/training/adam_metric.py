@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import Seed, as_integer, as_seed
+from ntpnb.basics.validation import BoolArray, FloatArray, Seed, as_integer, as_seed
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
+from ntpnb.basics.validation import FloatArray
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import gradient
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import require_dense
+from ntpnb.basics.validation import FloatArray, require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.margin.solution import MarginSolution

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import scipy.linalg as sla
 from scipy.integrate import BDF
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_increasing
+from ntpnb.basics.validation import FloatArray, as_increasing
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData

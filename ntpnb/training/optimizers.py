@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import as_integer, require_number
+from ntpnb.basics.validation import FloatArray, as_integer, require_number
 from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.training.batch import BlockBatch, ProblemBatch
 

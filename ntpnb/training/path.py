@@ -7,12 +7,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.factors import finite
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
-from ntpnb.basics.validation import as_floats, as_increasing
+from ntpnb.basics.validation import FloatArray, as_floats, as_increasing
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
