@@ -28,12 +28,11 @@ from ntpnb.tied.finite import FinitePart, finite_part, restrict
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 from ntpnb.training.adam_metric import AdamMetric, adam_metric
 from ntpnb.training.comparison import Comparison, WeightComparison, compare
-from ntpnb.training.descent import descend
+from ntpnb.training.descent import Trace, descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import next_order_term
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 from ntpnb.training.path import PathTrace, regularization_path, ridge_path
-from ntpnb.training.trace import Trace
 
 __version__ = version("ntpnb")
 

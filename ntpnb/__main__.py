@@ -13,8 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.bias import implicit_bias
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import EMBEDDINGS

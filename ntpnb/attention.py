@@ -7,16 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 
-from ntpnb.basics.array_types import FloatArray, IntArray
-from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_floats, require_number
+from ntpnb.basics.validation import FloatArray, IntArray, as_floats, require_number
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import iterate, record_grid, start_at
+from ntpnb.training.descent import iterate, record_grid, require_all_steps, start_at
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 
 # From outputs, shape (n, V, m), and labels, shape (n, 1, m), to the losses, shape (n, m), and their
@@ -255,14 +253,7 @@ def descend_head(
     which = 0 if single else slice(None)
     norm = np.linalg.norm(run.W, axis=(-2, -1))
     trace = HeadTrace(run.steps, run.W[which], losses[which], norm[which])
-    if trace.steps[-1] < grid[-1]:
-        worst = float(losses[:, -1].max())
-        raise ConvergenceError(
-            f"{watch.stopped}: {trace.steps[-1]} of {grid[-1]} steps are done, and "
-            f"the loss is {worst:.3g}; .point is the run so far",
-            worst,
-            trace,
-        )
+    require_all_steps(watch, trace.steps, grid, trace.loss, trace, above="")
     return trace
 
 

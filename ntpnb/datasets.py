@@ -11,9 +11,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import Seed, as_integer, as_seed, require_choice
+from ntpnb.basics.validation import FloatArray, IntArray, Seed, as_integer, as_seed, require_choice
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import token_priority
 from ntpnb.problem.text import numbered, spelled, split_words

@@ -144,7 +144,7 @@ def __getattr__(name: str) -> object:
         return import_module("ntpnb_book.authors_runs")
     if name not in ("drawing", "figures"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ntpnb.basics.extras import needs_extra
+    from ntpnb.basics.errors import needs_extra
 
     # Not `from … import`, which would ask this function again.
     with needs_extra("notebook", f"ntpnb_book.{name}"):

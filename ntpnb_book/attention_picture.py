@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.validation import BoolArray, FloatArray
 from ntpnb.problem.order import token_priority
 from ntpnb_book.drawing import INK, PALE, PALETTE, arrow, disc, label_point
 from ntpnb_book.vocabulary import priority_graph, reachable

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import FloatArray
 from ntpnb.problem.data import NextTokenData
 
 __all__ = ["AuthorsTrial", "authors_curve", "authors_trials", "curve_distance"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

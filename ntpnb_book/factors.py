@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray, IntArray
-from ntpnb.basics.validation import as_floats
+from ntpnb.basics.validation import FloatArray, IntArray, as_floats
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy
 from ntpnb.training.descent import iterate, record_grid

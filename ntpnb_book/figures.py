@@ -16,7 +16,7 @@ from ntpnb_book.saving import save
 
 if TYPE_CHECKING:
     from ntpnb.training.comparison import Comparison
-    from ntpnb.training.trace import Trace
+    from ntpnb.training.descent import Trace
 
 __all__ = [
     "AMOUNTS",

@@ -7,8 +7,8 @@ the visible norm is the smallest norm that ``W`` can have with such a vector add
 import numpy as np
 
 from ntpnb import datasets
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import NotSeparableError
+from ntpnb.basics.validation import FloatArray
 from ntpnb.margin.solve import max_margin
 from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.problem.data import NextTokenData

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from ntpnb.attention import attention_mass, pseudo_data
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
-from ntpnb.basics.validation import as_floats
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, as_floats
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import candidate_logits
 from ntpnb.problem.order import token_priority

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.validation import BoolArray, FloatArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.training.batch import ProblemBatch
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.errors import needs_extra
 from ntpnb_book.comparisons import Value, comparison, describe, met
 from ntpnb_book.output import ROOT, is_checkout, publish, show
 

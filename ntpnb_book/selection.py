@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.attention import HeadLoss
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.tolerances import NEWTON_STEPS
-from ntpnb.basics.validation import as_indices
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, as_indices
 from ntpnb.margin import max_margin
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.order import token_priority

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import FloatArray
 from ntpnb_book.drawing import INK, PALETTE, arrow, label_point
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import as_integer
+from ntpnb.basics.validation import FloatArray, IntArray, as_integer
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.text import spelled
 

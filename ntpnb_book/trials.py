@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ntpnb import datasets
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import FloatArray
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.optimize import linprog, nnls
 from scipy.special import softmax
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.validation import BoolArray, FloatArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy, gradient, logits, scores
 from ntpnb.tied.finite import FinitePart, restrict

@@ -1,12 +1,16 @@
-"""The two errors that say why a well-posed question got no answer, each with its evidence."""
+"""Errors that say why a well-posed question got no answer: with evidence, or with the remedy."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray, IntArray
+from ntpnb.basics.validation import FloatArray, IntArray
+
+__all__ = ["ConvergenceError", "NotSeparableError", "PairWeights"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,3 +144,34 @@ class ConvergenceError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, float, Any]]:
         return type(self), (str(self), self.residual, self.point)
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Say how to install what an import within this context does not find.
+
+    Parameters
+    ----------
+    extra : str
+        The extra of this package that brings it.
+    what : str
+        Who needs it.
+
+    Raises
+    ------
+    ImportError
+        With the name of the missing package and the command that installs it.
+
+    Examples
+    --------
+    >>> from ntpnb.basics.errors import needs_extra
+    >>> with needs_extra("plot", "the pencil"):
+    ...     import graphite
+    Traceback (most recent call last):
+    ImportError: the pencil needs graphite: pip install "ntpnb[plot]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f'{what} needs {error.name}: pip install "ntpnb[{extra}]"'
+        raise ImportError(message, name=error.name) from None

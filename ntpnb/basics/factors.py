@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ntpnb.basics.array_types import AnyPrecision, FloatArray
 from ntpnb.basics.threads import product, threads_for
+from ntpnb.basics.validation import AnyPrecision, FloatArray
 
 
 def finite(result: AnyPrecision) -> FloatArray:

@@ -35,8 +35,6 @@ VERSION = 2
 
 STRUCTURE = "structure"  # the member of an archive that lists the objects
 WIDE_INDICES = "<i8"  # the type of indices where a file does not say it
-LISTED_VALUES = 6  # so many entries of a list or tuple are shown by a repr
-SHOWN_SIGNS = 40  # of a string
 
 Array = npt.NDArray[Any]
 Kind = TypeVar("Kind", bound=type)
@@ -231,11 +229,11 @@ def in_short(value: Any) -> str:
             return f"sparse {_product(value.shape)}"
         case float():
             return f"{value:.4g}"
-        case str() if len(value) > SHOWN_SIGNS:
-            return f"{value[:SHOWN_SIGNS]!r}…"
+        case str() if len(value) > 40:
+            return f"{value[:40]!r}…"
         case Result() | Exception():
             return type(value).__name__
-        case tuple() | list() | dict() if len(value) > LISTED_VALUES:
+        case tuple() | list() | dict() if len(value) > 6:
             return f"{len(value)} entries"
         case tuple() | list():
             return f"({', '.join(map(in_short, value))})"

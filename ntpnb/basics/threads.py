@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import FloatArray
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,13 +8,20 @@ from typing import Any, Literal, SupportsInt
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
+from scipy.sparse import issparse, sparray, spmatrix
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.tolerances import HELD
+
+# What functions take and return; shapes stand in their docstrings.
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
+AnyPrecision = NDArray[Any]  # of floats, in single or double precision
+Sparse = sparray | spmatrix  # of any of scipy's formats
 
 SUM_TOLERANCE = 1e-8  # rounding of typed digits passes, a forgotten token does not
 LARGEST_SUM_TOLERANCE = 1e-2  # beyond it, in any precision, a token may have been forgotten
-DENSE_LIMIT = 2**28  # entries of a dense array (2 GiB of float64)
+DENSE_LIMIT = 4 * HELD  # 2**28 entries of a dense array (2 GiB of float64)
 COUNTABLE = 2**31  # steps, sizes and seeds: no loop or array gets that long
 INDEX_BITS = np.iinfo(np.intp).bits - 1  # of an index that is not negative: 63, and 31 in a browser
 # Products of two embeddings, a count and a weight keep within floats, and so do their squares.

@@ -6,12 +6,11 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import softmax
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.saving import Result, in_short, written
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, HALF_THE_DIGITS, HELD, VANISHES
-from ntpnb.basics.validation import as_array
+from ntpnb.basics.validation import FloatArray, IntArray, as_array
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias.floor import LossFloor, loss_floor
 from ntpnb.bias.partition import (

@@ -25,11 +25,10 @@ from scipy.optimize import minimize
 from scipy.sparse import dia_array, diags_array
 from scipy.sparse.linalg import LinearOperator, cg
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.saving import Result, register
 from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP, VANISHES, decomposition_error
-from ntpnb.basics.validation import require_dense, require_number
+from ntpnb.basics.validation import FloatArray, require_dense, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias.partition import centred, contradiction, largest_gradient
 from ntpnb.problem.data import NextTokenData, require_data

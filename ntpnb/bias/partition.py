@@ -21,11 +21,11 @@ import numpy as np
 from scipy.linalg import lapack, pinvh
 from scipy.special import log_softmax
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.factors import inverses_of_products
 from ntpnb.basics.threads import MUCH_WORK
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, HELD, STOP
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.basics.watch import OutOfTime, Watch
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import max_margin

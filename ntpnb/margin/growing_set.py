@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray
 from ntpnb.basics.tolerances import STOP
+from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray
 from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.margin.one_set import solve_set
 

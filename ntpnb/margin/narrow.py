@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.tolerances import EPS
+from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
 from ntpnb.margin.other_norms import pair_rows
 from ntpnb.norms.largest_margin import PairRows, largest_margin_in_max_norm, with_ties_met

@@ -45,9 +45,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.tolerances import PROX
+from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray, IntArray
 
 FEW = 2**9
 """Strict pairs that are solved for at once, by factors: steps would take longer than these."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.tolerances import EPS, PROX, STOP
+from ntpnb.basics.validation import BoolArray, FloatArray
 from ntpnb.margin.normal_form import GuessSolver, Iterate, KKTSolver, MarginProgram
 
 PATIENCE = 3

@@ -18,10 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import as_array
+from ntpnb.basics.validation import FloatArray, as_array
 from ntpnb.margin.pair_program import EveryPair, require_listable
 from ntpnb.norms.largest_margin import SOLVERS, PairRows, Solved, with_ties_met
 from ntpnb.norms.matrix_norms import MatrixNorm, norm_named

@@ -19,10 +19,9 @@ from scipy import sparse
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.factors import upper_factor, woodbury_factors
-from ntpnb.basics.validation import require_dense
+from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray, IntArray, require_dense
 from ntpnb.margin.normal_form import (
     AllPairs,
     KKTSolver,

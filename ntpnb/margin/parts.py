@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.basics.array_types import IntArray
 from ntpnb.basics.errors import PairWeights
+from ntpnb.basics.validation import IntArray
 from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.separation import refutation, separates
 from ntpnb.margin.support_program import all_pairs

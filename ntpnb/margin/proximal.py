@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.tolerances import EPS, NEWTON_STEPS
+from ntpnb.basics.validation import BoolArray, FloatArray
 from ntpnb.margin.normal_form import Iterate, NewtonStep, SetStep
 from ntpnb.margin.support_program import SupportPairs, SupportProgram
 

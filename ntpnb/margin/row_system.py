@@ -30,7 +30,6 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator, cg
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.factors import (
     finite,
     inverses_of_products,
@@ -39,6 +38,7 @@ from ntpnb.basics.factors import (
 )
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import PROX, VANISHES
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.margin.normal_form import KKTSolver, NewtonStep
 from ntpnb.problem.table import BLOCK
 

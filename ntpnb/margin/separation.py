@@ -4,9 +4,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.tolerances import CLEAR_MARGIN, VANISHES
+from ntpnb.basics.validation import FloatArray
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.problem.pairs import ties_are_met
 

@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import VANISHES
-from ntpnb.basics.validation import as_array, first_index
+from ntpnb.basics.validation import FloatArray, IntArray, as_array, first_index
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.problem.collapse import (
     Collapse,

@@ -8,11 +8,10 @@ from typing import Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
-from ntpnb.basics.validation import require_number
+from ntpnb.basics.validation import FloatArray, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.growing_set import ON_ALL, all_tight, first_program, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs

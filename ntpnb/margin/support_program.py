@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
+from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.margin.normal_form import (
     FEW,
     AllPairs,

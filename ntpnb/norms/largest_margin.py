@@ -18,10 +18,9 @@ from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import lsqr
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.tolerances import ACCEPT, CLEAR_MARGIN
-from ntpnb.basics.validation import require_dense
+from ntpnb.basics.validation import FloatArray, require_dense
 from ntpnb.norms.singular_values import largest_margin_of_singular_values
 
 STEPS_EACH = 20

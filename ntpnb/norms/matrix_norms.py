@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.tolerances import ACCEPT
+from ntpnb.basics.validation import FloatArray
 
 MATRIX_AXES = (-2, -1)
 

@@ -20,9 +20,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, null_space
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import NEWTON_STEPS, STOP
+from ntpnb.basics.validation import FloatArray
 
 RIDGE = 1e-14
 """What is added to the diagonal of Newton's matrix, scaled to ones, so that it has a factor."""

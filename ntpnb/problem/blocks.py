@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
+from ntpnb.basics.validation import BoolArray, FloatArray
 from ntpnb.problem.table import Entries, Table
 
 

@@ -16,10 +16,9 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.saving import register
-from ntpnb.basics.validation import require_dense
+from ntpnb.basics.validation import FloatArray, IntArray, require_dense
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, listed_tokens, token_priority
 from ntpnb.problem.table import entries_of

@@ -10,12 +10,14 @@ from scipy.linalg import eigvalsh
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.saving import Storable, make_read_only
 from ntpnb.basics.validation import (
     DENSE_LIMIT,
     LARGEST_COUNT,
     SMALLEST_COUNT,
+    BoolArray,
+    FloatArray,
+    IntArray,
     as_array,
     as_floats,
     as_indices,

@@ -10,9 +10,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.tolerances import HALF_THE_DIGITS
-from ntpnb.basics.validation import require_number
+from ntpnb.basics.validation import FloatArray, IntArray, require_number
 from ntpnb.problem.table import Table
 
 LARGEST_TOLERANCE = 0.1

@@ -4,7 +4,7 @@ from math import factorial
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
+from ntpnb.basics.validation import FloatArray
 
 # eˣ − 1 − x = x² Σ_k xᵏ/(k+2)!. Below the bound the first dropped term is less than one unit
 # roundoff; above it the difference itself keeps its digits.

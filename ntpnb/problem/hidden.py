@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.validation import (
+    FloatArray,
+    IntArray,
     as_floats,
     as_integers,
     as_vocab_size,

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.threads import one_thread, product
-from ntpnb.basics.validation import as_floats, require_dense
+from ntpnb.basics.validation import FloatArray, as_floats, require_dense
 from ntpnb.problem import table
 from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData, require_data

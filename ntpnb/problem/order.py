@@ -9,10 +9,9 @@ import numpy as np
 from scipy.sparse import coo_matrix, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ntpnb.basics.array_types import BoolArray, IntArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import require_dense, require_type
+from ntpnb.basics.validation import BoolArray, IntArray, require_dense, require_type
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.table import entries_of
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, VANISHES
-from ntpnb.basics.validation import as_array
+from ntpnb.basics.validation import FloatArray, as_array
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.products import scores_at

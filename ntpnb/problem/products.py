@@ -9,8 +9,8 @@ import math
 import numpy as np
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import AnyPrecision, IntArray
 from ntpnb.basics.threads import product
+from ntpnb.basics.validation import AnyPrecision, IntArray
 from ntpnb.problem.table import BLOCK, row_slices
 
 IN_CACHE = 2**17

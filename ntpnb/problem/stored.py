@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
 
-from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.validation import as_array, require_lengths
+from ntpnb.basics.validation import FloatArray, as_array, require_lengths
 from ntpnb.problem import table
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from operator import iadd
 from typing import Any, Self, TypeAlias
 
-from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.errors import needs_extra
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import require_number
 from ntpnb.problem import table

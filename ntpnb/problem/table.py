@@ -9,10 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from ntpnb.basics.array_types import AnyPrecision, BoolArray, FloatArray, IntArray, Sparse
 from ntpnb.basics.saving import make_read_only, register
 from ntpnb.basics.validation import (
     INDEX_BITS,
+    AnyPrecision,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Sparse,
     as_array,
     as_indices,
     refuse_any,

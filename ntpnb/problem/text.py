@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.validation import (
+    FloatArray,
     as_indices,
     as_integer,
     as_seed,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.errors import needs_extra
 from ntpnb.reporting.findings import ANGLES, Findings, two_digits
 from ntpnb.reporting.wording import name_direction
 

@@ -9,10 +9,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import NEGLIGIBLE
+from ntpnb.basics.validation import FloatArray, IntArray
 from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.bias.partition import MOST_WORK, expected_work
 from ntpnb.margin.solution import MarginSolution

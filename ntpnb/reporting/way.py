@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
+from ntpnb.basics.validation import FloatArray, IntArray
 from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData

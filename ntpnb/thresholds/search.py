@@ -5,11 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import IntArray
-from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_integer
+from ntpnb.basics.validation import IntArray, as_integer
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.margin.solve import is_separable
 from ntpnb.problem.data import NextTokenData, require_data

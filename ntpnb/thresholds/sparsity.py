@@ -24,8 +24,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from ntpnb.basics.array_types import BoolArray, IntArray, Sparse
 from ntpnb.basics.saving import Result
+from ntpnb.basics.validation import BoolArray, IntArray, Sparse
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import as_table, entries_of
 

@@ -1,14 +1,26 @@
-"""The ties of a linear decoder, kept as the pairs of a context and one of its next tokens."""
+"""The ties of a linear decoder, as pairs of a context and one of its next tokens, and their core.
 
+A token whose contexts have linearly independent embeddings can be given any scores in them. So it
+meets its target probabilities whatever the others do, and the others settle as if it did not
+exist: with ``v`` set aside, a context's divergence is that of ``p_kv`` from ``q_kv``, which
+vanishes, plus ``1 − p_kv`` times the divergence of what is left. Contexts with a single token left
+are dropped, which leaves other tokens fewer contexts; and so on. What remains is the core. Without
+one, the data are compatible (T24 Def. 1). In text the core consists of a few frequent tokens.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csc_array, csr_array
 
-from ntpnb.basics.array_types import FloatArray, IntArray
-from ntpnb.basics.tolerances import HELD
+from ntpnb.basics.tolerances import HELD, UNCLEAR, decomposition_error
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.table import BLOCK
+from ntpnb.problem.products import scores_at
+from ntpnb.problem.table import row_slices
+from ntpnb.tied.newton import RestrictedLoss
+from ntpnb.tied.subspace import NO_DEPENDENCE, by_error, thin_svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +63,7 @@ class TieEntries:
 
     def scores(self, W: FloatArray) -> FloatArray:
         """Scores ``w_v · h_k`` of the entries, shape (n,)."""
-        units = sampled_products(W, self.directions, self.token, self.context)
+        units = scores_at(self.directions, W, self.context, self.token)
         return self.lengths[self.context] * units
 
 
@@ -94,29 +106,6 @@ def tie_entries(data: NextTokenData, table: csr_array) -> TieEntries:
         lengths=lengths[tied],
         rows=tied,
     )
-
-
-def sampled_products(
-    W: FloatArray, embeddings: FloatArray, token: IntArray, context: IntArray
-) -> FloatArray:
-    """Inner products of row ``token`` of ``W`` and row ``context`` of the embeddings, shape (n,).
-
-    They are taken in blocks, so that no more than a block of rows is gathered at one time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ntpnb.tied.entries import sampled_products
-    >>> W = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> sampled_products(W, np.eye(2), np.array([0, 1]), np.array([1, 1])).tolist()
-    [2.0, 4.0]
-    """
-    products = np.empty(len(token))
-    block = max(1, BLOCK // W.shape[1])
-    for start in range(0, len(token), block):
-        part = slice(start, start + block)
-        products[part] = np.einsum("nq,nq->n", W[token[part]], embeddings[context[part]])
-    return products
 
 
 def log_softmax(scores: FloatArray, context: IntArray) -> FloatArray:
@@ -184,10 +173,9 @@ def gram_matrices(directions: FloatArray, contexts: IntArray) -> FloatArray:
     """
     num_tokens, count = contexts.shape
     grams = np.empty((num_tokens, count, count))
-    block = max(1, BLOCK // (count * directions.shape[1]))
-    for start in range(0, num_tokens, block):
-        rows = directions[contexts[start : start + block]]
-        grams[start : start + block] = rows @ rows.transpose(0, 2, 1)
+    for part in row_slices((num_tokens, count, directions.shape[1])):
+        rows = directions[contexts[part]]
+        grams[part] = rows @ rows.transpose(0, 2, 1)
     return grams
 
 
@@ -219,3 +207,142 @@ class GatheredRows:
         """Embeddings of the contexts of the token at position ``i``, one a row."""
         kept = self._kept.get(i)
         return self._embeddings[self._contexts[i]] if kept is None else kept
+
+
+# -- the core -------------------------------------------------------------------------------------
+
+
+def core_of(entries: TieEntries) -> BoolArray:
+    """Mark the entries that belong to the core, shape (n,).
+
+    Parameters
+    ----------
+    entries : TieEntries
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+
+    Examples
+    --------
+    Token 2 can have any score in its only context, and so can token 1 there. In the other two,
+    whose embeddings are parallel, tokens 0 and 1 cannot:
+
+    >>> import ntpnb
+    >>> from ntpnb.tied.entries import core_of
+    >>> from ntpnb.tied.entries import tie_entries
+    >>> P = [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [0.0, 0.5, 0.5]]
+    >>> data = ntpnb.NextTokenData([[1.0], [2.0], [3.0]], P)
+    >>> entries = tie_entries(data, data.sparse_target_probs)
+    >>> inside = core_of(entries)
+    >>> entries.token[inside].tolist(), entries.context[inside].tolist()
+    ([0, 0, 1, 1], [0, 1, 0, 1])
+    """
+    left = np.ones(len(entries.token), dtype=bool)
+    num_when_dependent = np.zeros(entries.vocab_size, dtype=int)
+    while True:
+        left_in_context = np.bincount(entries.context[left], minlength=entries.num_contexts)
+        left &= left_in_context[entries.context] > 1
+        is_free = np.zeros(entries.vocab_size, dtype=bool)
+        remaining = np.flatnonzero(left)
+        for positions in places_by_count(entries.token[remaining]):
+            places = remaining[positions]
+            token = entries.token[places[:, 0]]
+            num_contexts = places.shape[1]
+            # A token that was found dependent is asked again once it has lost a context.
+            asked = num_when_dependent[token] != num_contexts
+            num_when_dependent[token] = num_contexts
+            contexts = entries.context[places[asked]]
+            is_free[token[asked]] = _independent(entries.directions, contexts)
+        if not is_free.any():
+            return left
+        left &= ~is_free[entries.token]
+
+
+def _independent(directions: FloatArray, contexts: IntArray) -> BoolArray:
+    """Whether each token's contexts, shape (tokens, n), have independent embeddings."""
+    num_tokens, num_contexts = contexts.shape
+    if num_contexts > directions.shape[1]:
+        return np.zeros(num_tokens, dtype=bool)
+    least = np.linalg.eigvalsh(gram_matrices(directions, contexts))[:, 0]
+    independent: BoolArray = UNCLEAR * least > decomposition_error(num_contexts)
+    return independent
+
+
+class CoreLoss(RestrictedLoss):
+    """The loss of the core alone: its tokens' rows of W, and contexts without their other tokens.
+
+    Context ``k`` has the weight ``π_k P_k``, with ``P_k`` the target probability of its tokens in
+    the core, and the target probabilities ``p_kv / P_k``.
+
+    Parameters
+    ----------
+    entries : TieEntries
+    core : ndarray of bool, shape (n,)
+        Which entries belong to the core.
+
+    Attributes
+    ----------
+    tokens : ndarray of int, shape (C,)
+        The core's tokens, increasing. A matrix here has one row for each of them.
+    """
+
+    def __init__(self, entries: TieEntries, core: BoolArray) -> None:
+        self.tokens, first = np.unique(entries.token[core], return_index=True)
+        contexts, self._context = np.unique(entries.context[core], return_inverse=True)
+        self._mass = np.bincount(self._context, entries.probs[core])
+        self._targets = entries.probs[core] / self._mass[self._context]
+        weights = entries.context_probs[contexts] * self._mass
+        self._weights = weights[self._context]
+        embeddings = entries.lengths[contexts, None] * entries.directions[contexts]
+        self._rows = GatheredRows(embeddings, np.split(self._context, first[1:]))
+        self._parts = np.split(np.arange(len(self._context)), first[1:])
+        self._whitenings: list[FloatArray] = []
+        self.weakest = NO_DEPENDENCE
+        for i, part in enumerate(self._parts):
+            svd = thin_svd(np.sqrt(self._weights[part])[:, None] * self._rows[i])
+            self._whitenings.append((svd.Vt.T / svd.s) @ svd.Vt)
+            near = svd.weakest(entries.rows[contexts[self._context[part]]])
+            self.weakest = max(self.weakest, near, key=by_error)
+        self.weakest.require(UNCLEAR)
+
+    def loss(self, W: FloatArray) -> float:
+        """Divergence of the targets from the probabilities, averaged over the contexts."""
+        errors = np.log(self._targets) - self._log_probs(W)
+        return float(self._weights @ (self._targets * errors))
+
+    def gradient(self, W: FloatArray) -> FloatArray:
+        """``Σ_k π_k P_k (q_kv − p_kv / P_k) h_k`` in the row of token ``v``."""
+        return self.pull_back(self._weights * (np.exp(self._log_probs(W)) - self._targets))
+
+    def curvature(self, W: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """Hessian at ``W``, from the covariances of the probabilities in each context."""
+        q = np.exp(self._log_probs(W))
+        frequencies = self._weights * q
+
+        def hessian(direction: FloatArray) -> FloatArray:
+            s = self._scores(direction)
+            mean = np.bincount(self._context, q * s)
+            return self.pull_back(frequencies * (s - mean[self._context]))
+
+        return hessian
+
+    def whiten(self, G: FloatArray) -> FloatArray:
+        """Row by row, ``(Σ_k π_k P_k h_k h_kᵀ)^(−1/2)`` over the contexts of a token."""
+        return np.stack([A @ g for A, g in zip(self._whitenings, G, strict=True)])
+
+    def log_probs(self, W: FloatArray) -> FloatArray:
+        """Logarithms of the best probabilities among all tokens of a context, shape (c,)."""
+        return self._log_probs(W) + np.log(self._mass)[self._context]
+
+    def _log_probs(self, W: FloatArray) -> FloatArray:
+        """Logarithms of the core's own probabilities ``q_kv``, shape (c,)."""
+        return log_softmax(self._scores(W), self._context)
+
+    def _scores(self, W: FloatArray) -> FloatArray:
+        """Scores ``w_v · h_k`` of the core's entries, shape (c,)."""
+        return np.concatenate([self._rows[i] @ w for i, w in enumerate(W)])
+
+    def pull_back(self, residuals: FloatArray) -> FloatArray:
+        """Turn derivatives along the scores, shape (c,), into ones along W, shape (C, q)."""
+        return np.stack([residuals[part] @ self._rows[i] for i, part in enumerate(self._parts)])

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.tolerances import HALF_THE_DIGITS
+from ntpnb.basics.tolerances import HALF_THE_DIGITS, NEGLIGIBLE
+from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import (
@@ -22,8 +22,8 @@ from ntpnb.problem.loss import (
     pull_back,
 )
 from ntpnb.problem.order import TokenPriority, order_of, row_components
-from ntpnb.tied.large import LargeSolution, LargeSubspace, evidence, is_large, large_finite_part
-from ntpnb.tied.newton import SLOPE, RestrictedLoss, minimise, not_settled
+from ntpnb.tied.large import LargeSubspace, evidence, is_large, large_finite_part
+from ntpnb.tied.newton import RestrictedLoss, minimise, not_settled
 from ntpnb.tied.subspace import EqualSubspace, equal_subspace
 
 
@@ -74,7 +74,7 @@ class FinitePart(Result):
         if not outside <= HALF_THE_DIGITS * max(1.0, longest * np.linalg.norm(self.W)):
             raise ValueError("FinitePart.W lies outside the tied subspace")
         if is_large(data):
-            return _of_large(LargeSolution(self.W, *evidence(self.W, data)), data)
+            return _measured_large(self.W, data)
         return _measured(self.W, restrict(data), self.subspace)
 
 
@@ -179,7 +179,7 @@ def finite_part(
     require_data("data", data)
     watch = Watch(seconds, progress)
     if is_large(data):
-        return _of_large(large_finite_part(data, watch), data)
+        return _measured_large(large_finite_part(data, watch), data)
     order = order_of(data, order)
     F = equal_subspace(data, order)
     tied = restrict(data, order)
@@ -204,9 +204,10 @@ def _measured(W: FloatArray, tied: NextTokenData, F: EqualSubspace) -> FinitePar
     )
 
 
-def _of_large(found: LargeSolution, data: NextTokenData) -> FinitePart:
-    """The finite part of large data, which was measured on the entries of their distributions."""
-    return FinitePart(*found, found.residual <= HALF_THE_DIGITS, LargeSubspace(data))
+def _measured_large(W: FloatArray, data: NextTokenData) -> FinitePart:
+    """A finite part of large data with the residuals on the entries of their distributions."""
+    gradient_norm, residual = evidence(W, data)
+    return FinitePart(W, gradient_norm, residual, residual <= HALF_THE_DIGITS, LargeSubspace(data))
 
 
 def _all_tied_occur(tied: NextTokenData) -> bool:
@@ -279,6 +280,6 @@ def _minimise(tied: NextTokenData, F: EqualSubspace, start: FloatArray, watch: W
     # The fit may saturate the probabilities, and then its gradient says nothing; zero does not.
     W = start if problem.loss(start) < problem.loss(zero) else zero
     best = minimise(problem, W, watch)
-    if best.slope > SLOPE:
+    if best.slope > NEGLIGIBLE:
         raise not_settled(best.slope, F.project(best.W), watch, F.weakest.contexts(tied))
     return F.project(best.W)

@@ -1,35 +1,25 @@
 """The finite part of a linear decoder at real sizes: nothing as large as contexts × tokens."""
 
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
-from ntpnb.basics.tolerances import HELD
-from ntpnb.basics.validation import require_dense
+from ntpnb.basics.tolerances import HELD, NEGLIGIBLE
+from ntpnb.basics.validation import BoolArray, FloatArray, require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.table import LARGE
-from ntpnb.tied.core import CoreLoss, core_of
+from ntpnb.problem.products import combined_at, scores_at
+from ntpnb.problem.table import LARGE, entries_of
 from ntpnb.tied.entries import (
+    CoreLoss,
     TieEntries,
+    core_of,
     log_softmax,
-    sampled_products,
     tie_entries,
 )
-from ntpnb.tied.newton import SLOPE, minimise, not_settled
+from ntpnb.tied.newton import minimise, not_settled
 from ntpnb.tied.smallest import SmallestFit
 from ntpnb.tied.subspace import EqualSubspace, Whitening, equal_subspace
-
-
-class LargeSolution(NamedTuple):
-    """The finite part with its proof, see :class:`ntpnb.FinitePart`."""
-
-    W: FloatArray
-    gradient_norm: float
-    residual: float
 
 
 def is_large(data: NextTokenData) -> bool:
@@ -56,7 +46,7 @@ def is_large(data: NextTokenData) -> bool:
     return data.is_linear_decoder and data.num_contexts * data.vocab_size >= LARGE
 
 
-def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
+def large_finite_part(data: NextTokenData, watch: Watch) -> FloatArray:
     """Find the finite part from the supports alone.
 
     The core of the ties is fitted by Newton's method; every other token meets its target
@@ -71,7 +61,8 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
 
     Returns
     -------
-    LargeSolution
+    ndarray, shape (V, q)
+        ``W``, see :class:`ntpnb.FinitePart`.
 
     Raises
     ------
@@ -86,8 +77,8 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
     >>> import ntpnb
     >>> from ntpnb.tied.large import large_finite_part
     >>> from ntpnb.basics.watch import Watch
-    >>> found = large_finite_part(ntpnb.NextTokenData([[1.0]], [[0.8, 0.2, 0.0]]), Watch())
-    >>> found.W.round(6).tolist()  # ± ½ log 4
+    >>> W = large_finite_part(ntpnb.NextTokenData([[1.0]], [[0.8, 0.2, 0.0]]), Watch())
+    >>> W.round(6).tolist()  # ± ½ log 4
     [[0.693147], [-0.693147], [0.0]]
     """
     require_dense("W", data.shape, "use fewer dimensions, or a smaller vocabulary")
@@ -108,10 +99,10 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> LargeSolution:
     W = SmallestFit(entries, core)(log_odds, known, watch)
     slope = _slope(W, entries, core, problem)
     watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
-    if slope > SLOPE:
+    if slope > NEGLIGIBLE:
         nearest = "" if problem is None else problem.weakest.contexts(data)
         raise not_settled(slope, W, watch, nearest)
-    return LargeSolution(W, *evidence(W, data))
+    return W
 
 
 # -- proof ----------------------------------------------------------------------------------------
@@ -138,15 +129,14 @@ def evidence(W: FloatArray, data: NextTokenData) -> tuple[float, float]:
     several = np.flatnonzero(np.diff(table.indptr) > 1)
     if not len(several):
         return 0.0, 0.0
-    table = table[several]
+    context, token, probs = entries_of(table[several])
     embeddings = data.context_embeddings[several]
-    context = np.repeat(np.arange(len(several)), np.diff(table.indptr))
-    log_q = log_softmax(sampled_products(W, embeddings, table.indices, context), context)
+    log_q = log_softmax(scores_at(embeddings, W, context, token), context)
 
-    errors = data.context_probs[several][context] * (np.exp(log_q) - table.data)
-    gradient = csr_array((errors, table.indices, table.indptr), shape=table.shape).T @ embeddings
-    log_odds_errors = log_q - np.log(table.data)
-    starts = table.indptr[:-1]
+    errors = data.context_probs[several][context] * (np.exp(log_q) - probs)
+    gradient = combined_at(errors, context, token, embeddings, data.vocab_size)
+    log_odds_errors = log_q - np.log(probs)
+    starts = np.flatnonzero(np.diff(context, prepend=-1))
     highest = np.maximum.reduceat(log_odds_errors, starts)
     lowest = np.minimum.reduceat(log_odds_errors, starts)
     return float(np.linalg.norm(gradient)), float((highest - lowest).max())
@@ -169,9 +159,6 @@ class LargeSubspace(EqualSubspace):
     >>> F.project([[3.0], [1.0]]).round(6).tolist()
     [[1.0], [-1.0]]
     """
-
-    def __init__(self, data: NextTokenData) -> None:
-        super().__init__(data)
 
     def _checked(self) -> "LargeSubspace":
         if not self._data.is_linear_decoder:

@@ -1,4 +1,4 @@
-"""Damped Newton with conjugate gradients, for the loss restricted to tied tokens."""
+"""Damped Newton's method and conjugate gradients, each until it gains no more, or is late."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -6,14 +6,85 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.tolerances import EPS, STOP, decomposition_error
+from ntpnb.basics.tolerances import EPS, NEGLIGIBLE, STOP, decomposition_error
+from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
-from ntpnb.tied.iteration import Gains, conjugate_gradients, norm
 
-SLOPE = 1e-9  # largest norm of the gradient, in coordinates where it is an error in probabilities
-SUFFICIENT_DECREASE = 1e-4  # the share of the linear prediction that a step must reach (Armijo)
+LEAST_STEPS = 20
+"""Steps that are taken before an iteration is asked what it gains, and what the time is.
+
+Most are done by then, so that there is an answer even where no time is left.
+"""
+
+
+def norm(errors: FloatArray) -> float:
+    """Euclidean norm of an array, whatever its shape."""
+    return float(np.linalg.norm(errors))
+
+
+class Gains:
+    """The best point of an iteration so far, and whether the iteration still improves.
+
+    It has stalled when its error has not halved for ``least`` steps and as many more as all
+    halvings so far have taken. So what gains nothing costs little more than what was gained.
+
+    Parameters
+    ----------
+    point : ndarray
+        Where the iteration begins.
+    error : float
+        Its error there.
+    least : int
+        Steps without a halving that are always waited for.
+
+    Attributes
+    ----------
+    best : ndarray
+        The point with the smallest error.
+    error : float
+        The error there.
+    step : int
+        How many steps were taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.newton import Gains
+    >>> gains = Gains(np.zeros(1), error=1.0, least=2)
+    >>> for error in [0.4, 0.3, 0.5, 0.35, 0.3]:
+    ...     gains.take(np.array([error]), error)
+    >>> gains.best.tolist(), gains.halved, gains.stalled
+    ([0.3], False, True)
+    """
+
+    def __init__(self, point: FloatArray, error: float, least: int = LEAST_STEPS) -> None:
+        self.best = point
+        self.error = error
+        self.step = 0
+        self._least = least
+        self._to_halve = error
+        self._last_gain = 0  # the step at which the error had halved
+
+    def take(self, point: FloatArray, error: float) -> None:
+        """Note one more step: where it led, and the error there."""
+        self.step += 1
+        if error < self.error:
+            self.best = point
+            self.error = error
+        if error <= self._to_halve / 2:
+            self._to_halve = error
+            self._last_gain = self.step
+
+    @property
+    def halved(self) -> bool:
+        """Whether the last step was one that completed a halving of the error."""
+        return self._last_gain == self.step
+
+    @property
+    def stalled(self) -> bool:
+        """Whether no halving is to be waited for any longer."""
+        return self.step > 2 * self._last_gain + self._least
 
 
 class RestrictedLoss(ABC):
@@ -45,8 +116,8 @@ class Minimum:
     W : ndarray
         The point with the smallest gradient.
     slope : float
-        Norm of the whitened gradient there; at most ``SLOPE`` unless time was over or further
-        steps improved nothing.
+        Norm of the whitened gradient there, an error in probabilities; at most ``NEGLIGIBLE``
+        unless time was over or further steps improved nothing.
     """
 
     W: FloatArray
@@ -71,7 +142,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     The core of two parallel contexts whose odds, 1 and 4, no ``W`` meets at once:
 
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.tied.core import CoreLoss, core_of
+    >>> from ntpnb.tied.entries import CoreLoss, core_of
     >>> from ntpnb.tied.entries import tie_entries
     >>> from ntpnb.tied.newton import minimise
     >>> from ntpnb.basics.watch import Watch
@@ -89,9 +160,9 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     while True:
         watch.say(
             f"Newton step {gains.step}: the gradient's norm, relative to the embeddings, is "
-            f"{gains.error:.1e}; {SLOPE:.0e} is needed"
+            f"{gains.error:.1e}; {NEGLIGIBLE:.0e} is needed"
         )
-        no_digit_left = gains.error <= STOP or (gains.error <= SLOPE and not gains.halved)
+        no_digit_left = gains.error <= STOP or (gains.error <= NEGLIGIBLE and not gains.halved)
         if no_digit_left or gains.stalled or watch.expired:
             return Minimum(gains.best, gains.error)
         direction = problem.whiten(_newton_direction(problem, W, white_slope, watch))
@@ -116,7 +187,7 @@ def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") ->
     """
     known = (
         f"the finite part's gradient norm, relative to the embeddings, is {slope:.1e}; "
-        f"{SLOPE:.0e} is needed"
+        f"{NEGLIGIBLE:.0e} is needed"
     )
     if watch.expired:
         return ConvergenceError(f"{watch.stopped}: {known}", slope, W)
@@ -133,7 +204,7 @@ def _step_length(
 ) -> float:
     """Halve the Newton step until the loss decreases as much as its slope lets expect (Armijo)."""
     loss = problem.loss(W)
-    enough = SUFFICIENT_DECREASE * np.vdot(direction, slope)
+    enough = 1e-4 * np.vdot(direction, slope)  # a share of what the slope predicts
     noise = decomposition_error(1) * max(1.0, loss)
     step = 1.0
     while step > 0 and not problem.loss(W - step * direction) <= loss - step * enough + noise:
@@ -163,3 +234,69 @@ def _newton_direction(
     step = conjugate_gradients(white_hessian, white_slope.ravel() / size, accuracy, watch)
     direction: FloatArray = size * step.reshape(white_slope.shape)
     return direction
+
+
+# -- conjugate gradients --------------------------------------------------------------------------
+
+
+def conjugate_gradients(
+    product: Callable[[FloatArray], FloatArray],
+    target: FloatArray,
+    accuracy: float,
+    watch: Watch,
+    precondition: Callable[[FloatArray], FloatArray] = np.copy,
+    size: Callable[[FloatArray], float] = norm,
+) -> FloatArray:
+    """Solve a symmetric system from zero, as well as rounding and the time allow.
+
+    The system may be singular. It cannot meet what rounding then adds to the target: errors grow
+    in the end, so that the best point is returned and not the last.
+
+    Parameters
+    ----------
+    product : callable
+        The product with the matrix, which is positive semidefinite.
+    target : ndarray, shape (n,)
+    accuracy : float
+        The error that is small enough, relative to that of zero where this is above one.
+    watch : Watch
+    precondition : callable, optional
+        An approximate inverse, of a matrix that is symmetric too. Default: the identity.
+    size : callable, optional
+        What an error is measured by. Default: its norm.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.tied.newton import conjugate_gradients
+    >>> from ntpnb.basics.watch import Watch
+    >>> product = np.array([[2.0, 1.0], [1.0, 2.0]]).__matmul__
+    >>> conjugate_gradients(product, np.array([3.0, 0.0]), 1e-12, Watch()).round(6).tolist()
+    [2.0, -1.0]
+    """
+    point = direction = np.zeros_like(target)
+    error: FloatArray = target
+    # Without rounding as many steps as unknowns would suffice.
+    gains = Gains(point, size(error), min(2000, 10 * len(target)))
+    enough = accuracy * max(1.0, gains.error)
+    last_descent = 1.0
+    while gains.error > enough and not gains.stalled:
+        if gains.step >= LEAST_STEPS and watch.expired:
+            break
+        improved = precondition(error)
+        descent = float(error @ improved)
+        direction = improved + descent / last_descent * direction
+        change = product(direction)
+        curvature = float(direction @ change)
+        if not min(descent, curvature) > 0:
+            break  # nothing but rounding is left
+        step = descent / curvature
+        point = point + step * direction
+        error = error - step * change
+        gains.take(point, size(error))
+        last_descent = descent
+    return gains.best

@@ -19,23 +19,23 @@ import numpy as np
 import scipy.linalg as sla
 from scipy.sparse import csr_array
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import ACCEPT, HELD, STOP
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.basics.watch import Watch
-from ntpnb.problem.table import BLOCK
+from ntpnb.problem.products import scores_at
 from ntpnb.tied.entries import (
     GatheredRows,
     TieEntries,
     centred,
     gram_matrices,
     places_by_count,
-    sampled_products,
 )
-from ntpnb.tied.iteration import conjugate_gradients
+from ntpnb.tied.newton import conjugate_gradients
 from ntpnb.tied.subspace import KEEPS_DIGITS
 
-NEVER_SINGULAR = 1e-4  # added to the G_v, of unit rows, before they are inverted
+# Positions of entries, shape (tokens, n), and a matrix for each token, shape (tokens, n, n).
+_Blocks = list[tuple[IntArray, FloatArray]]
 
 
 class SmallestFit:
@@ -60,7 +60,7 @@ class SmallestFit:
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.tied.core import core_of
+    >>> from ntpnb.tied.entries import core_of
     >>> from ntpnb.tied.entries import tie_entries
     >>> from ntpnb.tied.smallest import SmallestFit
     >>> from ntpnb.basics.watch import Watch
@@ -153,7 +153,7 @@ class SmallestFit:
         context = entries.context[self._in_hub]
         position = np.searchsorted(self.hub, entries.token[self._in_hub])
         asked = wanted[self._in_hub]
-        asked = asked - sampled_products(deviations, entries.directions, position, context)
+        asked = asked - scores_at(entries.directions, deviations, context, position)
         total = np.bincount(context, asked, entries.num_contexts)
         count = np.bincount(context, minlength=entries.num_contexts)
         mean: FloatArray = total[self._hub_contexts] / count[self._hub_contexts]
@@ -239,7 +239,7 @@ class _InnerProducts:
     def __init__(self, ties: _Ties) -> None:
         self._ties = ties
         # Tokens of few contexts with all their G_v, and tokens of many.
-        self._few: list[tuple[IntArray, FloatArray]] = []
+        self._few: _Blocks = []
         self._many: list[IntArray] = []
         for places in ties.places_by_count:
             if places.shape[1] <= ties.directions.shape[1]:
@@ -251,8 +251,7 @@ class _InnerProducts:
     def __call__(self, duals: FloatArray) -> FloatArray:
         """Scores of the ``W`` that the multipliers of all entries stand for."""
         scores = np.empty_like(duals)
-        for places, grams in self._few:
-            scores[places] = (grams @ duals[places][:, :, None])[:, :, 0]
+        _apply(self._few, duals, scores)
         for i, places in enumerate(self._many):
             rows = self._rows[i]
             scores[places] = rows @ (duals[places] @ rows)
@@ -263,13 +262,20 @@ class _InnerProducts:
         return scores
 
 
+def _apply(blocks: _Blocks, values: FloatArray, products: FloatArray) -> None:
+    """Write each token's product with its entries' values into ``products``, in their places."""
+    for places, matrices in blocks:
+        products[places] = (matrices @ values[places][:, :, None])[:, :, 0]
+
+
 # -- preconditioner -------------------------------------------------------------------------------
 
 
 def _preconditioner(ties: _Ties) -> Callable[[FloatArray], FloatArray]:
     """Approximate inverse of the inner products, where one is affordable; else the identity."""
     num_squares = sum(places.size * places.shape[1] for places in ties.places_by_count)
-    if max(ties.num_unknowns**2, num_squares) > HELD:
+    # The inverses, where their entries belong, and the system.
+    if num_squares == 0 or max(ties.num_unknowns**2, 4 * num_squares) > HELD:
         return np.copy
     try:
         return _CommonScores(ties)
@@ -285,14 +291,14 @@ class _CommonScores:
     and the common scores are those for which the multipliers of each context sum to zero.
 
     A ``G_v`` of more contexts than dimensions is singular. What is added to it before it is
-    inverted is a compromise: less of it magnifies rounding, and more needs more steps.
+    inverted, 1e-4, is a compromise: less of it magnifies rounding, and more needs more steps.
     """
 
     def __init__(self, ties: _Ties) -> None:
         self._ties = ties
-        self._inverses: list[tuple[IntArray, FloatArray]] = []
+        self._inverses: _Blocks = []
         for places in ties.places_by_count:
-            regular = ties.gram_matrices(places) + NEVER_SINGULAR * np.eye(places.shape[1])
+            regular = ties.gram_matrices(places) + 1e-4 * np.eye(places.shape[1])
             inverses = finite(np.linalg.inv(regular))
             self._inverses.append((places, inverses))
         self._factor = sla.cho_factor(self._system(), lower=True, overwrite_a=True)
@@ -320,52 +326,28 @@ class _CommonScores:
     def _inverse(self, scores: FloatArray) -> FloatArray:
         """Multipliers that give each token alone these scores, shape (n,)."""
         duals = np.empty_like(scores)
-        for places, inverses in self._inverses:
-            duals[places] = (inverses @ scores[places][:, :, None])[:, :, 0]
+        _apply(self._inverses, scores, duals)
         return duals
 
     def _system(self) -> FloatArray:
-        """Lower triangle of the matrix that takes the unknowns to the sums of multipliers."""
+        """The matrix that takes the unknowns to the sums of multipliers."""
         ties = self._ties
-        dim = ties.directions.shape[1]
-        system = np.zeros((ties.num_unknowns, ties.num_unknowns))
-        system[:dim, :dim] = ties.hub_size * np.eye(dim)
-        # The unknown of each context outside the hub; −1 in the hub, where a row gives the score.
-        unknown = np.full(len(ties.directions), -1)
-        unknown[ties.other_contexts] = dim + np.arange(len(ties.other_contexts))
-        for places, inverses in self._inverses:
-            block = max(1, BLOCK // (places.shape[1] * dim))
-            for start in range(0, len(places), block):
-                some = slice(start, start + block)
-                numbers = unknown[ties.context[places[some]]]
-                rows = ties.directions[ties.context[places[some]]]
-                rows[numbers >= 0] = 0.0
-                _add_tokens(system, inverses[some], rows, numbers)
-        return system
-
-
-def _add_tokens(
-    system: FloatArray, inverses: FloatArray, rows: FloatArray, numbers: IntArray
-) -> None:
-    """Add some tokens' part of the system of common scores, in place.
-
-    ``inverses`` has the shape (tokens, n, n); ``rows``, (tokens, n, q), are embeddings where the
-    context belongs to the hub; ``numbers``, (tokens, n), are unknowns where it does not.
-    """
-    dim = rows.shape[2]
-    products = inverses @ rows
-    system[:dim, :dim] += rows.reshape(-1, dim).T @ products.reshape(-1, dim)
-
-    is_other = numbers >= 0
-    others = numbers[is_other]
-    places = (others, np.arange(len(others)))
-    shape = (len(system), len(others))
-    system[:, :dim] += csr_array((np.ones(len(others)), places), shape=shape) @ products[is_other]
-
-    both = is_other[:, :, None] & is_other[:, None, :]
-    i = np.broadcast_to(numbers[:, :, None], both.shape)[both]
-    j = np.broadcast_to(numbers[:, None, :], both.shape)[both]
-    np.add.at(system.reshape(-1), i * len(system) + j, inverses[both])
+        pairs = []  # of contexts, for each entry of the inverses
+        for places, _ in self._inverses:
+            contexts = ties.context[places]
+            both = np.broadcast_arrays(contexts[:, :, None], contexts[:, None, :])
+            pairs.append(np.reshape(both, (2, -1)))
+        values = [inverses.ravel() for _, inverses in self._inverses]
+        # What the score of one context adds to the multipliers of another, by all tokens.
+        table = csr_array(
+            (np.concatenate(values), np.concatenate(pairs, axis=1)),
+            shape=2 * (len(ties.directions),),
+        )
+        of_hub = table[:, ties.hub_contexts] @ ties.hub_rows
+        row = ties.hub_size * np.eye(of_hub.shape[1]) + ties.hub_rows.T @ of_hub[ties.hub_contexts]
+        across = of_hub[ties.other_contexts]
+        others = table[ties.other_contexts][:, ties.other_contexts].toarray()
+        return np.block([[row, across.T], [across, others]])
 
 
 # -- the hub --------------------------------------------------------------------------------------

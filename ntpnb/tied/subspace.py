@@ -9,11 +9,10 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, HELD, UNCLEAR, decomposition_error
-from ntpnb.basics.validation import DENSE_LIMIT, require_dense
+from ntpnb.basics.validation import DENSE_LIMIT, FloatArray, IntArray, require_dense
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights

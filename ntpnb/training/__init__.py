@@ -4,12 +4,11 @@ from ntpnb.training.adam_metric import AdamMetric, adam_metric
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.comparison import Comparison, WeightComparison, compare, compare_with
 from ntpnb.training.coordinates import Coordinates
-from ntpnb.training.descent import descend
+from ntpnb.training.descent import Trace, descend
 from ntpnb.training.flow import FlowTrace, gradient_flow
 from ntpnb.training.late_time import LateLaw, late_constant, late_law, next_order_term
 from ntpnb.training.optimizers import GD, NGD, SGD, Adam, SteepestDescent
 from ntpnb.training.path import PathTrace, regularization_path, ridge_path
-from ntpnb.training.trace import Trace
 
 __all__ = [
     "GD",

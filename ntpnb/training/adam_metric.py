@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import Seed, as_integer, as_seed
+from ntpnb.basics.validation import BoolArray, FloatArray, Seed, as_integer, as_seed
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
@@ -31,9 +30,6 @@ from ntpnb.training.descent import paced
 from ntpnb.training.optimizers import Adam
 
 STARTS = 2  # the fewest that can disagree; they share each step's products
-# Memories, of 1/(1 − β) steps, after which the start is forgotten: e⁻⁸ of it is left, 0.03 per
-# cent, which is less than the error of the usual number of steps.
-BURN_IN = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,7 +223,9 @@ class _Marks(NamedTuple):
 def _marks(method: Adam, steps: int) -> _Marks:
     """Divide the steps, or explain why they are too few."""
     memory = 1 / (1 - max(method.beta1, method.beta2))
-    forgotten = round(BURN_IN * memory)
+    # After eight memories e⁻⁸ of the start is left, 0.03 per cent: less than the error of the usual
+    # number of steps.
+    forgotten = round(8 * memory)
     if steps < 2 * forgotten:
         raise ValueError(
             f"steps is {steps}; with betas {method.beta1:g} and {method.beta2:g} it must be at "

@@ -4,17 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
+from ntpnb.basics.validation import FloatArray
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import gradient
 
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
-FEW_TOKENS = 16  # vocabularies up to this size are summed by a product with a square matrix
-# Relative to the norm of the context weights. Larger residuals lose at most four digits to
-# cancellation and keep twelve, so that only smaller ones need the correction in `residuals`.
-NEAR = 1e-4
 
 
 class ProblemBatch:
@@ -96,9 +92,11 @@ class ProblemBatch:
         np.put_along_axis(self._likeliest, likeliest, 1.0, axis=1)
         # Products are several times faster than sums over a middle axis. Where tokens are few,
         # every row of the product holds the sum, which spares a slow broadcast.
-        copies_of_the_sum = V if V <= FEW_TOKENS else 1
+        copies_of_the_sum = V if V <= 16 else 1
         self._ones: FloatArray = np.ones((copies_of_the_sum, V))
-        self._near = NEAR**2 * (self.pi**2).sum()
+        # Residuals above 1e-4 of the context weights' norm lose at most four digits to cancellation
+        # and keep twelve: only smaller ones need the correction in `residuals`.
+        self._near = 1e-4**2 * (self.pi**2).sum()
         self.gram: FloatArray | None = None
         if self.T is None and m < 2 * q:
             self.gram = product(self.H, self.Ht)

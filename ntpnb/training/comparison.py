@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.extras import needs_extra
+from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.basics.saving import Result
-from ntpnb.basics.threads import one_thread, product
+from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HELD
-from ntpnb.basics.validation import require_type
+from ntpnb.basics.validation import FloatArray, require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.loss import as_weights, excess_loss
+from ntpnb.problem.loss import as_weights, bilinear_scores, excess_loss
 from ntpnb.problem.order import dominated
 from ntpnb.problem.table import row_slices
 from ntpnb.tied.finite import FinitePart
@@ -434,9 +432,7 @@ def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
         loses = candidates & ~block.support if losers is None else losers[rows]
         ties = candidates & ~loses
         for k, matrix in enumerate(flat):
-            S = product(block.context_embeddings, matrix.T)
-            if data.token_embeddings is not None:
-                S = product(S, data.token_embeddings.T)
+            S = bilinear_scores(matrix, block)
             lowest = np.where(ties, S, np.inf).min(axis=1)
             highest = np.where(loses, S, -np.inf).max(axis=1)
             margins[k, rows] = lowest - highest

@@ -12,19 +12,23 @@ the given data do with ``W``; the flow's time ``t`` becomes ``κ² t``, the path
 ``λ/κ²``, and ``W^mm`` and ``W*`` become ``κ`` times as long.
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
-from ntpnb.basics.validation import require_dense
+from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
+from ntpnb.basics.validation import FloatArray, require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import excess_of_logits
 from ntpnb.problem.order import dominated
 from ntpnb.problem.table import row_slices
+from ntpnb.tied.finite import FinitePart
+from ntpnb.training.comparison import Comparison, compare_with
 
-# A dataset whose smoothness lies between this and its inverse is solved in its own units.
-LARGEST_ORDINARY = 1e4
 _INSTEAD = "train with descend instead, or take fewer contexts or tokens"
 
 
@@ -81,7 +85,7 @@ def unit_scale(data: NextTokenData) -> float:
     >>> unit_scale(ntpnb.NextTokenData([[2.0**20]], [[0.5, 0.5]]))
     1048576.0
     """
-    if 1 / LARGEST_ORDINARY <= data.smoothness <= LARGEST_ORDINARY or not data.smoothness:
+    if 1e-4 <= data.smoothness <= 1e4 or not data.smoothness:  # ordinary: kept in its own units
         return 1.0
     return float(2.0 ** np.round(np.log2(data.smoothness) / 2))
 
@@ -440,3 +444,99 @@ class Coordinates:
             table[:, self.row, self.token] = x[part]
             excess[part] = excess_of_logits(table, self.data)
         return excess
+
+
+# -- curves in these coordinates ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactTrace(Result):
+    """Matrices of a curve that is known beyond what ``W`` can hold, such as a flow or a path.
+
+    Attributes
+    ----------
+    W : ndarray, shape (r, p, q)
+    """
+
+    W: FloatArray
+    _inside: FloatArray = field(repr=False)  # P_F W, whose digits W itself loses as it grows
+
+    def compare(
+        self, finite: FinitePart | ImplicitBias, svm: MarginSolution | None = None
+    ) -> Comparison:
+        """Compare every point with the theory, as a run's :meth:`Trace.compare` does.
+
+        Parameters
+        ----------
+        finite : FinitePart or ImplicitBias
+            A bias holds both parts; ``svm`` is then left out.
+        svm : MarginSolution, optional
+            Needed beside a finite part.
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        TypeError
+            A finite part without a max-margin solution.
+        NotSeparableError, ConvergenceError
+            The refusal of a bias that has no max-margin solution.
+
+        References
+        ----------
+        T24 (002) Thms 1 and 2; L24 (004) Thms 1 to 4.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> bias = ntpnb.implicit_bias(ntpnb.datasets.toy())
+        >>> ntpnb.gradient_flow(bias, [10.0, 1000.0]).compare(bias).angle.round(3)
+        array([0.155, 0.001])
+        >>> ntpnb.regularization_path(bias, [10.0, 1e4]).compare(bias).angle.round(2)
+        array([0.22, 0.  ])
+        """
+        return compare_with(self.W, finite, svm, inside=self._inside)
+
+
+def require_all_reached(
+    watch: Watch, what: str, asked: int, trace: ExactTrace, residuals: FloatArray
+) -> None:
+    """Raise where the time was over before the end of a curve, with the points so far.
+
+    Parameters
+    ----------
+    watch : Watch
+    what : str
+        What the points are, in the plural.
+    asked : int
+        How many were asked for.
+    trace : ExactTrace
+        Those that were reached.
+    residuals : ndarray, shape (r,)
+        Of each of them.
+
+    Raises
+    ------
+    ConvergenceError
+        With the trace as its ``point``, None where no point was reached.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.basics.watch import Watch
+    >>> from ntpnb.training.coordinates import require_all_reached
+    >>> flow = ntpnb.gradient_flow(ntpnb.datasets.toy(), [0.0, 1.0])
+    >>> require_all_reached(Watch(seconds=9), "times", 3, flow, flow.excess)
+    Traceback (most recent call last):
+    ...
+    ntpnb.basics.errors.ConvergenceError: stopped after 9 seconds: 2 of 3 times were reached; ...
+    """
+    reached = len(trace.W)
+    if reached == asked:
+        return
+    message = f"{watch.stopped}: {reached} of {asked} {what} were reached"
+    if not reached:
+        raise ConvergenceError(message, np.inf)
+    raise ConvergenceError(f"{message}; .point is the trace so far", float(residuals[-1]), trace)

@@ -3,27 +3,128 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_indices, as_integer, require_dense, require_increasing
+from ntpnb.basics.validation import (
+    FloatArray,
+    IntArray,
+    as_indices,
+    as_integer,
+    require_dense,
+    require_increasing,
+)
 from ntpnb.basics.watch import Progress, Watch
+from ntpnb.bias import ImplicitBias
+from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import LARGEST, as_weights, cross_entropy, excess_loss
+from ntpnb.tied.finite import FinitePart
 from ntpnb.training.batch import ProblemBatch, batch_of
+from ntpnb.training.comparison import Comparison, compare_with
 from ntpnb.training.optimizers import GD, Advance, Optimizer
-from ntpnb.training.trace import Trace
 
-RECORDS_PER_RUN = 200
 LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
-# A loss so many times the larger of that at the start and that of zero weights is worth a warning.
-# Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
-FAR_ABOVE = 10.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(Result):
+    """Recorded matrices of a run, of one problem or of a batch.
+
+    Shapes are those of one problem. Of a batch of n, every array but ``steps`` has a leading axis
+    of length n.
+
+    Attributes
+    ----------
+    steps : ndarray of int, shape (r,)
+        Iterations that were done before each record.
+    W : ndarray, shape (r, p, q)
+    loss : ndarray, shape (r,)
+        Cross-entropy in nats.
+    excess : ndarray, shape (r,)
+        Cross-entropy minus entropy in nats, without cancellation.
+    norm : ndarray, shape (r,)
+        Frobenius norm of ``W``.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> run = ntpnb.descend(ntpnb.datasets.toy(), ntpnb.GD(step=0.5), 100, record=[0, 10, 100])
+    >>> run.steps, run.W.shape
+    (array([  0,  10, 100]), (3, 5, 2))
+    >>> run.loss.round(3)
+    array([1.609, 1.183, 0.929])
+    """
+
+    steps: IntArray
+    W: FloatArray
+    loss: FloatArray
+    excess: FloatArray
+    norm: FloatArray
+
+    def compare(
+        self,
+        finite: ImplicitBias | FinitePart | Sequence[ImplicitBias] | Sequence[FinitePart],
+        svm: MarginSolution | Sequence[MarginSolution] | None = None,
+    ) -> Comparison:
+        """Compare each record with the theory.
+
+        Parameters
+        ----------
+        finite : FinitePart, or a list of n for a batch
+            Or an ImplicitBias (or a list of n), which holds both parts; ``svm`` is then left out.
+        svm : MarginSolution, or a list of n for a batch
+            Needed beside a finite part.
+
+        Returns
+        -------
+        Comparison
+            With arrays of shape (r,), or (n, r) for a batch.
+
+        Raises
+        ------
+        ValueError
+            A list of the wrong length, or one of the two is a list and the other is not.
+        TypeError
+            A finite part without a max-margin solution.
+        NotSeparableError, ConvergenceError
+            The refusal of a bias that has no max-margin solution.
+
+        References
+        ----------
+        T24 (002) Thm 2; L24 (004) Thms 3 and 4.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> data = ntpnb.datasets.toy()
+        >>> bias = ntpnb.implicit_bias(data)
+        >>> run = ntpnb.descend(data, ntpnb.GD(step=0.5), 1000, record=[10, 1000])
+        >>> run.compare(bias).alignment.round(2)
+        array([0.72, 0.96])
+        """
+        is_single = self.W.ndim == 3
+        lengths = [len(x) if isinstance(x, Sequence) else None for x in (finite, svm)]
+        needed = None if is_single else len(self.W)
+        if lengths[0] != needed or (svm is not None and lengths[1] != needed):
+            runs = "one run" if is_single else f"a batch of {needed} runs"
+            raise ValueError(
+                f"finite and svm have lengths {lengths} (None: not a list) for {runs}; "
+                "give one of each per problem"
+            )
+        theory: list[Any] = [finite] if svm is None else [finite, svm]
+        if is_single:
+            return compare_with(self.W, *theory)
+        each = [compare_with(W, *parts) for W, *parts in zip(self.W, *theory, strict=True)]
+        return Comparison(
+            **{name: np.stack([getattr(one, name) for one in each]) for name in vars(each[0])}
+        )
 
 
 @one_thread
@@ -114,9 +215,7 @@ def descend(
     _warn_of_ascent(problems, method, start, trace)
     if single:
         trace = Trace(trace.steps, trace.W[0], loss[0], excess[0], trace.norm[0])
-    if trace.steps[-1] < grid[-1]:
-        residual = float(excess[:, -1].max())
-        raise stopped_run(watch, int(trace.steps[-1]), int(grid[-1]), residual, trace)
+    require_all_steps(watch, trace.steps, grid, trace.excess, trace)
     return trace
 
 
@@ -134,9 +233,8 @@ def _warn_of_ascent(
         first, last = float(run.loss[i, 0]), float(run.loss[i, -1])
         if run.steps[0] > 0:
             first = float(cross_entropy(start[i], data))
-        if last <= FAR_ABOVE * first:
-            continue
-        if last <= FAR_ABOVE * float(cross_entropy(np.zeros(data.shape), data)):
+        # Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
+        if last <= 10 * first or last <= 10 * float(cross_entropy(np.zeros(data.shape), data)):
             continue
         rule = "a smaller step is needed"
         if isinstance(method, GD):
@@ -396,46 +494,61 @@ def require_small_step(step: float, steps: int, what: str, largest: float, limit
         )
 
 
-def stopped_run(
-    watch: Watch, steps: int, last: int, excess: float, point: object
-) -> ConvergenceError:
-    """Return the error that says how far a run came in time.
+def require_all_steps(
+    watch: Watch,
+    steps: IntArray,
+    grid: IntArray,
+    losses: FloatArray,
+    point: object,
+    above: str = " nats above the entropy",
+) -> None:
+    """Raise where the time was over before the last step of a run, with the run so far.
 
     Parameters
     ----------
     watch : Watch
-    steps, last : int
-        How many steps are done, and of how many.
-    excess : float
-        Loss above the entropy in nats; of several runs the largest.
+    steps, grid : ndarray of int
+        Those that were recorded, and those that were to be.
+    losses : ndarray, shape (..., r)
+        At each record; of several runs the largest is said.
     point : object
         The run so far.
+    above : str
+        What the losses are above, with their unit.
 
-    Returns
-    -------
+    Raises
+    ------
     ConvergenceError
 
     Examples
     --------
-    >>> from ntpnb.training.descent import stopped_run
+    >>> import numpy as np
+    >>> from ntpnb.training.descent import require_all_steps
     >>> from ntpnb.basics.watch import Watch
-    >>> stopped_run(Watch(seconds=1), 10, 20, 0.5, None).residual
-    0.5
+    >>> require_all_steps(Watch(seconds=1), np.array([10]), np.array([20]), np.array([0.5]), None)
+    Traceback (most recent call last):
+    ...
+    ntpnb.basics.errors.ConvergenceError: stopped after 1 seconds: 10 of 20 steps are done, ...
     """
-    return ConvergenceError(
-        f"{watch.stopped}: {steps} of {last} steps are done, and "
-        f"the loss is {excess:.3g} nats above the entropy; .point is the run so far",
-        excess,
+    if steps[-1] == grid[-1]:
+        return
+    worst = float(losses[..., -1].max())
+    raise ConvergenceError(
+        f"{watch.stopped}: {steps[-1]} of {grid[-1]} steps are done, and "
+        f"the loss is {worst:.3g}{above}; .point is the run so far",
+        worst,
         point,
     )
 
 
-def log_grid(steps: int) -> IntArray:
-    """Increasing integers from 0 to ``steps``, about 200 of them, evenly spaced in log(1 + k).
+def log_grid(steps: int, size: int = 200) -> IntArray:
+    """Increasing integers from 0 to ``steps``, about ``size``, evenly spaced in log(1 + k).
 
     Parameters
     ----------
     steps : int
+    size : int
+        Fewer come out where several round to the same.
 
     Returns
     -------
@@ -447,7 +560,7 @@ def log_grid(steps: int) -> IntArray:
     >>> log_grid(10_000)[[0, 1, 2, -2, -1]]
     array([    0,     1,     2,  9548, 10000])
     """
-    grid = np.expm1(np.linspace(0, np.log1p(steps), RECORDS_PER_RUN))
+    grid = np.expm1(np.linspace(0, np.log1p(steps), size))
     return np.unique(np.rint(grid).astype(np.intp))
 
 

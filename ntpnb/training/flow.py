@@ -10,23 +10,24 @@ import numpy.typing as npt
 import scipy.linalg as sla
 from scipy.integrate import BDF
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_increasing
+from ntpnb.basics.validation import FloatArray, as_increasing
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.training.coordinates import Coordinates, bias_within
+from ntpnb.training.coordinates import (
+    Coordinates,
+    ExactTrace,
+    bias_within,
+    require_all_reached,
+)
 from ntpnb.training.descent import start_at
-from ntpnb.training.trace import ExactTrace, require_all_reached
 
 # The tied coordinates lag behind their limit by the dominated mass that still moves them, which
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
 # is of the size of rounding.
 LOG_SETTLING_TIMES = np.log(1e13)
-RELATIVE_TOLERANCE = 1e-8
-ABSOLUTE_TOLERANCE = 1e-10
 EVALUATIONS = 50_000  # ordinary flows take some hundreds, difficult ones some thousands
 
 Velocity = Callable[[float, FloatArray], FloatArray]
@@ -301,8 +302,8 @@ def integrate(
                 state,
                 times[-1],
                 jac=system.jacobian,
-                rtol=RELATIVE_TOLERANCE,
-                atol=ABSOLUTE_TOLERANCE,
+                rtol=1e-8,
+                atol=1e-10,
             )
             while solver.status == "running":
                 if watch.expired:

@@ -13,12 +13,11 @@ import numpy as np
 import scipy.linalg as sla
 from scipy.special import logsumexp
 
-from ntpnb.basics.array_types import BoolArray, FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import register
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX, VANISHES
-from ntpnb.basics.validation import require_type
+from ntpnb.basics.validation import BoolArray, FloatArray, require_type
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.bias.partition import pair_of_entries

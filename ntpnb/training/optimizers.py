@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import as_integer, require_number
+from ntpnb.basics.validation import FloatArray, as_integer, require_number
 from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.training.batch import BlockBatch, ProblemBatch
 
-RESYNC = 100  # steps between two computations of the scores from W itself
 # A sum of squares above it has lost less than rounding to underflow.
 SAFE_SQUARE = np.finfo(float).tiny / np.finfo(float).eps
 
@@ -402,7 +400,7 @@ def _descend_on_scores(
 
     def advance(done: int, until: int) -> None:
         for k in range(done, until):
-            if k % RESYNC == 0:  # or rounding would drive the scores away from those of W
+            if k % 100 == 0:  # or rounding would drive the scores away from those of W
                 compute_scores_anew()
             residuals = problem.residuals(scores, buffer)
             np.add(residual_sum, residuals, out=residual_sum)

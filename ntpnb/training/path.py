@@ -7,19 +7,20 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.factors import finite
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
-from ntpnb.basics.validation import as_array, as_increasing, require_increasing
+from ntpnb.basics.validation import (
+    FloatArray,
+    as_array,
+    as_increasing,
+    require_increasing,
+)
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
-from ntpnb.training.coordinates import Coordinates
-from ntpnb.training.trace import ExactTrace, require_all_reached
-
-TIES_SETTLED = 60.0  # from R = −log λ = 60 on, u differs from its limit by less than e^{-60}·60
+from ntpnb.training.coordinates import Coordinates, ExactTrace, require_all_reached
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -220,8 +221,8 @@ class _Unknowns:
 
     @property
     def is_settled(self) -> bool:
-        """Whether ``u`` is at its limit."""
-        return bool(self.R > TIES_SETTLED)
+        """Whether ``u`` is at its limit: off it by less than ``R e^{-R}``, with ``R = −log λ``."""
+        return bool(self.R > 60)
 
 
 @dataclass(frozen=True, eq=False)

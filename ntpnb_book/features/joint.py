@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray, IntArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import (
+    FloatArray,
+    IntArray,
     Seed,
     as_array,
     as_integer,
@@ -21,7 +22,7 @@ from ntpnb.basics.validation import (
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import excess_of_logits
-from ntpnb.training.descent import paced, record_grid, require_small_step, stopped_run
+from ntpnb.training.descent import paced, record_grid, require_all_steps, require_small_step
 
 # Of a factor: where entries are larger, logits are rounded by more than one, and the step that led
 # there was too large.
@@ -221,9 +222,7 @@ def descend_jointly(
         reached.append(until)
     recorded = recorded[:, : len(reached)]
     trace = _trace(np.array(reached), problems, targets, frequencies, recorded, single)
-    if reached[-1] < grid[-1]:
-        last = float(np.max(trace.excess[..., -1]))
-        raise stopped_run(watch, reached[-1], grid[-1], last, trace)
+    require_all_steps(watch, trace.steps, grid, trace.excess, trace)
     return trace
 
 

@@ -23,10 +23,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lstsq
 
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE
-from ntpnb.basics.validation import as_floats, first_index
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, as_floats, first_index
 from ntpnb_book.features.spectral_ball import (
     Derivatives,
     barrier_gradient,

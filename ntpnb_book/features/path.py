@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import as_floats
+from ntpnb.basics.validation import FloatArray, as_floats
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.problem.data import NextTokenData
 from ntpnb_book.features.joint import free_laws

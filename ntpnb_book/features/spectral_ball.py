@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntpnb.basics.array_types import FloatArray
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.factors import finite
 from ntpnb.basics.tolerances import NEWTON_STEPS
+from ntpnb.basics.validation import FloatArray
 
 MOST_ENTRIES = 1500  # of a table of contexts and tokens: Newton's matrix has about as many rows
 LAST_WEIGHT = 1e-8  # of the barriers; near it, float64 loses one minus a singular value

@@ -12,7 +12,8 @@ from problems import changed, rearranged, regimes, renamed, rotated, t24
 import ntpnb
 from ntpnb import bias as bias_module
 from ntpnb.basics.watch import Watch
-from ntpnb.tied import core, finite, iteration, large, smallest
+from ntpnb.tied import finite, large, newton, smallest
+from ntpnb.tied.entries import core_of
 from ntpnb.tied.finite import finite_part, restrict
 from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
 
@@ -21,7 +22,7 @@ EPS = np.finfo(float).eps
 
 def solve(data, **options):
     """The large method, whatever the size of the data."""
-    return large_finite_part(data, Watch(**options))
+    return finite._measured_large(large_finite_part(data, Watch(**options)), data)
 
 
 def is_decoder(data):
@@ -157,8 +158,7 @@ def test_what_only_saves_time_does_not_matter(monkeypatch, change):
         monkeypatch.setattr(smallest, "KEEPS_DIGITS", 1e9)
     else:
         monkeypatch.setattr(ntpnb.tied.entries, "HELD", 0)
-        monkeypatch.setattr(ntpnb.tied.entries, "BLOCK", 1)
-        monkeypatch.setattr(smallest, "BLOCK", 1)
+        monkeypatch.setattr(ntpnb.problem.table, "BLOCK", 1)
     np.testing.assert_allclose(solve(data).W, expected, rtol=0, atol=1e-8)
 
 
@@ -211,7 +211,7 @@ def test_the_core_is_what_ranks_leave(name, seed):
     entries = large.tie_entries(data, data.sparse_target_probs)
     rows = np.flatnonzero((data.support.sum(1) > 1) & data.context_embeddings.any(1))
     found = np.zeros(data.support.shape, dtype=bool)
-    inside = core.core_of(entries)
+    inside = core_of(entries)
     found[rows[entries.context[inside]], entries.token[inside]] = True
     np.testing.assert_array_equal(found, core_by_ranks(data))
 
@@ -375,7 +375,7 @@ def white_slope(W, data):
 
 @pytest.mark.parametrize("name", ["compatible, few dimensions", "all tokens out of reach"])
 def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
-    monkeypatch.setattr(iteration, "LEAST_STEPS", 1)
+    monkeypatch.setattr(newton, "LEAST_STEPS", 1)
     monkeypatch.setattr(smallest, "HELD", 0)
     data = t24(1, **SIZES[name])
     with pytest.raises(

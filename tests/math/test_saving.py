@@ -555,7 +555,7 @@ def test_what_the_package_does_not_know_is_not_saved(tmp_path):
 
 
 def test_names_are_given_once():
-    with pytest.raises(ValueError, match=r"Trace is the name of ntpnb\.training\.trace\.Trace"):
+    with pytest.raises(ValueError, match=r"Trace is the name of ntpnb\.training\.descent\.Trace"):
         type("Trace", (saving.Result,), {})
 
 

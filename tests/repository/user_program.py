@@ -10,7 +10,7 @@ from typing import Any, assert_type
 import numpy as np
 
 import ntpnb
-from ntpnb.basics.array_types import BoolArray, FloatArray, IntArray
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.problem import NearDuplicates
 from ntpnb.reporting import DescentRecord
 

@@ -135,7 +135,6 @@ def make(root: Path) -> Path:
     for folder in ("ntpnb_book", "publishing"):
         copy_package(folder, root)
     write(root / "ntpnb/__init__.py", "")
-    shutil.copy(output.ROOT / "ntpnb/basics/extras.py", root / "ntpnb")
     # Without the mathematics that chapters share, for which every process would import scipy.
     write(root / "ntpnb_book/__init__.py", "from ntpnb_book.ledger import check, glue\n")
     write(root / "notebooks/01_tiny.md", NOTEBOOK)
