@@ -581,8 +581,12 @@ TYPED = (
 
 
 def test_whatever_a_claim_begins_with_a_table_shows_it_as_typed(tmp_path):
+    table = (
+        '{% from "table.md" import table, rows %}# Book\n\n'
+        '{% call table("1 1", "AB") %}{{ rows(typed) }}{% endcall %}'
+    )
     rows = [(pages.plain(text), pages.plain(text)) for text in TYPED]
-    page = "# Book\n\n" + pages.table("AB", rows, (1, 1))
+    page = pages.TEMPLATES.from_string(table).render(typed=rows)
     site, warnings = build(tmp_path, {"index": page}, smartquotes=False)
     assert warnings == ""
     shown = parsed(site / "index.html").select("table.ledger tbody tr")
