@@ -21,7 +21,7 @@ from ntpnb_book.output import ROOT
 from publishing import manifest, statement_map
 from publishing.compare import TOLERANCE
 from publishing.project import GENERATED, names, seconds, source, title
-from publishing.statements import STATUSES, Statements, executing, is_equation, status
+from publishing.statements import STATUSES, Statements, called, executing, is_equation, status
 from publishing.symbols import flat, numbers, symbols
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -112,6 +112,11 @@ def plain(text: object) -> str:
         escaped = re.sub(r"([\\`*_\[\]<>{}$|])", r"\\\1", piece)
         pieces.append(piece if stays else escaped)
     return _BLOCK.sub(r"\1\\", "".join(pieces))
+
+
+def _label(id: str) -> str:
+    """Turn an id into what can be a label."""
+    return id.replace(".", "-")
 
 
 def _words(text: object) -> str:
@@ -375,6 +380,12 @@ def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Pa
     )
 
 
+def _map(paper: str, statements: Statements, entries: Sequence[Entry]) -> str:
+    """The map of a paper and, below it, the same as a list of text."""
+    drawing = statement_map.drawing(paper, statements, entries)
+    return _fill("map.md", title=f"What rests on what in {_PAPERS[paper]}", **drawing)
+
+
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
     undefined=StrictUndefined,
@@ -384,7 +395,9 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters |= {
     "affected": _AFFECTS.__getitem__,
+    "called": called,
     "counted": _counted,
+    "label": _label,
     "numbers": lambda text: plain(numbers(text)),
     "plain": plain,
     "seeds": _seeds,
@@ -423,6 +436,5 @@ def generate(
     }
     for paper in _PAPERS:
         files[f"errata_{paper}.txt"] = _errata(entries, paper, root)
-        drawing = f"What rests on what in {_PAPERS[paper]}"
-        files[f"map_{paper}.txt"] = statement_map.page(paper, drawing, statements, entries)
+        files[f"map_{paper}.txt"] = _map(paper, statements, entries)
     return files

@@ -170,10 +170,10 @@ def test_the_map_says_what_is_false_and_what_rests_on_it():
 
 
 def test_the_map_is_drawn_with_links_and_repeated_as_text():
-    text = statement_map.page("t24", "A <map>", GRAPH, ENTRIES)
+    text = pages._map("t24", GRAPH, ENTRIES)
     drawing = text[text.index("<svg") : text.index("</svg>") + 6]
     tree = ElementTree.fromstring(drawing)
-    assert tree.findtext("title") == "A <map>"
+    assert tree.findtext("title") == "What rests on what in Thrampoulidis (T24): the linear decoder"
     links = {link.get("href"): link for link in tree.iter("a")}
     assert list(links) == [
         f"statements.html#index-t24-{name}" for name in ("def1", "lemma1", "lemma2", "thm1", "thm2")
@@ -189,7 +189,7 @@ def test_the_map_is_drawn_with_links_and_repeated_as_text():
         "statement that is false as stated. Rests on {ref}`Lemma 1 <index-t24-lemma1>`, "
         "{ref}`Def. 1 <index-t24-def1>`. Slips: {ref}`1 <erratum-t24-b>`."
     )
-    assert text == statement_map.page("t24", "A <map>", GRAPH, ENTRIES)
+    assert text == pages._map("t24", GRAPH, ENTRIES)
 
 
 def test_a_layout_has_arrows_downwards_and_nothing_on_top_of_a_box():
