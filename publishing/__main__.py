@@ -1,4 +1,4 @@
-"""Command line of the book: `python -m publishing` with run, stale, collect, accept and others."""
+"""Command line of the book: `python -m publishing` with run, stale, collect and others."""
 
 import argparse
 import os
@@ -12,7 +12,6 @@ import yaml
 
 from ntpnb_book import output
 from publishing import (
-    accepted,
     address,
     archives,
     build,
@@ -29,7 +28,7 @@ from publishing import (
     versions,
 )
 
-WRITING = ("run", "build", "live", "versions", "collect", "accept")
+WRITING = ("run", "build", "live", "versions", "collect")
 """The commands that change files of the checkout, one at a time."""
 
 
@@ -74,8 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     ready = commands.add_parser("release", help="say what is in the way of a release")
     ready.add_argument("tag", metavar="TAG", help="such as v1.0.0")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
-    accept = commands.add_parser("accept", help="note what claims and figures promise now")
-    accept.add_argument("--papers", metavar="FOLDER", help="look quotations up in these texts")
     against = commands.add_parser("compare", help="compare figures with another machine's")
     against.add_argument("folder", metavar="FOLDER", help="the other machine's figures/")
     against.add_argument(
@@ -173,14 +170,6 @@ def _collect() -> int:
     return 0
 
 
-def _accept(papers: str | None) -> int:
-    """Write `book/accepted.txt`; the status says whether a quotation was not found."""
-    wanting = accepted.accept(Path(papers) if papers else None)
-    for line in wanting:
-        print(line)
-    return 1 if wanting else 0
-
-
 def _compare(folder: str, tolerance: float) -> int:
     """Print what `compare.compare` finds; the status says whether a figure differs."""
     results = []
@@ -243,8 +232,6 @@ def _do(options: argparse.Namespace) -> int:
         return _release(options.tag)
     if options.command == "collect":
         return _collect()
-    if options.command == "accept":
-        return _accept(options.papers)
     return _compare(options.folder, options.tolerance)
 
 

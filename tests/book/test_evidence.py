@@ -2,21 +2,14 @@
 
 import re
 
+import lost_evidence
 import pytest
 import tiny_project
 from small_site import build, parsed
 from tiny_project import contents, edit, write
 
 from ntpnb_book import claims
-from publishing import (
-    collect,
-    evidence,
-    keys,
-    manifest,
-    pages,
-    project,
-    runner,
-)
+from publishing import collect, keys, manifest, pages, project, runner
 
 PAGE = "evidence/sums"
 
@@ -104,7 +97,7 @@ def test_the_contents_give_pages_of_evidence_their_order(tmp_path):
 
 
 def test_every_page_of_evidence_belongs_to_a_chapter_that_leads_to_it():
-    assert list(evidence.problems()) == []
+    assert list(lost_evidence.problems()) == []
 
 
 @pytest.mark.parametrize(
@@ -123,9 +116,9 @@ def test_every_page_of_evidence_belongs_to_a_chapter_that_leads_to_it():
 )
 def test_one_that_is_lost_is_reported(tmp_path, path, old, new, message):
     root = tiny_project.make_with_evidence(tmp_path)
-    assert list(evidence.problems(root)) == []
+    assert list(lost_evidence.problems(root)) == []
     edit(project.source(path, root), old, new)
-    found = list(evidence.problems(root))
+    found = list(lost_evidence.problems(root))
     assert [line for line in found if message not in line] == []
     assert (found != []) is (message != "")
 

@@ -5,13 +5,15 @@ import json
 import math
 import re
 
+import accepted
+import lint
 import numpy as np
 import pytest
 import tiny_project
 from small_site import build, parsed
 
 from ntpnb_book import claims, comparisons, ledger, output
-from publishing import accepted, collect, lint, pages, project, symbols
+from publishing import collect, pages, project, symbols
 
 NEAR = {"near": 2.0, "within": 0.5}
 GOOD = {
@@ -205,7 +207,7 @@ def test_every_real_claim_starts_with_the_id_of_a_statement():
 
 
 def test_claims_and_figures_promise_what_was_accepted():
-    assert list(accepted.changed()) == [], "run `python -m publishing accept` if this is meant"
+    assert list(accepted.changed()) == [], "run `make accept` if this is meant"
 
 
 def test_every_quotation_was_found_in_the_papers():

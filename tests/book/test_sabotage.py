@@ -21,12 +21,14 @@ import shutil
 import subprocess
 import sys
 
+import accepted
+import lint
 import pytest
 import tiny_project
 import yaml
 
 from ntpnb_book import claims, figures, output, saving
-from publishing import accepted, collect, keys, lint, project
+from publishing import collect, keys, project
 
 pytestmark = pytest.mark.slow
 
