@@ -16,7 +16,6 @@ from publishing import (
     archives,
     build,
     collect,
-    compare,
     execute,
     keys,
     live,
@@ -73,14 +72,6 @@ def _parser() -> argparse.ArgumentParser:
     ready = commands.add_parser("release", help="say what is in the way of a release")
     ready.add_argument("tag", metavar="TAG", help="such as v1.0.0")
     commands.add_parser("collect", help="close the ledger and write the generated pages")
-    against = commands.add_parser("compare", help="compare figures with another machine's")
-    against.add_argument("folder", metavar="FOLDER", help="the other machine's figures/")
-    against.add_argument(
-        "--tolerance",
-        type=float,
-        default=compare.TOLERANCE,
-        help="accepted difference relative to an array's largest entry (default: %(default)s)",
-    )
     return parser
 
 
@@ -170,19 +161,6 @@ def _collect() -> int:
     return 0
 
 
-def _compare(folder: str, tolerance: float) -> int:
-    """Print what `compare.compare` finds; the status says whether a figure differs."""
-    results = []
-    for figure, same, differences in compare.compare(folder, tolerance):
-        print(f"{figure}: {'ok' if same else 'different'}")
-        for name, value in differences.items():
-            print(f"  {name}: {'on one side only' if value is None else f'{value:.1e}'}")
-        results.append(same)
-    different = results.count(False)
-    print(f"{len(results)} figures, {different} different (tolerance {tolerance:g})")
-    return 1 if different else 0
-
-
 def _live(*, fetch: bool) -> int:
     """Let pages run in the browser; without a Python for it they stay as they are."""
     site = output.ROOT / build.SITE
@@ -230,9 +208,7 @@ def _do(options: argparse.Namespace) -> int:
         return _versions(options.folder)
     if options.command == "release":
         return _release(options.tag)
-    if options.command == "collect":
-        return _collect()
-    return _compare(options.folder, options.tolerance)
+    return _collect()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

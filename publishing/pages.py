@@ -19,7 +19,6 @@ from ntpnb_book.comparisons import at_horizons, comparison, horizons, met
 from ntpnb_book.ledger import shown
 from ntpnb_book.output import ROOT
 from publishing import manifest, statement_map
-from publishing.compare import TOLERANCE
 from publishing.project import GENERATED, names, seconds, source, title
 from publishing.statements import STATUSES, Statements, called, executing, is_equation, status
 from publishing.symbols import flat, numbers, symbols
@@ -375,7 +374,6 @@ def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Pa
         others=[row for row in figures if row not in redrawn],
         same=sum(row["offered"] == row["data"] for row in figures),
         seconds=seconds(root),
-        tolerance=f"{TOLERANCE:g}",
         versions=_versions(root),
     )
 
