@@ -316,7 +316,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "moved",
         "reading",
         "search",
-        "stamps",
     ):
         app.setup_extension(f"publishing.{module}")
     if repository is not None:
