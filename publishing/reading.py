@@ -214,11 +214,12 @@ def _write(app: Sphinx, document: nodes.document, page: str) -> None:
         text = _render(app, "route.html", stops=_stops(app, route["stops"], page))
         route.replace_self(nodes.raw("", text, format="html"))
     for stop, after in pairwise(_evening(app, page)):
-        if stop["page"] == page and stop["label"]:
-            found = (node for node in document.findall(nodes.Element))
-            left = next(node for node in found if stop["label"] in node.get("ids", []))
+        if stop["page"] != page or not stop["label"]:
+            continue
+        left = [node for node in document.findall(nodes.Element) if stop["label"] in node["ids"]]
+        if left:  # what `publishing.hover` shows of a page is written without it
             text = _render(app, "leaves.html", after=after)
-            left.parent.insert(left.parent.index(left), nodes.raw("", text, format="html"))
+            left[0].parent.insert(left[0].parent.index(left[0]), nodes.raw("", text, format="html"))
 
 
 def _evening(app: Sphinx, here: str) -> list[dict[str, Any]]:
