@@ -75,18 +75,6 @@ def test_one_that_was_removed_is_reported_by_its_executed_file(tmp_path):
     assert f"{PAGE}.ipynb: executed, but notebooks/{PAGE}.md does not exist" in found
 
 
-@pytest.mark.parametrize(("label", "closes"), [("sums-why", True), ("why", False)])
-def test_a_claim_may_be_explained_on_a_page_of_evidence(tmp_path, label, closes):
-    root = tiny_project.make_with_evidence(tmp_path)
-    path = root / "book/claims/01_tiny.yml"
-    place = f"nb/{PAGE}.ipynb#{label}"
-    edit(path, "show:", f"explained: '{place}'\n  show:")
-    for name, id, value in (("01_tiny", "t24.fig1.sum", 12.0), (PAGE, "t24.fig2.sum", 18.0)):
-        tiny_project.pretend(root, name, [{"id": id, "value": value}])
-    message = f"t24.fig1.sum: explained at {place}, but no ({label})= stands there"
-    assert list(collect.problems(root)) == ([] if closes else [message])
-
-
 def test_the_contents_give_pages_of_evidence_their_order(tmp_path):
     root = tiny_project.make_with_evidence(tmp_path)
     for name in ("above", "below"):

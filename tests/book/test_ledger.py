@@ -318,11 +318,6 @@ def test_glue_refuses_numbers():
         ([("erratum.t42-a", 12.0)], ("t24.fig1.sum", "erratum.t42-a"), "the paper is needed: t24"),
         ([("erratum.t24x", 12.0)], ("t24.fig1.sum", "erratum.t24x"), "the paper is needed: t24"),
         ([("t24.fig1.sum", 12.0)], ("fig1.sum", "fig12"), "t24.fig12: starts with no id"),
-        (
-            [("t24.fig1.sum", 12.0)],
-            ("show:", "explained: 'nb/01_tiny.ipynb#no-such'\n  show:"),
-            "no (no-such)= stands there",
-        ),
     ],
 )
 def test_a_ledger_that_does_not_close_is_reported(tmp_path, records, edit, message):

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import citations
+
 from ntpnb_book import output
 from ntpnb_book.claims import load
 from ntpnb_book.comparisons import comparison, describe
@@ -162,7 +164,7 @@ def _promises(root: Path) -> dict[str, str]:
     for row in manifest.figures(root):
         drawn, elsewhere = row.get("curves", (0, 0))
         lines.append(f"figure {row['figure']}\t{drawn} curves, {elsewhere} not in its data")
-    for key, fields in project.references(root).items():
+    for key, fields in citations.references(root).items():
         said = (f"{name} = {value}" for name, value in fields.items())
         lines.append("\t".join([f"reference {key}", *said]))
     for kind, allowed in verify.exceptions(root).items():

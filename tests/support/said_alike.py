@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import citations
 import yaml
 
 from ntpnb_book import output
-from publishing import project
 
 _VERSION = re.compile(r"^## (\S+) – (\d{4}-\d\d-\d\d)$", re.MULTILINE)
 _PAPER = re.compile(
@@ -34,7 +34,7 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
     citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
     newest = _VERSION.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
     papers = citation["references"]
-    listed = project.references(root)
+    listed = citations.references(root)
     cited = [listed[key] for key in ("T24", "L24")]
     described, on_index = (
         _PAPER.findall(" ".join((root / page).read_text(encoding="utf-8").split()))
@@ -110,7 +110,7 @@ def disagreements(root: Path = output.ROOT) -> Iterator[str]:
         for file in others:
             if sayings[file] != sayings[first]:
                 yield f"{field}: {first} says {sayings[first]!r}, {file} {sayings[file]!r}"
-    for key, entry in project.references(root).items():
+    for key, entry in citations.references(root).items():
         found = set(_ARXIV.findall(f"{entry.get('note')} {entry.get('url')}"))
         if len(found) > 1:
             yield f"references.bib: {key} has two identifiers: {' and '.join(sorted(found))}"
