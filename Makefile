@@ -37,7 +37,7 @@ export IPYTHONDIR := $(CURDIR)/_build/ipython
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help check book live stale test figures serve pdf bench stress mutants coverage lint types format lock clean _chromium
+.PHONY: help check book live stale test figures serve pdf bench stress mutants coverage lint types format lock accept clean _chromium
 
 help: ## list the targets (what a bare `make` does)
 	@echo "The executable companion to two papers on next-token prediction. Targets:"
@@ -163,6 +163,9 @@ lock: $(TOOLS)/.ready ## resolve the locks anew; pins that still fit stay (UPGRA
 	$(RESOLVE) $(UPGRADE) pyproject.toml --extra mutation $(SMALLER)/mutation.lock
 	$(RESOLVE) $(UPGRADE) pyproject.toml --extra cluster $(SMALLER)/cluster.lock
 	$(RESOLVE) $(UPGRADE) requirements/tools.in $(SMALLER)/tools.lock
+
+accept: $(VENV)/.ready ## note in book/accepted.txt what is promised now (PAPERS=FOLDER: look quotations up there)
+	PYTHONPATH=. $(PY) tests/support/accepted.py $(PAPERS)
 
 format: $(VENV)/.ready ## write the code as ruff, and the notebooks' text as jupytext, would
 	$(VENV)/bin/ruff format

@@ -1,9 +1,9 @@
-"""Command line of the book: `python -m publishing` with run, stale, collect, accept and others."""
+"""Command line of the book: `python -m publishing` with run, stale, collect and others."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,10 @@ import yaml
 
 from ntpnb_book import output
 from publishing import (
-    accepted,
     address,
     archives,
     build,
     collect,
-    compare,
     execute,
     keys,
     live,
@@ -29,14 +27,21 @@ from publishing import (
     versions,
 )
 
-WRITING = ("run", "build", "live", "versions", "collect", "accept")
-"""The commands that change files of the checkout, one at a time."""
-
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m publishing", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="execute the stale notebooks")
+    commands = parser.add_subparsers(required=True)
+
+    def command(do: Callable[..., int], words: str, *, writes: bool) -> argparse.ArgumentParser:
+        """Add the command that a function carries out, named after it.
+
+        Those that write files of the checkout are carried out one at a time.
+        """
+        added = commands.add_parser(do.__name__.strip("_"), help=words)
+        added.set_defaults(do=do, writes=writes)
+        return added
+
+    run = command(_run, "execute the stale notebooks", writes=True)
     run.add_argument(
         "names", nargs="*", metavar="NAME", help="01_toy, 01 or gd_theorem; default: all"
     )
@@ -45,7 +50,6 @@ def _parser() -> argparse.ArgumentParser:
         "--draw", action="store_true", help="execute all for their figures, and replace nothing"
     )
     run.add_argument("--figure", metavar="NAME", help="draw one figure, such as t24-fig4")
-    run.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
     run.add_argument(
         "-p",
         "--parameter",
@@ -54,36 +58,25 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="set a parameter of one notebook; the result goes to _build/nb, not into the book",
     )
-    whole = commands.add_parser("build", help="build the book, from stale notebooks to its pages")
-    whole.add_argument("--jobs", type=int, default=2, help="notebooks at a time (default: 2)")
-    stale = commands.add_parser(
-        "stale", help="list the notebooks whose executed file is not what the sources give"
+    whole = command(_build, "build the book, from stale notebooks to its pages", writes=True)
+    for one in (run, whole):
+        one.add_argument("--jobs", type=int, default=2, help="notebooks at a time (default: 2)")
+    stale = command(
+        _stale, "list the notebooks whose executed file is not what the sources give", writes=False
     )
     stale.add_argument("--why", action="store_true", help="say of each why")
     stale.add_argument("--check", action="store_true", help="fail where there are any")
-    commands.add_parser(
-        "unrepeated", help="list what nbval has to execute: this clone has not done so itself"
-    )
-    commands.add_parser(
-        "verify", help="compare values, seeds, names and pictures with this clone's own execution"
-    )
-    in_browser = commands.add_parser("live", help="let pages run in the reader's browser")
+    words = "list what nbval has to execute: this clone has not done so itself"
+    command(_unrepeated, words, writes=False)
+    words = "compare values, seeds, names and pictures with this clone's own execution"
+    command(_verify, words, writes=False)
+    in_browser = command(_live, "let pages run in the reader's browser", writes=True)
     in_browser.add_argument("--fetch", action="store_true", help="fetch Python for it, if need be")
-    several = commands.add_parser("versions", help="put releases of the book beside the newest")
+    several = command(_versions, "put releases of the book beside the newest", writes=True)
     several.add_argument("folder", metavar="FOLDER", help="with TAG.zip, its built pages, for each")
-    ready = commands.add_parser("release", help="say what is in the way of a release")
+    ready = command(_release, "say what is in the way of a release", writes=False)
     ready.add_argument("tag", metavar="TAG", help="such as v1.0.0")
-    commands.add_parser("collect", help="close the ledger and write the generated pages")
-    accept = commands.add_parser("accept", help="note what claims and figures promise now")
-    accept.add_argument("--papers", metavar="FOLDER", help="look quotations up in these texts")
-    against = commands.add_parser("compare", help="compare figures with another machine's")
-    against.add_argument("folder", metavar="FOLDER", help="the other machine's figures/")
-    against.add_argument(
-        "--tolerance",
-        type=float,
-        default=compare.TOLERANCE,
-        help="accepted difference relative to an array's largest entry (default: %(default)s)",
-    )
+    command(_collect, "close the ledger and write the generated pages", writes=True)
     return parser
 
 
@@ -104,13 +97,21 @@ def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(
+    names: Sequence[str],
+    parameters: Sequence[str] | None,
+    figure: str | None,
+    jobs: int,
+    *,
+    force: bool,
+    draw: bool,
+) -> int:
     """Execute notebooks; the status says whether one failed."""
-    if options.parameters:
-        return _experiment(options.names, options.parameters)
-    names = manifest.drawing(options.figure) if options.figure else options.names
-    draw = bool(options.draw or options.figure)
-    failed = runner.run(names, force=options.force, draw=draw, jobs=options.jobs)
+    if parameters:
+        return _experiment(names, parameters)
+    if figure:
+        names = manifest.drawing(figure)
+    failed = runner.run(names, force=force, draw=draw or bool(figure), jobs=jobs)
     return 1 if failed else 0
 
 
@@ -173,27 +174,6 @@ def _collect() -> int:
     return 0
 
 
-def _accept(papers: str | None) -> int:
-    """Write `book/accepted.txt`; the status says whether a quotation was not found."""
-    wanting = accepted.accept(Path(papers) if papers else None)
-    for line in wanting:
-        print(line)
-    return 1 if wanting else 0
-
-
-def _compare(folder: str, tolerance: float) -> int:
-    """Print what `compare.compare` finds; the status says whether a figure differs."""
-    results = []
-    for figure, same, differences in compare.compare(folder, tolerance):
-        print(f"{figure}: {'ok' if same else 'different'}")
-        for name, value in differences.items():
-            print(f"  {name}: {'on one side only' if value is None else f'{value:.1e}'}")
-        results.append(same)
-    different = results.count(False)
-    print(f"{len(results)} figures, {different} different (tolerance {tolerance:g})")
-    return 1 if different else 0
-
-
 def _live(*, fetch: bool) -> int:
     """Let pages run in the browser; without a Python for it they stay as they are."""
     site = output.ROOT / build.SITE
@@ -223,37 +203,13 @@ def _release(tag: str) -> int:
     return 1 if found else 0
 
 
-def _do(options: argparse.Namespace) -> int:
-    """Run the command that was asked for; return its exit status."""
-    if options.command == "run":
-        return _run(options)
-    if options.command == "build":
-        return _build(options.jobs)
-    if options.command == "stale":
-        return _stale(why=options.why, check=options.check)
-    if options.command == "unrepeated":
-        return _unrepeated()
-    if options.command == "verify":
-        return _verify()
-    if options.command == "live":
-        return _live(fetch=options.fetch)
-    if options.command == "versions":
-        return _versions(options.folder)
-    if options.command == "release":
-        return _release(options.tag)
-    if options.command == "collect":
-        return _collect()
-    if options.command == "accept":
-        return _accept(options.papers)
-    return _compare(options.folder, options.tolerance)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
-    options = _parser().parse_args(arguments)
+    options = vars(_parser().parse_args(arguments))
+    do, writes = options.pop("do"), options.pop("writes")
     try:
-        with project.alone() if options.command in WRITING else nullcontext():
-            return _do(options)
+        with project.alone() if writes else nullcontext():
+            return int(do(**options))
     except KeyboardInterrupt:
         print("interrupted; finished notebooks are kept, the next run resumes", file=sys.stderr)
         return 130

@@ -1,26 +1,27 @@
 """The pages of the book, built where they are not those of their sources.
 
-`publishing.stamps` has two stamps: of what makes the pages, notebooks' outputs among it, and of
-their texts. Where both are those of the last build, the pages stay as they are. Where the first is
-another one now, or where the last build failed, whose warnings Sphinx would not repeat, all pages
-are read anew, and written to an empty folder: beside what lies there from before, Sphinx stamps
-style sheets that it does not stamp otherwise.
+`publishing.stamps` hashes what makes the pages, notebooks' outputs among it, and their texts. Where
+all of it is as at the last build, the pages stay as they are. Where only texts changed, Sphinx
+builds these pages. Otherwise, or where the last build failed, whose warnings Sphinx would not
+repeat, all pages are read anew, and written to an empty folder: beside what lies there from before,
+Sphinx stamps style sheets that it does not stamp otherwise.
 """
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from ntpnb_book import output
-from publishing import stamps
+from publishing import project, stamps
 
 SITE = "_build/html"
 JUPYTER_BOOK = "import publishing; from jupyter_book.cli.main import main; main()"
 """The program ``jupyter-book``, without what `publishing` leaves out, two seconds of its start."""
 
-BUILT = "_build/.complete"
-"""Holds the stamps of the last build, from its end until the next one begins."""
+BUILT = "_build/built_from.json"
+"""Holds what the pages were built from, from the end of a build until the next one begins."""
 
 
 def pages(root: Path = output.ROOT) -> bool:
@@ -33,19 +34,22 @@ def pages(root: Path = output.ROOT) -> bool:
     """
     site = root / SITE
     built = root / BUILT
-    now = list(stamps.stamp(root))
-    is_known = built.exists() and (site / "index.html").exists()
-    before = built.read_text(encoding="utf-8").split() if is_known else []
-    if before == now:
+    now = stamps.contents(root)
+    before = project.read_json(built, {}) if (site / "index.html").exists() else {}
+    changed = [name for name in before | now if before.get(name) != now.get(name)]
+    if not changed:
         print("the pages are those of these sources")
         return True
     command = [sys.executable, "-c", JUPYTER_BOOK, "build", "book", "-W", "-n", "--keep-going"]
-    if before[:1] != now[:1]:
+    if before and all(stamps.is_page(name) and name in now for name in changed):
+        for name in changed:
+            (root / name).touch()  # Sphinx goes by times
+    else:
         command += ["--all"]
         shutil.rmtree(site, ignore_errors=True)
     built.unlink(missing_ok=True)
     sys.stdout.flush()  # before what the other program prints
     if subprocess.run(command, cwd=root, check=False).returncode != 0:
         return False
-    output.write(built, " ".join(now))
+    output.write(built, json.dumps(now, indent=1))
     return True

@@ -46,18 +46,6 @@ def measured(root: Path = output.ROOT) -> list[Measured]:
     ]
 
 
-def _wrong_with_claim(claim: Claim, prefixes: Iterable[str], root: Path) -> Iterator[str]:
-    """Yield what is wrong with a listed claim, whatever was measured."""
-    id = claim["id"]
-    if not any(covers(prefix, id) for prefix in prefixes):
-        yield f"{id}: starts with no id of book/statements.yml, nor with beyond. or erratum."
-    if "explained" in claim:
-        page, label = claim["explained"].split("#")
-        text = project.source(project.of_page(page).removesuffix(".ipynb"), root)
-        if not text.exists() or f"({label})=" not in text.read_text(encoding="utf-8"):
-            yield f"{id}: explained at {claim['explained']}, but no ({label})= stands there"
-
-
 def outcomes(claims: Mapping[str, Claim], values: Mapping[str, Value]) -> dict[str, str]:
     """Compute the outcome of every measured claim, those of a sweep together.
 
@@ -164,11 +152,12 @@ def problems(root: Path = output.ROOT) -> Iterator[str]:
     prefixes = ("beyond", "erratum", *listed)
     yield from _wrong_with_files(root)
     yield from _wrong_with_measuring(claims, measured(root))
-    for claim in claims.values():
-        yield from _wrong_with_claim(claim, prefixes, root)
+    for id in claims:
+        if not any(covers(prefix, id) for prefix in prefixes):
+            yield f"{id}: starts with no id of book/statements.yml, nor with beyond. or erratum."
     yield from _wrong_with_errata(claims, {id.partition(".")[0] for id in listed})
     yield from _wrong_with_figures(root)
-    yield from index.problems(listed, claims, root)
+    yield from index.problems(listed, claims)
 
 
 def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,22 +18,6 @@ from publishing import kernel, project
 
 class NotebookError(Exception):
     """A notebook failed; the message is one line that names notebook, cell and error."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of a whole run, and until each of its figures was saved."""
-
-    seconds: float
-    figures: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Executed:
-    """An executed notebook: the text of its file, and how long it took."""
-
-    text: str
-    timing: Timing
 
 
 def _parameters_of(notebook: Any) -> set[str]:
@@ -74,17 +57,6 @@ def _clean(notebook: Any) -> None:
             del cell.metadata["tags"]
 
 
-def _timing(notebook: Any) -> Timing:
-    """Read how long a run took, before the notebook is cleaned."""
-    seconds = 0.0
-    figures = {}
-    for cell in notebook.cells:
-        seconds += cell.metadata.get("papermill", {}).get("duration") or 0.0
-        for record in output.records({"cells": [cell]}, "figure"):
-            figures[record["figure"]] = round(seconds, 1)
-    return Timing(round(seconds, 1), figures)
-
-
 def _limit() -> int:
     """Seconds that one cell may run: what takes longer hangs."""
     return int(os.environ.get("NTPNB_CELL_SECONDS", "600"))
@@ -115,8 +87,8 @@ def compute(
     root: Path = output.ROOT,
     *,
     formats: str,
-) -> Executed:
-    """Execute one notebook, without writing it.
+) -> str:
+    """Execute one notebook, without writing it; return the text of its file.
 
     Parameters
     ----------
@@ -169,10 +141,8 @@ def compute(
             )
         except (papermill.PapermillExecutionError, TimeoutError, RuntimeError) as error:
             raise NotebookError(_explain(error, name, len(started_cells), root)) from None
-    timing = _timing(notebook)
     _clean(notebook)
-    write: Any = nbformat.writes  # it has no types
-    return Executed(write(notebook) + "\n", timing)
+    return f"{nbformat.writes(notebook)}\n"
 
 
 def reworded(name: str, root: Path = output.ROOT) -> str:
@@ -184,8 +154,7 @@ def reworded(name: str, root: Path = output.ROOT) -> str:
     import nbformat
 
     notebook = jupytext.read(project.source(name, root))
-    read: Any = nbformat.read  # it has no types
-    executed = read(project.executed(name, root), as_version=4)
+    executed = nbformat.read(project.executed(name, root), as_version=4)
     cells, ran = (
         [cell for cell in version.cells if cell.cell_type == "code"]
         for version in (notebook, executed)
@@ -195,8 +164,7 @@ def reworded(name: str, root: Path = output.ROOT) -> str:
         cell.execution_count = before.execution_count
     notebook.metadata["language_info"] = executed.metadata["language_info"]
     _clean(notebook)
-    write: Any = nbformat.writes
-    return str(write(notebook)) + "\n"
+    return f"{nbformat.writes(notebook)}\n"
 
 
 def execute(
@@ -204,7 +172,7 @@ def execute(
     target: Path,
     parameters: Mapping[str, Any] | None = None,
     root: Path = output.ROOT,
-) -> Timing:
+) -> None:
     """Execute one notebook into `target`, written only when every cell succeeded.
 
     Its figures are saved as all kinds of files.
@@ -219,6 +187,4 @@ def execute(
     """
     root = Path(root).resolve()
     figures = Path(target).resolve().parent / "figures" if parameters else root / "figures"
-    executed = compute(name, figures, parameters, root, formats="png pdf")
-    output.write(target, executed.text)
-    return executed.timing
+    output.write(target, compute(name, figures, parameters, root, formats="png pdf"))

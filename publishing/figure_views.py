@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
 
 from ntpnb_book import output
 
@@ -36,87 +35,53 @@ def size(svg: str) -> tuple[int, int]:
     return round(scale * float(found[1])), round(scale * float(found[3]))
 
 
-class Published(NamedTuple):
-    """Address of a drawing that was written, and its size as attributes."""
-
-    address: str
-    measures: str
-
-
-class Drawings:
-    """The drawings of one page: finds them, writes them below the built site, remembers them.
-
-    Parameters
-    ----------
-    root : Path
-        Of the repository.
-    built : Path
-        Of the built site.
-    address : callable
-        ``address("_images/toy.svg")`` is how the page calls a file of the site.
-    """
-
-    def __init__(self, root: Path, built: Path, address: Callable[[str], str]) -> None:
-        self.root = root
-        self.built = built
-        self.address = address
-
-    def publish(self, path: Path) -> Published:
-        """Write a drawing."""
-        svg = path.read_text(encoding="utf-8")
-        file = f"_images/{path.name}"
-        output.write(self.built / file, svg)
-        width, height = size(svg)
-        return Published(escape(self.address(file)), f'width="{width}" height="{height}"')
-
-    def views(self, name: str, alt: str) -> str:
-        """Write a figure, or return the empty string where nothing is drawn."""
-        wide = find(name, self.root)
-        if wide is None:
-            return ""
-        drawn = self.publish(wide)
-        source = ""
-        narrow = wide.with_name(f"{name}_narrow.svg")
-        if narrow.exists():
-            file, measures = self.publish(narrow)
-            source = f'<source media="(max-width: 576px)" srcset="{file}" {measures}>'
-        strip = ""
-        frames = wide.with_name(f"{name}_frames.svg")
-        if frames.exists():
-            strip = f' data-strip="{self.publish(frames).address}"'
-        shown = (
-            f'<picture>{source}<img src="{drawn.address}" alt="{alt}" '
-            f'{drawn.measures}{strip} loading="lazy"></picture>'
-        )
-        # What only scrolls into sight on a telephone is to be reached by keyboard as well.
-        attributes = "" if narrow.exists() else ' tabindex="0" role="group" aria-label="Figure"'
-        kind = "views" if narrow.exists() else "views scrolls"
-        return f'<div class="{kind}"{attributes}>{shown}</div>'
-
-
-def with_views(body: str, drawings: Drawings) -> str:
-    """Replace the pictures of a page by the drawings.
+def with_views(body: str, root: Path, built: Path, address: Callable[[str], str]) -> str:
+    """Replace the pictures of a page by the drawings, which are written below the built site.
 
     Parameters
     ----------
     body : str
         The page as HTML. A figure's name is that of its picture's file or of a linked drawing.
-    drawings : Drawings
-        Where to take them from.
+    root, built : Path
+        The checkout and the built site.
+    address : callable
+        ``address("_images/toy.svg")`` is how the page calls a file of the site.
     """
+
+    def publish(path: Path) -> tuple[str, str]:
+        """Write a drawing; return its address and its size as attributes."""
+        svg = path.read_text(encoding="utf-8")
+        file = f"_images/{path.name}"
+        output.write(built / file, svg)
+        width, height = size(svg)
+        return escape(address(file)), f'width="{width}" height="{height}"'
+
+    def views(wide: Path, alt: str) -> str:
+        """Write a figure."""
+        narrow = wide.with_name(f"{wide.stem}_narrow.svg")
+        frames = wide.with_name(f"{wide.stem}_frames.svg")
+        # What only scrolls into sight on a telephone is to be reached by keyboard as well.
+        kind = 'class="views scrolls" tabindex="0" role="group" aria-label="Figure"'
+        source = strip = ""
+        drawn, measures = publish(wide)
+        if narrow.exists():
+            kind = 'class="views"'
+            file, narrow_measures = publish(narrow)
+            source = f'<source media="(max-width: 576px)" srcset="{file}" {narrow_measures}>'
+        if frames.exists():
+            strip = f' data-strip="{publish(frames)[0]}"'
+        image = f'<img src="{drawn}" alt="{alt}" {measures}{strip} loading="lazy">'
+        return f"<div {kind}><picture>{source}{image}</picture></div>"
 
     def replace(found: re.Match[str]) -> str:
         figure = found[0]
         images = IMAGE.findall(figure)
-        if len(images) != 1:
-            return figure
-        shown = re.findall(r'src="[^"]*?(\w+)\.(?:png|svg)"', images[0])
+        shown = re.findall(r'src="[^"]*?(\w+)\.(?:png|svg)"', "".join(images))
         linked = re.findall(r'href="[^"]*?(\w+)\.(?:csv|svg)"', figure)
+        drawings = [path for name in (*linked, *shown) if (path := find(name, root))]
+        if len(images) != 1 or not drawings:
+            return figure
         alt = re.search(r'alt="([^"]*)"', images[0])
-        for name in (*linked, *shown):
-            views = drawings.views(name, alt[1] if alt else "")
-            if views:
-                return figure.replace(images[0], views)
-        return figure
+        return figure.replace(images[0], views(drawings[0], alt[1] if alt else ""))
 
     return FIGURE.sub(replace, body)

@@ -1,19 +1,31 @@
 """Drawing a graph without cycles in rows: each node below everything it rests on.
 
-The usual steps (Sugiyama, Tagawa, Toda, IEEE Trans. Syst. Man Cybern. 11, 1981), in plain Python
-and without a random choice: rows by the longest way from above, a point in every row that a long
-edge crosses, an order in each row that avoids crossings, places in each row near their neighbours.
+The usual steps (Sugiyama, Tagawa, Toda, IEEE Trans. Syst. Man Cybern. 11, 1981), without a random
+choice: rows by the longest way from above, a point in every row that a long edge crosses, an order
+in each row that avoids crossings, and places that make edges as upright as the order lets them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
+from itertools import combinations, pairwise
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.linalg import block_diag
+from scipy.optimize import lsq_linear
 
 Point: TypeAlias = tuple[str, str, int]
 """A place in a row: a node (its name twice, and its row), or where an edge crosses a row."""
 
+Link: TypeAlias = tuple[Point, Point]
+"""A part of an edge, from a row to the next."""
+
 SWEEPS = 24
 """How often the rows are put in order, down and up in turn."""
+
+NARROW = 0.25
+"""Width that an edge takes in a row it crosses, in units of a node's with its gap."""
 
 
 class Layout(NamedTuple):
@@ -37,15 +49,13 @@ class Layout(NamedTuple):
     rows: int
 
 
-def layout(above: Mapping[str, Sequence[str]], narrow: float = 0.25) -> Layout:
+def layout(above: Mapping[str, Sequence[str]]) -> Layout:
     """Place the nodes of a graph.
 
     Parameters
     ----------
     above : mapping
         For each node the nodes that it rests on. There must be no cycle.
-    narrow : float
-        Width that an edge takes in a row it crosses, in units of a node's.
 
     Examples
     --------
@@ -54,9 +64,11 @@ def layout(above: Mapping[str, Sequence[str]], narrow: float = 0.25) -> Layout:
     >>> [row for x, row in placed.nodes.values()]
     [0, 1, 2]
     """
+    if not above:
+        return Layout({}, {}, 0.0, 0)
     row: dict[str, int] = {}
-    for node in above:
-        _deepen(node, above, row)
+    for node in TopologicalSorter(above).static_order():
+        row[node] = 1 + max((row[upper] for upper in above[node]), default=-1)
     chains = {
         (upper, node): [
             (upper, upper, row[upper]),
@@ -66,123 +78,70 @@ def layout(above: Mapping[str, Sequence[str]], narrow: float = 0.25) -> Layout:
         for node in above
         for upper in above[node]
     }
-    neighbours: dict[Point, list[Point]] = {(node, node, row[node]): [] for node in above}
-    for chain in chains.values():
-        for one, other in pairwise(chain):
-            neighbours.setdefault(one, []).append(other)
-            neighbours.setdefault(other, []).append(one)
-    rows: list[list[Point]] = [[] for _ in range(max(row.values(), default=-1) + 1)]
-    for point in neighbours:
-        rows[point[2]].append(point)
-    _order(rows, neighbours)
-    x = _places(rows, neighbours, narrow)
+    links = [link for chain in chains.values() for link in pairwise(chain)]
+    points = dict.fromkeys([(node, node, row[node]) for node in above])
+    points |= dict.fromkeys(point for link in links for point in link)
+    rows = [[point for point in points if point[2] == k] for k in range(max(row.values()) + 1)]
+    rows = _order(rows, links)
+    x = _places(rows, links)
     return Layout(
         {node: (x[node, node, row[node]], row[node]) for node in above},
         {edge: [(x[point], point[2]) for point in chain] for edge, chain in chains.items()},
-        max(x.values(), default=0.0),
+        max(x.values()),
         len(rows),
     )
 
 
-def _deepen(node: str, above: Mapping[str, Sequence[str]], row: dict[str, int]) -> int:
-    """Find the row of a node: one below the lowest of those that it rests on."""
-    if node not in row:
-        row[node] = 1 + max((_deepen(upper, above, row) for upper in above[node]), default=-1)
-    return row[node]
+def _numbers(rows: Sequence[Sequence[Point]]) -> dict[Point, int]:
+    """Count the points of each row."""
+    return {point: number for points in rows for number, point in enumerate(points)}
 
 
-def _crossings(rows: Sequence[Sequence[Point]], neighbours: Mapping[Point, list[Point]]) -> int:
-    """Count the pairs of edges that cross."""
-    total = 0
-    for upper, lower in pairwise(rows):
-        place = {point: number for number, point in enumerate(lower)}
-        ends = [sorted(place[p] for p in neighbours[point] if p in place) for point in upper]
-        for number, left in enumerate(ends):
-            for right in ends[number + 1 :]:
-                total += sum(a > b for a in left for b in right)
-    return total
+def _crossings(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> int:
+    """Count the pairs of links that cross."""
+    at = _numbers(rows)
+    return sum(
+        (at[a] - at[c]) * (at[b] - at[d]) < 0
+        for (a, b), (c, d) in combinations(links, 2)
+        if a[2] == c[2]
+    )
 
 
-def _order(rows: list[list[Point]], neighbours: Mapping[Point, list[Point]]) -> None:
+def _order(rows: list[list[Point]], links: Sequence[Link]) -> list[list[Point]]:
     """Put each row in the order of its neighbours' mean place; keep the order that crosses least.
 
-    Afterwards, neighbours in a row change places as long as that removes a crossing.
+    The neighbours are those of the row before, going down and up in turn.
     """
-    best = [list(points) for points in rows]
-    least = _crossings(best, neighbours)
+    tried = [rows]
     for sweep in range(SWEEPS):
-        downwards = sweep % 2 == 0
-        numbers = range(1, len(rows)) if downwards else range(len(rows) - 2, -1, -1)
-        for number in numbers:
-            fixed = rows[number - 1 if downwards else number + 1]
-            place = {point: index for index, point in enumerate(fixed)}
-            own = {point: index for index, point in enumerate(rows[number])}
-
-            def mean(
-                point: Point, place: dict[Point, int] = place, own: dict[Point, int] = own
-            ) -> tuple[float, int]:
-                near = [float(place[p]) for p in neighbours[point] if p in place]
-                return (_mean(near, own[point]), own[point])
-
-            rows[number].sort(key=mean)
-        crossings = _crossings(rows, neighbours)
-        if crossings < least:
-            best, least = [list(points) for points in rows], crossings
-    rows[:] = best
-    improved = True
-    while improved:
-        improved = False
-        for points in rows:
-            for index in range(len(points) - 1):
-                points[index : index + 2] = points[index + 1], points[index]
-                crossings = _crossings(rows, neighbours)
-                if crossings < least:
-                    least, improved = crossings, True
-                else:
-                    points[index : index + 2] = points[index + 1], points[index]
-
-
-def _places(
-    rows: Sequence[Sequence[Point]], neighbours: Mapping[Point, list[Point]], narrow: float
-) -> dict[Point, float]:
-    """Choose x in each row, in its order: near the neighbours, and nobody on top of another."""
-    half = {
-        point: 0.5 if point[0] == point[1] else narrow / 2 for points in rows for point in points
-    }
-    x: dict[Point, float] = {}
-    for points in rows:
-        end = 0.0
-        for point in points:
-            x[point] = end + half[point]
-            end += 2 * half[point]
-        for point in points:
-            x[point] -= end / 2  # all rows about one middle
-    for sweep in range(2 * SWEEPS):
+        rows = [list(points) for points in rows]
+        near: dict[Point, list[Point]] = {}
+        for link in links:
+            fixed, moved = link if sweep % 2 == 0 else link[::-1]
+            near.setdefault(moved, []).append(fixed)
         for points in rows if sweep % 2 == 0 else reversed(rows):
-            wanted = [_mean([x[near] for near in neighbours[point]], x[point]) for point in points]
-            x.update(zip(points, _spread(wanted, [half[p] for p in points]), strict=True))
-    least = min((x[point] - half[point] for point in x), default=0.0)
-    return {point: round(place - least - 0.5, 3) for point, place in x.items()}
+            at = _numbers(rows)
+            mean = {point: fmean(at[p] for p in near.get(point, [point])) for point in points}
+            points.sort(key=mean.__getitem__)
+        tried.append(rows)
+    return min(tried, key=lambda rows: _crossings(rows, links))
 
 
-def _mean(numbers: Sequence[float], otherwise: float) -> float:
-    """Mean of numbers, and another number where there are none."""
-    return sum(numbers) / len(numbers) if numbers else otherwise
+def _places(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> dict[Point, float]:
+    """Choose x in each row, in its order, so that the links lean least (least squares).
 
-
-def _spread(wanted: Iterable[float], half: Sequence[float]) -> list[float]:
-    """Move places as little as possible (least squares) so that the intervals do not overlap."""
-    blocks: list[tuple[float, int]] = []  # mean of what its members want less their offsets; size
-    offsets = []
-    end = 0.0
-    for place, width in zip(wanted, half, strict=True):
-        offsets.append(end + width)
-        end += 2 * width
-        mean, size = place - offsets[-1], 1
-        while blocks and blocks[-1][0] > mean:
-            before, count = blocks.pop()
-            mean = (before * count + mean * size) / (count + size)
-            size += count
-        blocks.append((mean, size))
-    starts = [mean for mean, size in blocks for _ in range(size)]
-    return [start + offset for start, offset in zip(starts, offsets, strict=True)]
+    What is chosen are the gaps, of which each has to hold half of both points beside it.
+    """
+    points = [point for row in rows for point in row]
+    half = {point: 0.5 if point[0] == point[1] else NARROW / 2 for point in points}
+    room = [
+        half[right] + half.get(left, -0.5) for row in rows for left, right in pairwise([None, *row])
+    ]
+    from_gaps = block_diag(*(np.tri(len(row)) for row in rows))
+    at = {point: k for k, point in enumerate(points)}
+    upper, lower = np.array([[at[point] for point in link] for link in links]).T
+    leaning = from_gaps[upper] - from_gaps[lower]
+    gaps = lsq_linear(leaning, np.zeros(len(links)), bounds=(room, np.inf)).x
+    x = dict(zip(points, from_gaps @ gaps, strict=True))
+    least = min(x[point] - half[point] for point in points) + 0.5
+    return {point: round(float(place - least), 3) for point, place in x.items()}

@@ -10,6 +10,7 @@ label ``rates-next``.
 
 import posixpath
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 from docutils import nodes
@@ -124,7 +125,7 @@ class Needs(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Write the line; `_write_minutes` puts the number in."""
+        """Write the line; `_write` puts the number in."""
         line = nodes.paragraph(classes=["needs"])
         self.set_source_info(line)
         content = nodes.Element()
@@ -154,10 +155,11 @@ class RouteDirective(SphinxDirective):
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """Note the stops; `_write_minutes` looks up titles and minutes, once all are known."""
+        """Note the stops; `_write` looks up titles and minutes, once all are known."""
         stops = [stop.partition(":") for stop in self.arguments[0].split()]
         route = Route(stops=[(page, label) for page, _, label in stops])
         self.set_source_info(route)
+        self.env.metadata[self.env.docname]["route"] = route["stops"]
         return [route]
 
 
@@ -168,89 +170,66 @@ def _marks(env: BuildEnvironment) -> dict[str, Marks]:
     return cast(dict[str, Marks], env.reading_minutes)
 
 
-def _find_page(env: BuildEnvironment, name: str) -> str | None:
-    """Find a page by its name, with or without its folder."""
-    return next((page for page in (name, f"nb/{name}") if page in env.all_docs), None)
+def _find(env: BuildEnvironment, name: str, label: str) -> str | None:
+    """Find a page that has this label by its name, with or without its folder."""
+    pages = (page for page in (name, f"nb/{name}") if label in _marks(env).get(page, ()))
+    return next(pages, None)
 
 
-def _stop(app: Sphinx, page: str, label: str, here: str) -> tuple[nodes.list_item, float]:
-    """Write one stop of a route that stands on the page `here`; return it with its minutes."""
-    marks = _marks(app.env)[page]
-    duration = marks[label]
-    title = app.env.titles[page]
-    link = nodes.reference(
-        "",
-        "",
-        *(child.deepcopy() for child in title.children),
-        internal=True,
-        refuri=app.builder.get_relative_uri(here, page),
-    )
-    stop = nodes.inline("", "", link, classes=["stop"])
-    if label:
-        stop += nodes.Text(", its first part")
-    words: list[nodes.Node] = [stop]
-    number = posixpath.basename(page).partition("_")[0]
-    if number.isdigit():
-        words.insert(0, nodes.inline("", f"{int(number)} ", classes=["number"]))
-    words.append(nodes.inline("", written(duration), classes=["minutes"]))
-    return nodes.list_item("", nodes.paragraph("", "", *words)), duration
+def _stops(app: Sphinx, route: list[tuple[str, str]], here: str) -> list[dict[str, Any]]:
+    """List the stops of a route, as the page `here` and its templates name them."""
+    stops = []
+    for name, label in route:
+        page = _find(app.env, name, label)
+        if page is None:
+            continue
+        stop = {
+            "number": posixpath.basename(page).partition("_")[0].lstrip("0"),
+            "page": page,
+            "label": label,
+            "title": app.env.titles[page].astext(),
+            "address": app.builder.get_relative_uri(here, page),
+            "minutes": max(1, round(_marks(app.env)[page][label])),
+        }
+        stops.append(stop)
+    return stops
 
 
-def _write_minutes(app: Sphinx, document: nodes.document, page: str) -> None:
-    """Put the minutes into the lines and routes of a page."""
+def _render(app: Sphinx, template: str, **values: Any) -> str:
+    """Fill one of the book's templates."""
+    templates = cast(StandaloneHTMLBuilder, app.builder).templates
+    return templates.render(template, {"written": written, **values})
+
+
+def _write(app: Sphinx, document: nodes.document, page: str) -> None:
+    """Put the minutes into the lines and routes of a page, and say where the evening leaves it."""
     for place in list(document.findall(ReadingTime)):
         duration = _marks(app.env)[page][""]
         place.replace_self(nodes.inline("", written(duration), classes=["minutes"]))
     for route in list(document.findall(Route)):
-        stops = nodes.bullet_list(classes=["route"])
-        total = 0
         for name, label in route["stops"]:
-            found = _find_page(app.env, name)
-            if found is None or label not in _marks(app.env)[found]:
-                missing = name if found is None else f"{name}:{label}"
+            if _find(app.env, name, label) is None:
+                missing = f"{name}:{label}" if label else name
                 _LOG.warning("a route leads to %s, which is not there", missing, location=route)
-                continue
-            item, duration = _stop(app, found, label, page)
-            total += max(1, round(duration))  # the sum of what is written
-            stops += item
-        together = nodes.paragraph("", "Together ", classes=["route-sum"])
-        together += nodes.inline("", written(total), classes=["minutes"])
-        together += nodes.Text(".")
-        route.replace_self([stops, together])
+        text = _render(app, "route.html", stops=_stops(app, route["stops"], page))
+        route.replace_self(nodes.raw("", text, format="html"))
+    for stop, after in pairwise(_evening(app, page)):
+        if stop["page"] != page or not stop["label"]:
+            continue
+        left = [node for node in document.findall(nodes.Element) if stop["label"] in node["ids"]]
+        if left:  # what `publishing.hover` shows of a page is written without it
+            text = _render(app, "leaves.html", after=after)
+            left[0].parent.insert(left[0].parent.index(left[0]), nodes.raw("", text, format="html"))
 
 
-def _say_where_it_leaves(app: Sphinx, document: nodes.document, page: str) -> None:
-    """Say, before the label at which the landing page's route leaves a page, where it goes on."""
-    route = app.env.metadata[app.config.root_doc].get("route", ())
-    for number, (name, label) in enumerate(route[:-1]):
-        left = _find_page(app.env, name) == page and label and _with_id(document, label)
-        following = _find_page(app.env, route[number + 1][0])
-        if left and following:
-            line = nodes.paragraph("", "The evening leaves this chapter here. ")
-            line["classes"].append("leaves")
-            line += nodes.Text("It goes on with ")
-            line += nodes.reference(
-                "",
-                app.env.titles[following].astext(),
-                internal=True,
-                refuri=app.builder.get_relative_uri(page, following),
-            )
-            line += nodes.Text("; what follows can wait.")
-            left.parent.insert(left.parent.index(left), line)
-
-
-def _with_id(document: nodes.document, id: str) -> nodes.Element | None:
-    """Find the section, or else whatever has this label."""
-    return next(
-        (node for node in document.findall(nodes.Element) if id in node.get("ids", [])), None
-    )
+def _evening(app: Sphinx, here: str) -> list[dict[str, Any]]:
+    """List the stops of the landing page's route."""
+    return _stops(app, app.env.metadata[app.config.root_doc].get("route", []), here)
 
 
 def _read(app: Sphinx, document: nodes.document) -> None:
     """Compute the minutes of a page that was just read."""
     _marks(app.env)[app.env.docname] = minutes(document)
-    for route in document.findall(Route):
-        app.env.metadata[app.env.docname]["route"] = route["stops"]
 
 
 def _forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
@@ -258,58 +237,19 @@ def _forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
     _marks(env).pop(page, None)
 
 
-def _merge(app: Sphinx, env: BuildEnvironment, pages: set[str], other: BuildEnvironment) -> None:
-    """Take over the minutes of pages that another process read."""
-    _marks(env).update({page: _marks(other)[page] for page in pages if page in _marks(other)})
-
-
 def _again(app: Sphinx, env: BuildEnvironment) -> list[str]:
     """Have pages with a route written again: their minutes are those of other pages."""
     return [page for page, data in env.metadata.items() if "route" in data]
-
-
-def evening(app: Sphinx, here: str) -> dict[str, Any]:
-    """Collect what the sidebar of the page `here` says of the landing page's route.
-
-    Returns
-    -------
-    dict
-        The number, title, address and minutes of each stop as ``stops``, and their sum as
-        ``together``; empty where the landing page has no route.
-    """
-    stops = []
-    total = 0
-    for name, label in app.env.metadata[app.config.root_doc].get("route", ()):
-        page = _find_page(app.env, name)
-        if page is None or label not in _marks(app.env)[page]:
-            continue  # the landing page has warned of it
-        number = posixpath.basename(page).partition("_")[0].lstrip("0")
-        duration = _marks(app.env)[page][label]
-        opening = ", its first part" if label else ""
-        stop = {
-            "number": number,
-            "title": f"{app.env.titles[page].astext()}{opening}: {written(duration)}",
-            "address": app.builder.get_relative_uri(here, page),
-            "is_here": page == here,
-            "minutes": written(duration),
-        }
-        stops.append(stop)
-        total += max(1, round(duration))
-    return {"stops": stops, "together": written(total)} if stops else {}
 
 
 def _show_evening(
     app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None
 ) -> None:
     """Give the sidebar its stops, and each stop a line above its text that leads to the next."""
-    context["evening"] = evening(app, page)
-    stops = context["evening"].get("stops", [])
-    here = next((k for k, stop in enumerate(stops) if stop["is_here"]), None)
-    if here is not None:
-        line = {"number": here + 1, "of": len(stops), "minutes": stops[here]["minutes"]}
-        line["next"] = stops[here + 1 : here + 2]
-        templates = cast(StandaloneHTMLBuilder, app.builder).templates
-        context["body"] = templates.render("stop.html", {"stop": line}) + context["body"]
+    context["evening"] = stops = _evening(app, page)
+    context["written"] = written
+    if page in [stop["page"] for stop in stops]:
+        context["body"] = _render(app, "stop.html", stops=stops, page=page) + context["body"]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -320,9 +260,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("route", RouteDirective)
     app.connect("doctree-read", _read)
     app.connect("env-purge-doc", _forget)
-    app.connect("env-merge-info", _merge)
     app.connect("env-updated", _again)
-    app.connect("doctree-resolved", _write_minutes)
-    app.connect("doctree-resolved", _say_where_it_leaves)
+    app.connect("doctree-resolved", _write)
     app.connect("html-page-context", _show_evening)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {"parallel_read_safe": False, "parallel_write_safe": True}

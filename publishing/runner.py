@@ -1,19 +1,17 @@
 """Running the notebooks that must run, several at a time."""
 
-import json
 import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 
 from ntpnb_book import output
 from publishing import execute, keys, project, verify
-from publishing.execute import NotebookError, Timing
+from publishing.execute import NotebookError
 
 
 def _note(text: str) -> None:
@@ -33,22 +31,14 @@ def _end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-@dataclass(frozen=True)
-class Done:
-    """How long a notebook took, and the key to record for its executed file, if that is new."""
-
-    timing: Timing
-    key: keys.Key | None = None
-
-
-def _execute_for_the_book(name: str, root: Path) -> Done:
-    """Execute a notebook and replace its executed file."""
-    before = keys.key(name, root)
-    executed = execute.compute(name, root / "figures", root=root, formats="")
-    if keys.key(name, root) != before:
+def _execute_for_the_book(name: str, root: Path) -> keys.Key:
+    """Execute a notebook and replace its executed file; return the key to record for it."""
+    key = keys.key(name, root)
+    text = execute.compute(name, root / "figures", root=root, formats="")
+    if keys.key(name, root) != key:
         raise NotebookError(f"{name}: its sources changed while it ran; run it again")
-    output.write(project.executed(name, root), executed.text)
-    return Done(executed.timing, before)
+    output.write(project.executed(name, root), text)
+    return key
 
 
 def _reword(name: str, root: Path) -> None:
@@ -59,7 +49,7 @@ def _reword(name: str, root: Path) -> None:
     _note(f"{name}: {keys.REWORDED}; outputs kept")
 
 
-def _execute_for_figures(name: str, root: Path) -> Done:
+def _execute_for_figures(name: str, root: Path) -> None:
     """Execute a notebook for its figures alone, and save them as all kinds of files.
 
     Its executed file, which the tests compare with this machine, is kept; the new one goes to
@@ -67,25 +57,21 @@ def _execute_for_figures(name: str, root: Path) -> Done:
     """
     key = keys.key(name, root)
     verify.forget(name, root)  # until the new one is there
-    timing = execute.execute(name, verify.executed_here(name, root), root=root)
+    execute.execute(name, verify.executed_here(name, root), root=root)
     if keys.key(name, root) == key:
         verify.note(name, key.outputs, root)
     same = "same bytes as" if verify.has_same_bytes(name, root) else "other bytes than"
     _note(f"{name}: {same} the executed notebook, kept")
-    return Done(timing)
 
 
-def _work(name: str, reason: str, draw: bool, root: Path) -> Done:
-    """Execute one notebook in a process of its own, saying so as it starts."""
+def _work(name: str, reason: str, draw: bool, root: Path) -> tuple[float, keys.Key | None]:
+    """Execute one notebook in a process of its own; return its seconds, and a key to record."""
     _note(f"{name}: {reason}; running")
-    return _execute_for_figures(name, root) if draw else _execute_for_the_book(name, root)
-
-
-def _keep(name: str, timing: Timing, root: Path) -> None:
-    """Add a run time to `_build/timings.json`, the one file that is different on every run."""
-    path = root / "_build" / "timings.json"
-    timings = project.read_json(path, {}) | {name: asdict(timing)}
-    output.write(path, json.dumps(timings, indent=1, sort_keys=True) + "\n")
+    started = time.monotonic()
+    key = None if draw else _execute_for_the_book(name, root)
+    if draw:
+        _execute_for_figures(name, root)
+    return time.monotonic() - started, key
 
 
 def _longest_first(reasons: Mapping[str, str], root: Path) -> list[tuple[str, str]]:
@@ -145,11 +131,10 @@ def run(
             for done, future in enumerate(as_completed(futures), 1):
                 name = futures[future]
                 try:
-                    result = future.result()
-                    if result.key is not None:
-                        keys.record(name, result.key, root)
-                    _keep(name, result.timing, root)
-                    _note(f"{name}: {result.timing.seconds} s, {len(futures) - done} left")
+                    seconds, key = future.result()
+                    if key is not None:
+                        keys.record(name, key, root)
+                    _note(f"{name}: {seconds:.1f} s, {len(futures) - done} left")
                 except Exception as error:
                     failed.append(name)
                     line = " ".join(str(error).split())

@@ -299,11 +299,13 @@ def setup(app: Sphinx) -> dict[str, bool]:
         if app.builder.name == "singlehtml" and "body" in context:
             context["body"] = on_paper(context["body"])
         elif app.builder.format == "html" and "body" in context:
-            drawings = figure_views.Drawings(
-                Path(app.srcdir).parent, Path(app.outdir), lambda file: context["pathto"](file, 1)
+            body = figure_views.with_views(
+                context["body"],
+                Path(app.srcdir).parent,
+                Path(app.outdir),
+                lambda file: context["pathto"](file, 1),
             )
-            context["body"] = figure_views.with_views(context["body"], drawings)
-            context["body"] = formulas.with_room(context["body"])
+            context["body"] = formulas.with_room(body)
         foot(repository, context)
 
     app.setup_extension("notfound.extension")
@@ -316,7 +318,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "moved",
         "reading",
         "search",
-        "stamps",
     ):
         app.setup_extension(f"publishing.{module}")
     if repository is not None:

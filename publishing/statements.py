@@ -4,18 +4,15 @@ What stands in `book/statements.yml` is explained at its head. A status is compu
 
 - "executed": claims measure it;
 - "in part": claims measure a part, and the entry says what is missing;
-- "quoted": no claim, but a place of the book quotes it, which is checked to exist;
+- "quoted": no claim, but a place of the book quotes it, to which the index links;
 - "not in the book": none of these.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ntpnb_book.claims import covers
-from ntpnb_book.output import ROOT
-from publishing.project import names, page, plain_pages, source
 
 Statement: TypeAlias = Mapping[str, Any]
 """An entry of `book/statements.yml`."""
@@ -49,7 +46,6 @@ FIELDS = frozenset(
 """What may stand in an entry."""
 
 _NAME = re.compile(r"\b(Thm|Lemma|Prop\.|Def\.|Remark|Fig\.|footnote) ?(\d+)")
-_LABEL = r"^(?:\({0}\)=|:label: {0}|:name: {0})$"
 
 
 def is_equation(id: str) -> bool:
@@ -167,7 +163,7 @@ def rests_on(id: str, statement: Statement) -> list[str]:
     return [f"{paper}.{name}" for name in statement.get("uses", ())]
 
 
-def problems(statements: Statements, claims: Iterable[str], root: Path = ROOT) -> Iterator[str]:
+def problems(statements: Statements, claims: Iterable[str]) -> Iterator[str]:
     """Yield, as one line each, what is wrong with the entries of `book/statements.yml`.
 
     Parameters
@@ -176,8 +172,6 @@ def problems(statements: Statements, claims: Iterable[str], root: Path = ROOT) -
         The statements by id.
     claims : iterable of str
         Ids of all claims.
-    root : Path
-        The checkout.
     """
     claims = list(claims)
     for id, statement in statements.items():
@@ -191,23 +185,8 @@ def problems(statements: Statements, claims: Iterable[str], root: Path = ROOT) -
                 yield f"{where}: no claim begins with {named}"
         if "part" in statement and not executing(id, statement, claims):
             yield f"{where}: `part` says what is missing, but no claim executes any of it"
-        if "quoted" in statement and not _exists(statement["quoted"], root):
-            yield f"{where}: quoted at {statement['quoted']}, but no such label stands there"
         for other in rests_on(id, statement):
             if "uses" not in statements.get(other, {}):
                 yield f"{where}: uses {other}, which is not on the map"
         if id in below(statements, [id]):
             yield f"{where}: uses itself, through what it uses"
-
-
-def _exists(place: str, root: Path) -> bool:
-    """Say whether a place, chapter#label or page#label, exists in what is written by hand."""
-    name, _, label = place.partition("#")
-    if name in names(root):
-        path = source(name, root)
-    elif name in plain_pages(root):
-        path = page(name, root)
-    else:
-        return False
-    text = path.read_text(encoding="utf-8")
-    return re.search(_LABEL.format(re.escape(label)), text, re.MULTILINE) is not None

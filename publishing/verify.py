@@ -191,36 +191,42 @@ def _of_output(
     known = one.get("metadata", {})
     record = known.get("ntpnb", {})
     name = record.get("id") or record.get("figure") or known.get("scrapbook", {}).get("name", page)
-    within = None if excepted is None else excepted["within"].get(name, ABSOLUTE)
-    for field in sorted((one.keys() | other.keys()) - {"data", "metadata", "execution_count"}):
-        yield from _of_field(field, one.get(field), other.get(field), within)
-    old, new = one.get("data", {}), other.get("data", {})
-    for kind in sorted(old.keys() | new.keys()):
-        if kind == DRAWING and kind in old and kind in new:
-            pixels = (excepted or {}).get("pixels", {}).get(name, PIXELS)
-            yield from _of_picture("".join(old[kind]), "".join(new[kind]), pixels)
+
+    def allowed(kind: str, otherwise: float) -> float:
+        return otherwise if excepted is None else excepted[kind].get(name, otherwise)
+
+    olds, news = dict(_leaves(one)), dict(_leaves(other))
+    for place in dict.fromkeys([*olds, *news]):
+        old, new = olds.get(place), news.get(place)
+        said = f"is {old!r:.200}, executed here {new!r:.200}"
+        if (DRAWING in place or "drawings" in place) and old and new:
+            said = _of_picture(old, new, allowed("pixels", PIXELS))
+            is_same = not said
+        elif excepted is None:
+            is_same = repr(old) == repr(new)
+        elif place[0] != "metadata" and isinstance(old, str) and isinstance(new, str):
+            is_same = same_text(old, new, allowed("within", ABSOLUTE))
+        elif place[1:] == ("ntpnb", "data"):  # a hash; the sketch says how far apart they are
+            is_same = True
+        elif "value" in place:
+            is_same = close(old, new, allowed("within", ABSOLUTE))
+        elif "sketch" in place and old and new:
+            is_same = _same_sketch(old, new, allowed("share", RELATIVE))
         else:
-            yield from _of_field(kind, old.get(kind), new.get(kind), within)
-    old, new = known, other.get("metadata", {})
-    for field in sorted(old.keys() | new.keys()):
-        if field == "ntpnb" and field in old and field in new:
-            yield from _of_record(old[field], new[field], excepted)
-        else:
-            yield from _of_field(field, old.get(field), new.get(field), None)
+            is_same = repr(old) == repr(new)
+        if not is_same:
+            yield f"{name}: {place[-1]} {said}"
 
 
-def _of_field(field: str, one: object, other: object, within: float | None) -> Iterator[str]:
-    """Yield how two fields differ; lines of a text count as one text.
-
-    Without `within` they have to be equal, else texts may differ as `same_text` says.
-    """
-    one, other = ("".join(x) if isinstance(x, list) else x for x in (one, other))
-    if within is not None and isinstance(one, str) and isinstance(other, str):
-        is_same = same_text(one, other, within)
+def _leaves(value: Any, *place: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what an output says and where; lines of a text count as one text."""
+    if isinstance(value, dict):
+        for key in sorted(value.keys() - {"execution_count"}):
+            yield from _leaves(value[key], *place, key)
+    elif isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+        yield place, "".join(value)
     else:
-        is_same = one == other
-    if not is_same:
-        yield f"{field} is {one!r:.200}, executed here {other!r:.200}"
+        yield place, value
 
 
 def same_text(one: str, other: str, within: float = ABSOLUTE) -> bool:
@@ -271,44 +277,11 @@ def _last_digit(number: re.Match[str]) -> float:
     return 1.001 * 10.0 ** (int(number["exponent"] or 0) - decimals)
 
 
-def _of_record(
-    one: Mapping[str, Any], other: Mapping[str, Any], excepted: Exceptions | None
-) -> Iterator[str]:
-    """Yield where the records of `check` or `figures.save` differ; see `_of_output`."""
-    name = one.get("id", one.get("figure", "record"))
-    for field in sorted(one.keys() | other.keys()):
-        old, new = one.get(field), other.get(field)
-        if field == "drawings" and field in one and field in other and old.keys() == new.keys():
-            pixels = (excepted or {}).get("pixels", {}).get(name, PIXELS)
-            for kind in old:
-                for line in _of_picture(old[kind], new[kind], pixels):
-                    yield f"{name}: {kind}: {line}"
-            continue
-        if excepted is not None and field in one and field in other:
-            within = excepted["within"].get(name, ABSOLUTE)
-            if field == "data" or (field == "value" and close(old, new, within)):
-                continue
-            if field == "sketch":
-                share = excepted["share"].get(name, RELATIVE)
-                yield from _of_sketch(name, one[field], other[field], share)
-                continue
-        if repr(old) != repr(new):
-            yield f"{name}: {field} is {old!r:.200}, executed here {new!r:.200}"
-
-
-def _of_sketch(
-    name: str,
-    one: Mapping[str, list[float]],
-    other: Mapping[str, list[float]],
-    share: float,
-) -> Iterator[str]:
-    """Yield the arrays behind a figure whose sketches differ, by a share of the largest number."""
-    for array in sorted(one.keys() | other.keys()):
-        old, new = one.get(array, []), other.get(array, [])
-        within = max(ABSOLUTE, share * max(map(abs, [*old[1:], *new[1:]]), default=0.0))
-        is_same = len(old) == len(new) and old[:1] == new[:1]
-        if not (is_same and np.allclose(old[1:], new[1:], rtol=0, atol=within)):
-            yield f"{name}: {array} is {old}, executed here {new}"
+def _same_sketch(one: list[float], other: list[float], share: float) -> bool:
+    """Say whether two arrays are as long, and differ by a share of the largest number at most."""
+    within = max(ABSOLUTE, share * max(map(abs, [*one[1:], *other[1:]]), default=0.0))
+    is_as_long = len(one) == len(other) and one[:1] == other[:1]
+    return is_as_long and np.allclose(one[1:], other[1:], rtol=0, atol=within)
 
 
 def close(one: object, other: object, within: float = ABSOLUTE) -> bool:
@@ -332,24 +305,24 @@ def close(one: object, other: object, within: float = ABSOLUTE) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         pairs = zip(one, other, strict=False)
         return len(one) == len(other) and all(close(old, new, within) for old, new in pairs)
-    if isinstance(one, float) and isinstance(other, float):
+    if type(one) is float and type(other) is float:
         return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=within)
     if type(one) is int and type(other) is int:
         return abs(one - other) <= within
     return type(one) is type(other) and one == other
 
 
-def _of_picture(one: str, other: str, pixels: float) -> Iterator[str]:
-    """Yield how two drawings differ as pictures."""
+def _of_picture(one: str, other: str, pixels: float) -> str:
+    """Say how two drawings differ as pictures; nothing where they do not."""
     if one == other:
-        return
+        return ""
     old, new = _pixels(one), _pixels(other)
     if old.shape != new.shape:
-        yield f"a picture of {old.shape} pixels, executed here {new.shape}"
-        return
+        return f"is a picture of {old.shape} pixels, executed here {new.shape}"
     found = strange(old, new)
-    if found > pixels:
-        yield f"another picture than the one drawn here: {found} pixels have nothing like them"
+    if found <= pixels:
+        return ""
+    return f"is another picture than the one drawn here: {found} pixels have nothing like them"
 
 
 def strange(one: Shades, other: Shades) -> int:

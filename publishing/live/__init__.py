@@ -92,12 +92,6 @@ def measured_seconds(root: Path = output.ROOT) -> dict[tuple[str, int], float]:
     return {(row["notebook"], int(row["cell"])): float(row["seconds"]) for row in rows}
 
 
-def measured_pages(root: Path = output.ROOT) -> dict[str, float]:
-    """Read how long whole pages took in a browser."""
-    rows = [row for row in measured(root) if not row["cell"]]
-    return {row["notebook"]: float(row["seconds"]) for row in rows}
-
-
 def measured(root: Path = output.ROOT) -> list[dict[str, str]]:
     """Read the rows that ``python -m benchmarks.browser`` wrote; none where it never ran."""
     path = Path(root) / MEASURED

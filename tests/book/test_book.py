@@ -2,7 +2,8 @@
 
 import itertools
 import re
-import subprocess
+from email.message import Message
+from importlib import metadata
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ import ntpnb
 from ntpnb_book.claims import statements
 from ntpnb_book.output import ROOT
 from publishing import project
-from publishing.address import find_repository, pages_url, repository_url
+from publishing.address import find_repository, pages_url
 from publishing.project import chapters, names
 from publishing.sphinx_ext import foot, on_paper
 
@@ -261,42 +262,27 @@ def test_the_python_names_of_the_notation_exist():
 
 
 @pytest.mark.parametrize(
-    ("environ", "declared", "remote", "expected"),
+    ("environ", "declared", "expected"),
     [
-        ({"GITHUB_REPOSITORY": "owner/name"}, ["Source, https://github.com/a/b"], "", GITHUB),
-        ({}, ["Changelog, https://example.org", f"Source, {GITHUB}"], "", GITHUB),
-        ({}, [], "https://github.com/owner/name.git\n", GITHUB),
-        ({}, [], "git@github.com:owner/name.git\n", GITHUB),
-        ({}, [], "ssh://git@gitlab.com/owner/name\n", "https://gitlab.com/owner/name"),
-        ({}, [], "/srv/mirrors/name.git\n", None),
-        ({}, [], "https://token@example.org/owner/name\n", None),
-        ({}, [], "", None),
+        ({"GITHUB_REPOSITORY": "owner/name"}, ["Source, https://github.com/a/b"], GITHUB),
+        ({}, [f"Issues, {GITHUB}/issues", f"Source, {GITHUB}"], GITHUB),
+        ({}, ["Source, https://gitlab.com/owner/name"], "https://gitlab.com/owner/name"),
+        ({}, ["Source, https://example.org/owner/name"], None),
+        ({}, [], None),
     ],
 )
-def test_repository_address(environ, declared, remote, expected):
-    assert repository_url(environ, declared, remote) == expected
+def test_repository_address(environ, declared, expected, monkeypatch, tmp_path):
+    known = Message()
+    for line in declared:
+        known["Project-URL"] = line
+    monkeypatch.setattr(metadata, "metadata", lambda name: known)
+    assert find_repository(tmp_path, environ) == expected
 
 
-def checkout(folder, remote):
-    """Make a folder a git checkout whose ``origin`` is that address."""
-    folder.mkdir(exist_ok=True)
-    for words in (("init", "--quiet"), ("remote", "add", "origin", remote)):
-        subprocess.run(["git", "-C", str(folder), *words], check=True)
-    return folder
-
-
-def test_the_address_is_that_of_the_project_s_own_checkout(tmp_path):
-    project = checkout(tmp_path / "project", f"{GITHUB}.git")
-    assert find_repository(project, {}) == GITHUB
-
-
-def test_an_archive_does_not_take_the_address_of_what_surrounds_it(tmp_path):
-    surrounding = checkout(tmp_path / "surrounding", "https://github.com/another/project")
-    archive = surrounding / "ntpnb-main"
-    archive.mkdir()
-    assert find_repository(archive, {}) is None
+def test_a_project_does_not_take_the_address_of_the_workflow_that_only_builds_it(tmp_path):
+    surrounding = tmp_path / "surrounding"
     workflow = {"GITHUB_REPOSITORY": "another/project", "GITHUB_WORKSPACE": str(surrounding)}
-    assert find_repository(archive, workflow) is None
+    assert find_repository(surrounding / "ntpnb-main", workflow) is None
     assert find_repository(surrounding, workflow) == "https://github.com/another/project"
 
 

@@ -1,20 +1,25 @@
 """Which pages are built: all, those that changed, or none."""
 
+import os
 import subprocess
 
 import pytest
+from tiny_project import write
 
 from publishing import __main__ as command_line
-from publishing import build, runner, stamps
+from publishing import build, runner
+
+OLD = 1_000_000_000
+PAGE, MACHINERY = "book/one.md", "_config.yml"
 
 
 @pytest.fixture
 def builds(tmp_path, monkeypatch):
-    """Build pages of these stamps with a builder that ends with this status; say what it built."""
+    """Build a page of these files with a builder that ends with this status; say what it built."""
     site = tmp_path / build.SITE
     site.mkdir(parents=True)
 
-    def built(machinery, texts, status=0, *, has_site=True):
+    def built(machinery, text, status=0, *, has_site=True):
         commands = []
 
         def run(command, **options):
@@ -22,9 +27,11 @@ def builds(tmp_path, monkeypatch):
             commands.append(command)
             return subprocess.CompletedProcess(command, status)
 
-        monkeypatch.setattr(stamps, "stamp", lambda root: (machinery, texts))
         monkeypatch.setattr(subprocess, "run", run)
         site.mkdir(exist_ok=True)
+        for name, content in {MACHINERY: machinery, PAGE: text}.items():
+            write(tmp_path / name, content)
+            os.utime(tmp_path / name, (OLD, OLD))  # as if it came from an archive
         dropped = site / "dropped.html"
         dropped.write_text("A page of another build.")
         (site / "index.html").unlink(missing_ok=True)
@@ -36,12 +43,14 @@ def builds(tmp_path, monkeypatch):
         [command] = commands
         everything = command[-1] == "--all"
         assert dropped.exists() != everything
+        is_touched = (tmp_path / PAGE).stat().st_mtime > OLD
+        assert is_touched != everything
         return "everything" if everything else "what changed"
 
     return built
 
 
-def test_every_page_is_built_where_the_stamp_or_the_last_build_says_so(builds, capsys):
+def test_every_page_is_built_where_its_sources_or_the_last_build_say_so(builds, capsys):
     assert builds("1", "a") == "everything"
     assert builds("1", "a") == "nothing"
     assert "the pages are those of these sources" in capsys.readouterr().out

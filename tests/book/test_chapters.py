@@ -7,11 +7,12 @@ import json
 import re
 
 import jupytext
+import lint
 import pytest
 import tiny_project
 
 import ntpnb
-from publishing import folding, lint, project
+from publishing import folding, project
 from publishing.keys import PACKAGES
 
 NAMES = project.names()

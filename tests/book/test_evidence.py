@@ -2,21 +2,14 @@
 
 import re
 
+import lost_evidence
 import pytest
 import tiny_project
 from small_site import build, parsed
 from tiny_project import contents, edit, write
 
 from ntpnb_book import claims
-from publishing import (
-    collect,
-    evidence,
-    keys,
-    manifest,
-    pages,
-    project,
-    runner,
-)
+from publishing import collect, keys, manifest, pages, project, runner
 
 PAGE = "evidence/sums"
 
@@ -82,18 +75,6 @@ def test_one_that_was_removed_is_reported_by_its_executed_file(tmp_path):
     assert f"{PAGE}.ipynb: executed, but notebooks/{PAGE}.md does not exist" in found
 
 
-@pytest.mark.parametrize(("label", "closes"), [("sums-why", True), ("why", False)])
-def test_a_claim_may_be_explained_on_a_page_of_evidence(tmp_path, label, closes):
-    root = tiny_project.make_with_evidence(tmp_path)
-    path = root / "book/claims/01_tiny.yml"
-    place = f"nb/{PAGE}.ipynb#{label}"
-    edit(path, "show:", f"explained: '{place}'\n  show:")
-    for name, id, value in (("01_tiny", "t24.fig1.sum", 12.0), (PAGE, "t24.fig2.sum", 18.0)):
-        tiny_project.pretend(root, name, [{"id": id, "value": value}])
-    message = f"t24.fig1.sum: explained at {place}, but no ({label})= stands there"
-    assert list(collect.problems(root)) == ([] if closes else [message])
-
-
 def test_the_contents_give_pages_of_evidence_their_order(tmp_path):
     root = tiny_project.make_with_evidence(tmp_path)
     for name in ("above", "below"):
@@ -104,7 +85,7 @@ def test_the_contents_give_pages_of_evidence_their_order(tmp_path):
 
 
 def test_every_page_of_evidence_belongs_to_a_chapter_that_leads_to_it():
-    assert list(evidence.problems()) == []
+    assert list(lost_evidence.problems()) == []
 
 
 @pytest.mark.parametrize(
@@ -123,9 +104,9 @@ def test_every_page_of_evidence_belongs_to_a_chapter_that_leads_to_it():
 )
 def test_one_that_is_lost_is_reported(tmp_path, path, old, new, message):
     root = tiny_project.make_with_evidence(tmp_path)
-    assert list(evidence.problems(root)) == []
+    assert list(lost_evidence.problems(root)) == []
     edit(project.source(path, root), old, new)
-    found = list(evidence.problems(root))
+    found = list(lost_evidence.problems(root))
     assert [line for line in found if message not in line] == []
     assert (found != []) is (message != "")
 

@@ -61,8 +61,8 @@ def draw(root, name, **options):
         ax.plot([1, 2, 3])
         ax.set(title="loss", xlabel="step")
     figures.save(fig, name, {"x": [1, 2, 3]}, None, **options)
-    drawings = figure_views.Drawings(root, root / "site", lambda file: f"../{file}")
-    return BeautifulSoup(figure_views.with_views(page(name), drawings), "html.parser")
+    body = figure_views.with_views(page(name), root, root / "site", lambda file: f"../{file}")
+    return BeautifulSoup(body, "html.parser")
 
 
 def test_a_figure_has_two_widths(root):
@@ -86,8 +86,7 @@ def test_what_cannot_be_stacked_scrolls_and_is_reached_by_keyboard(root):
 
 
 def test_a_figure_that_was_never_drawn_stays_as_it_is(root):
-    drawings = figure_views.Drawings(root, root / "site", str)
-    assert figure_views.with_views(page("none"), drawings) == page("none")
+    assert figure_views.with_views(page("none"), root, root / "site", str) == page("none")
 
 
 def test_panels_are_stacked_each_with_numbers_and_names(root):

@@ -3,12 +3,15 @@
 import json
 import re
 
+import accepted
+import lint
+import lost_evidence
 import pytest
 import tiny_project
 
 from ntpnb_book import claims, comparisons, ledger
 from ntpnb_book.output import ROOT
-from publishing import accepted, collect, evidence, lint, pages, project, verify
+from publishing import collect, pages, project, verify
 
 HORIZONS = [20, 200, 2000]
 RISING = {"horizons": HORIZONS, "near": [0.05, 0.18, 0.38], "within": 0.01}
@@ -153,7 +156,7 @@ def _about_optimizers():
     listed = [name for name in project.chapters(ROOT) if name[:2] in OPTIMIZERS]
     for name in project.evidence_pages(ROOT):
         text = project.source(name, ROOT).read_text(encoding="utf-8")
-        if any(chapter in listed for chapter, _ in evidence._NAMED.findall(text)):
+        if any(chapter in listed for chapter, _ in lost_evidence.NAMED.findall(text)):
             listed.append(name)
     return listed
 

@@ -15,12 +15,13 @@ import sys
 from xml.etree import ElementTree
 
 import jupytext
+import lint
 import nbformat
 import pytest
 import tiny_project
 
 from ntpnb_book import claims, frames, ledger, output, saving
-from publishing import collect, kernel, keys, lint, project, verify
+from publishing import collect, kernel, keys, project, verify
 from publishing.keys import PACKAGES
 
 NAMES = project.names()

@@ -58,12 +58,6 @@ def test_outputs_keep_what_was_measured_and_drawn(template):
     assert texts == [["first\n", "second 1\n"]]
 
 
-def test_seconds_lie_elsewhere(template):
-    timings = json.loads((template / "_build/timings.json").read_text())
-    assert timings["01_tiny"].keys() == {"seconds", "figures"}
-    assert timings["01_tiny"]["figures"].keys() == {"tiny"}
-
-
 def test_the_longest_notebook_starts_first_and_one_never_measured_before_it(tmp_path):
     taken = "notebook,seconds,MiB\nb,2.0,80\nc,9.0,80\n"
     tiny_project.write(tmp_path / "benchmarks/results/notebooks.csv", taken)

@@ -21,12 +21,14 @@ import shutil
 import subprocess
 import sys
 
+import accepted
+import lint
 import pytest
 import tiny_project
 import yaml
 
 from ntpnb_book import claims, figures, output, saving
-from publishing import accepted, collect, keys, lint, project
+from publishing import collect, keys, project
 
 pytestmark = pytest.mark.slow
 
@@ -218,11 +220,6 @@ EDITS = {
         ledger,
         "t24.eq24: no claim begins with t24.thm1.downhill",
     ),
-    "an erratum's explanation is removed": (
-        {"notebooks/evidence/path_proof.md": instead(r"^\(erratum-t24-strictly-convex\)=$", "")},
-        ledger,
-        "no (erratum-t24-strictly-convex)= stands there",
-    ),
     "an erratum's quotation is invented": (
         {PATH_PROOF: claim(ERRATUM, printed__text="maximizing a concave function")},
         acceptance,
@@ -291,16 +288,6 @@ EDITS = {
         {ELSEWHERE: instead(r"t24.thm1.lbfgs: 1.0e-7", "t24.thm1.lbfgs: 0.5")},
         acceptance,
         "elsewhere within t24.thm1.lbfgs: ",
-    ),
-    "a statement counts as quoted where it is not": (
-        {"book/statements.yml": instead(r'quoted: "[^"]*"', 'quoted: "05#x"')},
-        ledger,
-        "quoted at 05#x, but no such label",
-    ),
-    "a quotation on a plain page is removed": (
-        {"book/equations.md": instead(r"^\(equations-l24-14\)=$", "")},
-        ledger,
-        "quoted at equations#equations-l24-14, but no such label",
     ),
     "a constant is checked instead of a value": (
         {

@@ -5,7 +5,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from small_site import build, parsed
 from tiny_project import edits, write
 
 from ntpnb_book.output import ROOT
@@ -22,56 +21,53 @@ def project(tmp_path):
     return tmp_path
 
 
+def changed(before, now):
+    """What differs between the contents of two times."""
+    return {name for name in before | now if before.get(name) != now.get(name)}
+
+
 @pytest.mark.parametrize("name", FILES)
-def test_the_stamp_knows_what_is_in_a_file_and_not_its_time(name, project):
-    before, pages = stamps.stamp(project)
+def test_what_is_in_a_file_counts_and_not_its_time(name, project):
+    before = stamps.contents(project)
     os.utime(project / name)
-    assert stamps.stamp(project) == (before, pages)
+    assert stamps.contents(project) == before
     with edits(project) as edit:
         edit(name, lambda text: "two")
         os.utime(project / name, OLD)
-        changed, same = stamps.stamp(project)
-        assert changed != before
-        assert same == pages
-    assert stamps.stamp(project) == (before, pages)
+        assert changed(before, stamps.contents(project)) == {name}
+    assert stamps.contents(project) == before
     (project / name).rename((project / name).with_name("b"))
-    assert stamps.stamp(project)[0] != before
-
-
-def test_the_text_of_a_page_has_a_stamp_of_its_own(project):
-    before, pages = stamps.stamp(project)
-    write(project / "book/index.md", "two")
-    assert stamps.stamp(project)[0] == before
-    assert stamps.stamp(project)[1] != pages
+    other = f"{name.rpartition('/')[0]}/b".lstrip("/")
+    assert changed(before, stamps.contents(project)) == ({name, other} if "/" in name else {name})
+    assert not stamps.is_page(name)
 
 
 def test_words_of_a_notebook_are_a_pages_and_its_outputs_are_for_every_page(project):
-    notebook = project / "book/nb/01_a.ipynb"
-    write(notebook, '{"cells": [{"source": "one"}, {"outputs": ["one"]}]}')
-    before, pages = stamps.stamp(project)
+    name = "book/nb/01_a.ipynb"
+    write(project / name, '{"cells": [{"source": "one"}, {"outputs": ["one"]}]}')
+    before = stamps.contents(project)
     write(project / "book/nb/keys.txt", "another key")
-    assert stamps.stamp(project) == (before, pages)
-    write(notebook, '{"cells": [{"source": "two"}, {"outputs": ["one"]}]}')
-    machinery, reworded = stamps.stamp(project)
-    assert machinery == before
-    assert reworded != pages
-    write(notebook, '{"cells": [{"source": "two"}, {"outputs": ["two"]}]}')
-    assert stamps.stamp(project)[0] != before
+    assert stamps.contents(project) == before
+    write(project / name, '{"cells": [{"source": "two"}, {"outputs": ["one"]}]}')
+    reworded = stamps.contents(project)
+    assert changed(before, reworded) == {name}
+    write(project / name, '{"cells": [{"source": "two"}, {"outputs": ["two"]}]}')
+    assert changed(reworded, stamps.contents(project)) == {name, f"{name}: outputs"}
+    assert [stamps.is_page(n) for n in (name, f"{name}: outputs", "book/a.md")] == [1, 0, 1]
 
 
-def test_the_stamp_knows_the_address_of_the_book(project):
+def test_the_address_of_the_book_counts(project):
     address = {"GITHUB_REPOSITORY": "someone/ntpnb"}
     branch = address | {"GITHUB_REF_NAME": "v1.0.0"}
-    found = [stamps.stamp(project, environ) for environ in ({}, address, branch)]
-    assert len({machinery for machinery, _ in found}) == 3
-    assert len({pages for _, pages in found}) == 1
+    found = [stamps.contents(project, environ) for environ in ({}, address, branch)]
+    assert changed(found[0], found[1]) == changed(found[1], found[2]) == {"address"}
 
 
 @pytest.mark.parametrize("name", ["ntpnb/__pycache__/a.pyc", "book/.a.swp"])
 def test_what_programs_leave_behind_does_not_count(name, project):
-    before = stamps.stamp(project)
+    before = stamps.contents(project)
     write(project / name, "two")
-    assert stamps.stamp(project) == before
+    assert stamps.contents(project) == before
 
 
 def test_everything_that_a_real_page_includes_is_stamped():
@@ -91,22 +87,3 @@ def test_no_page_is_made_of_a_file_that_is_not_stamped():
     for path in own:
         known = (*stamps.MACHINERY, *taken_from_notebooks)
         assert any(path.is_relative_to(place) for place in known), path
-
-
-def shown(folder, text, written, *extensions):
-    """Build a page where it changed, and return its sentence."""
-    page = {"index": f"# Book\n\n{text}\n"}
-    site, _ = build(folder, page, *extensions, everything=False, written=written)
-    return parsed(site / "index.html").select_one("section p").get_text()
-
-
-def test_a_page_restored_with_an_old_time_is_built_anew(tmp_path):
-    extension = "publishing.stamps"
-    assert shown(tmp_path, "First.", 2e9, extension) == "First."
-    assert shown(tmp_path, "Second.", 1e9, extension) == "Second."
-    assert shown(tmp_path, "First.", 1e9, extension) == "First."
-
-
-def test_sphinx_alone_would_keep_the_old_page(tmp_path):
-    assert shown(tmp_path, "First.", 2e9) == "First."
-    assert shown(tmp_path, "Second.", 1e9) == "First."

@@ -4,6 +4,7 @@ import re
 import shutil
 
 import pytest
+import said_alike
 import yaml
 from packaging.specifiers import SpecifierSet
 from test_repository import PROJECT, ROOT
@@ -34,7 +35,7 @@ def project(tmp_path):
 
 
 def test_every_place_says_the_same():
-    assert list(release.disagreements()) == []
+    assert list(said_alike.disagreements()) == []
 
 
 CHANGES = {
@@ -49,7 +50,7 @@ CHANGES = {
 def test_what_one_file_says_otherwise_is_named(name, project):
     old, new, message = CHANGES[name]
     edit(project / name, old, new)
-    assert any(message in line for line in release.disagreements(project))
+    assert any(message in line for line in said_alike.disagreements(project))
 
 
 ARXIV = "https://arxiv.org/abs/"
@@ -92,13 +93,13 @@ FORGERIES = {
 def test_what_is_said_of_a_paper_agrees_everywhere(what, project):
     name, old, new, message = FORGERIES[what]
     edit(project / name, old, new)
-    assert any(message in line for line in release.disagreements(project))
+    assert any(message in line for line in said_alike.disagreements(project))
 
 
 def test_what_is_not_released_yet_may_stand_on_top_until_the_release(project):
     heading = f"## {PROJECT['version']} –"
     edit(project / "CHANGELOG.md", heading, f"## Unreleased\n\nNew.\n\n{heading}")
-    assert list(release.disagreements(project)) == []
+    assert list(said_alike.disagreements(project)) == []
     message = "CHANGELOG.md: what is unreleased needs its version and date"
     assert list(release.problems(TAG, None, project)) == [message]
 

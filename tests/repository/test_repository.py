@@ -223,7 +223,7 @@ def test_readers_get_what_notebooks_need_and_nothing_that_tests_or_builds():
     assert names_of([*needed, *environment]) <= pins.keys()
     assert pins.keys() <= locked().keys()
     # myst-nb, which glues numbers, brings Sphinx with it; nothing else of the build comes along.
-    with_sphinx = names_of(["docutils", "packaging", "pillow"])
+    with_sphinx = names_of(["docutils", "jinja2", "packaging", "pillow"])
     building = names_of(EXTRAS["book"]) - names_of(["sphinx", "ntpnb"]) - with_sphinx
     left_out = building | names_of(EXTRAS["test"]) - names_of(["beautifulsoup4", "packaging"])
     assert {"jupyter-book", "playwright", "pytest", "mypy", "ruff"} <= left_out

@@ -1,9 +1,27 @@
 """What belongs to the repository, in a checkout as well as in an unpacked archive."""
 
+import subprocess
 from pathlib import Path
 
 from ntpnb_book.output import ROOT
-from publishing.address import ask_git
+
+
+def ask_git(root: Path, *arguments: str) -> str:
+    """What git prints about the checkout at `root`; empty where that is not a checkout.
+
+    An archive may be unpacked inside another project's checkout, which is no answer for it.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    try:
+        top = git("rev-parse", "--show-toplevel").strip()
+        own = top != "" and Path(top).resolve() == root.resolve()
+        return git(*arguments) if own else ""
+    except FileNotFoundError:  # an unpacked archive on a machine without git
+        return ""
 
 
 def files(root: Path = ROOT) -> list[str]:

@@ -7,10 +7,10 @@ figure: how many curves it has, and how many of them its data do not hold. One l
 bibliography, and a link of the README. One line a file of tests: how many it has at least. A claim
 that is removed, an expectation that is widened, a sentence or quotation that is changed, a curve
 drawn from other numbers or a test that is gone shows there, in a file that changes for no other
-reason; `python -m publishing accept` writes it anew.
+reason; `make accept` writes it anew.
 
 The papers' texts are not part of the repository. Whoever has them looks the quotations up, with
-``accept --papers FOLDER``, where FOLDER holds ``000*.txt``, ``001*.txt``, ``002*.txt`` and
+``make accept PAPERS=FOLDER``, where FOLDER holds ``000*.txt``, ``001*.txt``, ``002*.txt`` and
 ``004*.txt``. Only words can be compared, in runs of three or more, since every version writes
 formulas in another way. `unread` notes a quotation that nobody has looked up since it changed,
 `absent` one that was not found, and `formula` one without such a run.
@@ -18,10 +18,13 @@ formulas in another way. `unread` notes a quotation that nobody has looked up si
 
 import ast
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import citations
 
 from ntpnb_book import output
 from ntpnb_book.claims import load
@@ -68,7 +71,7 @@ def runs(quotation: str) -> list[str]:
 
     Examples
     --------
-    >>> from publishing.accepted import runs
+    >>> from accepted import runs
     >>> runs("for any finite $W$ … the CE loss is bounded")
     ['for any finite', 'the ce loss is bounded']
     """
@@ -161,7 +164,7 @@ def _promises(root: Path) -> dict[str, str]:
     for row in manifest.figures(root):
         drawn, elsewhere = row.get("curves", (0, 0))
         lines.append(f"figure {row['figure']}\t{drawn} curves, {elsewhere} not in its data")
-    for key, fields in project.references(root).items():
+    for key, fields in citations.references(root).items():
         said = (f"{name} = {value}" for name, value in fields.items())
         lines.append("\t".join([f"reference {key}", *said]))
     for kind, allowed in verify.exceptions(root).items():
@@ -262,3 +265,10 @@ def changed(root: Path = output.ROOT) -> Iterator[str]:
         elif now[id] != before[id]:
             old, new = (" | ".join(line[id].split("\t")[1:]) for line in (before, now))
             yield f"{id}: promises {new!r}, accepted was {old!r}"
+
+
+if __name__ == "__main__":
+    [papers] = sys.argv[1:] or [None]
+    wanting = accept(Path(papers) if papers else None)
+    print("".join(f"{line}\n" for line in wanting), end="")
+    sys.exit(1 if wanting else 0)
