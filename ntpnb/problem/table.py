@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
 from ntpnb.basics.saving import make_read_only, register
+from ntpnb.basics.tolerances import WHOLE
 from ntpnb.basics.validation import (
     INDEX_BITS,
     AnyPrecision,
@@ -27,7 +28,7 @@ from ntpnb.basics.validation import (
 
 LARGE = 2**20  # entries, zeros included, from which on no computation forms a whole table
 MOST_POSITIONS = 2**INDEX_BITS - 1  # as many as an index can number
-BLOCK = 2**22  # entries of a dense array that computations hold at one time (32 MiB)
+BLOCK = WHOLE // 4  # entries of a dense array that computations form at one time (32 MiB)
 
 
 class Entries(NamedTuple):

@@ -28,8 +28,6 @@ from ntpnb.training.comparison import WeightComparison
 from ntpnb.training.late_time import LateLaw
 
 LISTED = 3  # pairs of the printed report, and contexts
-PAIRS_FOR_PROGRAMS = 100
-MATRICES = 6  # columns for checkpoints
 NAMED = 4  # tied tokens of a listed pair
 EMBEDDED: dict[Embedding | None, str] = {
     None: "",
@@ -37,7 +35,6 @@ EMBEDDED: dict[Embedding | None, str] = {
     "mean": ", contexts are means of random word vectors",
     "concatenated": ", contexts are random word vectors in a row",
 }
-LARGEST_WRITTEN_OUT = 6  # decades of steps; from there on a power of ten is written
 
 
 def describe(found: Findings) -> str:
@@ -378,7 +375,7 @@ def _weights(found: Findings) -> list[str]:
     else:
         number = len(seen.excess)
         lines = [f"your {number} matrices W, from the first to the last:"]
-        chosen = np.unique(np.linspace(0, number - 1, MATRICES).round().astype(int))
+        chosen = np.unique(np.linspace(0, number - 1, 6).round().astype(int))
     for name, values in shown.items():
         if not np.isnan(values).all():
             row = "  ".join(f"{value:.3g}" for value in np.atleast_1d(values)[chosen])
@@ -405,7 +402,7 @@ def _wrong_contexts(found: Findings, seen: WeightComparison) -> list[str]:
 
 
 def _number_of_steps(decades: float) -> str:
-    if decades < LARGEST_WRITTEN_OUT:
+    if decades < 6:
         return f"{two_digits(10**decades):,.0f}"
     return f"10^{decades:.1f}"
 
@@ -443,7 +440,7 @@ def plain_values(found: Findings) -> dict[str, Any]:
             "winners": [found.token_name(token) for token in pair.winners],
             "losers": [found.token_name(token) for token in pair.losers],
         }
-        for pair in found.pairs[:PAIRS_FOR_PROGRAMS]
+        for pair in found.pairs[:100]
     ]
     return {
         "contexts": len(data.context_probs),
