@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 from hypothesis import given, settings
-from problems import any_problem, t24
+from problems import any_problem, start, t24
 from saved import again
 
 import ntpnb
@@ -16,10 +16,6 @@ from ntpnb.problem import table
 from ntpnb.training import comparison
 
 EPS = np.finfo(float).eps
-
-
-def start(data, seed=0):
-    return np.random.default_rng(seed).standard_normal(data.shape)
 
 
 def theory(seed=1):
@@ -133,7 +129,7 @@ def test_a_batch_of_one_is_compared_as_a_batch():
 
 def closure_margins(W, data):
     """Smallest margin of each row over all tokens and all that must lose, by the definitions."""
-    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    T = reference.token_embeddings(data)
     order = ntpnb.token_priority(data)
     position = {name: g for g, name in enumerate(order.groups.tolist())}
     margins = []
@@ -319,7 +315,7 @@ def checkpoints(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_named_matrices_are_compared_each_with_its_own_data(seed):
+def test_named_matrices_are_compared_each_with_its_own_data(seed, agg):
     matrices, data = checkpoints(seed)
     found = ntpnb.compare(matrices, data)
     assert found.names == tuple(matrices)
@@ -332,13 +328,8 @@ def test_named_matrices_are_compared_each_with_its_own_data(seed):
         assert np.isinf(found.margin[k, m:]).all()
         assert found.worst[k] == str(alone.margin.argmin())
         assert name in str(found)
-    mpl = pytest.importorskip("matplotlib")
-    mpl.use("Agg")
     fig = found.plot()
     assert [len(ax.lines) for ax in fig.axes] == [1, 1, 1, 1]
-    import matplotlib.pyplot as plt
-
-    plt.close(fig)
 
 
 def test_named_matrices_of_one_dataset_are_compared_as_a_stack():

@@ -97,12 +97,6 @@ def test_a_bias_is_returned_as_it_is():
     assert ntpnb.implicit_bias(bias) is bias
 
 
-@pytest.mark.parametrize("data", [None, [[1.0]], "text"])
-def test_other_types_are_named(data):
-    with pytest.raises(TypeError, match="NextTokenData is needed"):
-        ntpnb.implicit_bias(data)
-
-
 def test_the_repr_tells_what_is_known_and_computes_nothing(calls):
     bias = ntpnb.implicit_bias(datasets.toy())
     assert repr(bias).count("not asked yet") == 2

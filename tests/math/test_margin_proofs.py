@@ -40,7 +40,7 @@ def assert_residuals(data, multipliers):
     w = terms @ W
     norm = np.linalg.norm(W)
     _, i, j = pairs.T
-    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
+    T = reference.token_embeddings(data)
     apart = np.minimum(1.0, np.linalg.norm(T[i] - T[j], axis=1))
     h = np.linalg.norm(data.group_embeddings, axis=1)[order.positions(pairs)]
     sigma = np.maximum(1.0, norm * h * apart)

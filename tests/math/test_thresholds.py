@@ -13,41 +13,6 @@ from scipy.special import wrightomega
 import ntpnb
 from ntpnb import thresholds
 
-PAIRS = [(2, 1), (4, 1), (5, 2), (6, 5), (10, 6), (30, 3)]
-
-
-@pytest.mark.parametrize("support_size", [1, 2, 5, 20])
-@pytest.mark.parametrize("outside", [0, 1, 3, 12, 40])
-def test_law_of_pooled_tokens_is_a_law(outside, support_size):
-    law = thresholds.pooled_law(outside, support_size)
-    assert law.shape == (outside + 1,)
-    assert law.min() >= 0
-    assert not law.flags.writeable
-    assert law.sum() == pytest.approx(1, abs=1e-13)
-
-
-def test_tokens_are_tied_half_the_time_to_a_support_of_a_known_mean():
-    for support_size in (1, 100, 10**6):
-        law = thresholds.pooled_law(100, support_size)
-        assert law.sum() == pytest.approx(1, abs=1e-12)
-    assert law @ np.arange(101) == pytest.approx(50, abs=0.1)  # each is above the mean, or not
-
-
-@pytest.mark.parametrize(("V", "S"), PAIRS)
-def test_law_and_threshold_meet_simulated_distances(V, S):
-    """The minimum over c by sorting, without any pooling formula."""
-    draws = 40_000
-    g = np.random.default_rng([V, S]).standard_normal((draws, V))
-    inside, outside = g[:, :S], -np.sort(-g[:, S:], axis=1)
-    sums = np.cumsum(np.column_stack([inside.sum(1), outside]), axis=1)
-    c = (sums / np.arange(S, V + 1)).max(1)[:, None]
-    distance = ((inside - c) ** 2).sum(1) + (np.maximum(outside - c, 0) ** 2).sum(1)
-    error = 4 * distance.std() / np.sqrt(draws)
-    assert abs(distance.mean() - thresholds.separability_threshold(V, S) * (V - 1)) < error
-    law = thresholds.pooled_law(V - S, S)
-    counted = np.bincount((outside > c).sum(1), minlength=V - S + 1) / draws
-    assert (np.abs(counted - law) < 4.5 * np.sqrt(law * (1 - law) / draws) + 1e-4).all()
-
 
 def test_thresholds_in_closed_form():
     assert thresholds.separability_threshold(2, 1) == pytest.approx(1 / 2, abs=1e-14)
