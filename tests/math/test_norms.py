@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from problems import start
+from quick import slow_but
 from saved import again
 from scipy.optimize import OptimizeResult
 
@@ -241,7 +242,7 @@ def a_random_problem(seed, embedded):
     return NextTokenData(H, P / P.sum(axis=1, keepdims=True), token_embeddings=T)
 
 
-@pytest.mark.parametrize("norm", [*OTHER_NORMS, "metric"])
+@pytest.mark.parametrize("norm", slow_but(["max", "spectral"], [*OTHER_NORMS, "metric"]))
 def test_whatever_is_not_separable_is_refused_with_a_certificate(norm):
     """Zero contexts, equal tokens and random problems; separability does not depend on the norm."""
     problems = [
@@ -350,7 +351,7 @@ def test_a_zero_gradient_is_a_zero_step():
 
 
 @pytest.mark.parametrize("norm", ["max", "frobenius", "spectral"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_but([0], range(3)))
 def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
     """The theorem of chapter 19: at least 1 − ηL/2 of the margin, and the finite part."""
     data = problem(30 + seed)

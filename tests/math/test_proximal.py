@@ -14,6 +14,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from margins import answer, prove_refused
+from quick import slow_but
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from slow_clock import Clock
@@ -388,7 +389,7 @@ def with_a_gap(data, **limits):
     return max_margin(data, gap=0.3, **limits)
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("error", slow_but([Interruption, np.linalg.LinAlgError], ERRORS))
 @pytest.mark.parametrize("whole", [1, 2**24])
 @pytest.mark.parametrize("function", [with_a_gap, max_margin, is_separable])
 def test_what_progress_raises_ends_the_search(monkeypatch, function, whole, error):

@@ -491,23 +491,22 @@ def test_angles_without_a_meaning_are_refused(degrees):
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_a_text_is_counted(length):
-    found = ntpnb.report(from_text(TEXT, context_length=length))
+    data = from_text(TEXT, context_length=length)
     words = TEXT.lower().replace(",", "").replace(";", "").replace(".", "").split()
-    assert list(found.words) == sorted(set(words))
+    assert list(data.words) == sorted(set(words))
     follow = {}
     for i in range(len(words) - length):
         follow.setdefault(tuple(words[i : i + length]), []).append(words[i + length])
-    data = found.data
-    named = [tuple(found.words[v] for v in context) for context in data.contexts]
+    named = [tuple(data.words[v] for v in context) for context in data.contexts]
     assert named == list(follow)
     for row, context in enumerate(named):
-        for v, word in enumerate(found.words):
+        for v, word in enumerate(data.words):
             share = follow[context].count(word) / len(follow[context])
             assert data.target_probs[row, v] == pytest.approx(share)
-    assert data.shape == (len(found.words), len(follow))
-    assert found.compatible  # T24 Lemma 1: as many dimensions as contexts
-    assert found.separable
-    assert "drawn at random" in str(found)
+    assert data.shape == (len(data.words), len(follow))
+    bias = ntpnb.implicit_bias(data)
+    assert bias.finite_part.compatible  # T24 Lemma 1: as many dimensions as contexts
+    assert bias.separable
 
 
 def test_many_tied_tokens_are_cut_short():

@@ -9,6 +9,7 @@ import sys
 import types
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
@@ -113,6 +114,12 @@ THINGS = {
 }
 
 
+@cache
+def made(what):
+    """One of the things, made once."""
+    return THINGS[what]()
+
+
 def by_pickle(thing):
     return pickle.loads(pickle.dumps(thing))
 
@@ -170,7 +177,7 @@ def assert_same(one, other, where="it"):
 @pytest.mark.parametrize("what", THINGS)
 @pytest.mark.parametrize("way", WAYS)
 def test_everything_comes_back_to_the_last_bit(what, way):
-    thing = THINGS[what]()
+    thing = made(what)
     back = WAYS[way](thing)
     assert back is not thing
     assert_same(thing, back)
@@ -180,7 +187,7 @@ def test_everything_comes_back_to_the_last_bit(what, way):
 @pytest.mark.parametrize("what", THINGS)
 def test_a_file_of_a_machine_with_other_indices_is_read(what, tmp_path):
     """What a browser saved is read on 64 bits, and the other way round."""
-    thing = THINGS[what]()
+    thing = made(what)
     other = np.dtype(np.int32 if np.intp == np.int64 else np.int64)
     arrays = arrays_of(thing)
     structure = structure_of(thing)
@@ -206,7 +213,7 @@ def test_an_index_that_is_too_large_here_is_named(tmp_path):
 
 
 def test_every_class_of_results_is_tried():
-    tried = {type(make()) for make in THINGS.values()}
+    tried = {type(made(what)) for what in THINGS}
     found = [*saving.Storable.__subclasses__()]
     for kind in found:
         found += [sub for sub in kind.__subclasses__() if sub not in found]
@@ -553,7 +560,7 @@ def test_arrays_of_all_kinds_come_back(array):
 
 @pytest.mark.parametrize("what", THINGS)
 def test_a_repr_is_one_short_line(what):
-    thing = THINGS[what]()
+    thing = made(what)
     assert "\n" not in repr(thing)
     assert len(repr(thing)) < 350
     name = "EqualSubspace" if isinstance(thing, ntpnb.EqualSubspace) else type(thing).__name__

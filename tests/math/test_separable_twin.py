@@ -7,6 +7,7 @@ flow on the data themselves, which knows nothing of twins, goes where the twin s
 import numpy as np
 import pytest
 from problems import l24, start, t24
+from quick import slow_but
 from reference import pair_matrices
 from saved import again
 from scipy.optimize import linprog
@@ -128,9 +129,7 @@ def test_the_twin_trains_alike_and_is_compatible_and_separable(kind):
 # -- training, which knows nothing of it ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, 6, 7, 14, 16))]
-)
+@pytest.mark.parametrize("seed", slow_but([3], [3, 4, 6, 7, 14, 16]))
 def test_descent_converges_where_all_pairs_contradict_each_other(seed):
     """The loss is strictly convex on F' then; a gradient of g proves an error of at most g/μ.
 
@@ -166,7 +165,7 @@ def all_contradicting(seed):
     return NextTokenData(rng.standard_normal((12, 1)), laws)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but([0], range(4)))
 def test_descent_on_the_data_follows_the_flow_on_the_twin(seed):
     """Some pairs are won: the flow of the twin says where the data's descent is at each step.
 

@@ -192,7 +192,7 @@ def verdicts_in_every_dimension(data, holds):
     ]
 
 
-@pytest.mark.parametrize("sizes", [1, 3, {1: 0.5, 2: 0.5}])
+@pytest.mark.parametrize("sizes", [1, pytest.param(3, marks=pytest.mark.slow), {1: 0.5, 2: 0.5}])
 @pytest.mark.parametrize("holds", [ntpnb.is_separable, thresholds.independent_equations])
 def test_first_dimension_is_that_of_a_full_scan_and_verdicts_are_monotone(sizes, holds):
     for seed in range(8):
