@@ -93,14 +93,6 @@ def test_a_batch_compares_problem_by_problem():
             np.testing.assert_allclose(getattr(found, field)[i], getattr(alone, field), atol=1e-12)
 
 
-def test_training_approaches_the_finite_part():
-    """T24 Thm 2, second half, on one small problem: P_F W_k → W*."""
-    data, fin, svm = theory(4)
-    run = descend(data, GD(1 / data.smoothness), 20_000)
-    error = run.compare(fin, svm).finite_error
-    assert error[-1] < 0.05 * error[0]
-
-
 def test_comparisons_need_one_theory_for_each_problem():
     data, fin, svm = theory()
     single, batch = descend(data, GD(1.0), 2), descend([data, data], GD(1.0), 2)

@@ -22,7 +22,6 @@ def make(**changes):
 
 # -- what is refused ------------------------------------------------------------------------------
 
-ONES = np.ones((2, 3))
 REFUSED = {
     "row sum just outside": (
         {"target_probs": [[0.5, 0.5, 0], [0, 0, 1 + 2e-8]]},

@@ -1,4 +1,4 @@
-"""The finite part against dense optimisation and 50-digit arithmetic."""
+"""The finite part against the gradient by loops and 50-digit arithmetic."""
 
 import mpmath
 import numpy as np
@@ -6,7 +6,6 @@ import pytest
 import reference
 from hypothesis import given
 from problems import any_problem, l24, regimes, start, t24
-from scipy.optimize import minimize
 
 import ntpnb
 from ntpnb.problem import order as problem_order
@@ -84,38 +83,20 @@ def worst_log_odds(data, D):
     return np.abs(pairs @ D.ravel()).max(initial=0)
 
 
-# -- against general optimisation -----------------------------------------------------------------
+# -- against the gradient and many digits ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [n for n in regimes() if "decades" not in n])
-def test_minimiser_matches_a_general_optimiser(name):
+def test_the_gradient_vanishes_in_the_subspace_where_embeddings_are_alike(name):
+    """The restricted loss is convex: no other matrix does better."""
     data = regimes()[name]
     fin = finite_part(data)
-    basis = reference.equal_basis(data)
-    if not len(basis):
-        assert not fin.W.any()
-        return
-
-    def f(u):
-        loss, slope = restricted_loss((basis.T @ u).reshape(data.shape), data)
-        return loss, basis @ slope.ravel()
-
-    found = minimize(f, np.zeros(len(basis)), jac=True, method="BFGS", options={"gtol": 1e-9})
-    # BFGS stops where rounding of the loss hides progress: near 1e-7 in its own unknowns
-    loss = f(basis @ fin.W.ravel())[0]
-    assert loss <= found.fun + 1e-14 * (1 + found.fun)
-    assert loss >= found.fun - 1e-9
-    slope = restricted_loss(fin.W, data)[1]
-    assert np.linalg.norm(slope) <= 1e-13 * rounding_scale(fin.W, data)
+    slope = np.linalg.norm(restricted_loss(fin.W, data)[1])
+    assert slope <= 1e-13 * rounding_scale(fin.W, data)
+    assert abs(fin.gradient_norm - slope) <= 1e-13 * rounding_scale(fin.W, data)
     assert np.abs(fin.subspace.reject(fin.W)).max() <= 1e-12 * np.abs(fin.W).max(initial=1)
-    assert abs(fin.gradient_norm - np.linalg.norm(slope)) <= 1e-13 * rounding_scale(fin.W, data)
-    if np.linalg.cond(numerical_hessian(f, found.x)) < 1e4:
-        assert np.abs(basis @ fin.W.ravel() - found.x).max() <= 1e-4
-
-
-def numerical_hessian(f, u, h=1e-5):
-    rows = [(f(u + h * e)[1] - f(u - h * e)[1]) / (2 * h) for e in np.eye(len(u))]
-    return np.array(rows)
+    if not fin.subspace.dim:
+        assert not fin.W.any()
 
 
 MAKERS = {

@@ -343,12 +343,6 @@ def test_contradictions_are_refused_at_every_scale_of_tokens(c):
     assert not ntpnb.is_separable(data)
 
 
-def test_equal_tokens_and_opposite_contexts_are_not_separable():
-    assert not ntpnb.is_separable(NextTokenData([[0.1]], [[1, 0]], None, [[2.0], [2.0]]))
-    opposite = NextTokenData([[0.1257302210933933], [-0.1321048632913019]], [[0, 1], [0, 1]])
-    assert not ntpnb.is_separable(opposite)
-
-
 def test_a_step_that_overflows_is_named():
     data = datasets.toy()
     with pytest.raises(ValueError, match=r"step is 1e\+250, too large: after 1 steps W has"):

@@ -4,16 +4,13 @@ import mpmath
 import numpy as np
 import pytest
 import reference
-from problems import l24, regimes, t24
+from problems import regimes, t24
 from quick import slow_but
-from scipy.optimize import minimize
 
 import ntpnb
 from ntpnb import (
-    GD,
     NextTokenData,
     NotSeparableError,
-    descend,
     next_order_term,
     regularization_path,
     ridge_path,
@@ -84,7 +81,10 @@ def strict_residual(data, W, log_multiplier):
 @pytest.mark.parametrize("name", slow_but(QUICK, SEPARABLE))
 def test_gradient_is_parallel_where_the_loss_is_a_plain_number(name):
     data = regimes()[name]
-    path = regularization_path(data, [1e-3, 0.1, 1.0, 5.0])
+    radii = [1e-3, 0.1, 1.0, 5.0]
+    path = regularization_path(data, radii)
+    np.testing.assert_allclose(path.norm, radii, rtol=1e-12)
+    assert (path.multiplier > 0).all()  # so that no matrix of that norm has a smaller loss
     for W, multiplier in zip(path.W, path.multiplier, strict=True):
         # the path's scaled residual is at most 1e-12; gradients here are below ten
         assert np.abs(reference.gradient(W, data) + multiplier * W).max() <= 1e-11
@@ -105,40 +105,6 @@ def test_gradient_is_parallel_far_past_underflow(name):
         # residual is relative to logarithms of size 2R, and the mass is their exponential
         enough = 1e-11 + 4e-15 * B * reach + 2 * residual * (2 * R + 20)
         assert strict_residual(data, W, -R) <= enough
-
-
-@pytest.mark.parametrize("data", [toy(), t24(0, V=4, m=3, d=4), l24(1, K=4, d=3, n=3, T=3)])
-@pytest.mark.parametrize("B", [0.3, 2.0])
-def test_a_general_optimiser_finds_the_same_minimiser(data, B):
-    found = minimize(
-        lambda w: ntpnb.cross_entropy(w.reshape(data.shape), data),
-        np.full(np.prod(data.shape), 0.01),
-        jac=lambda w: ntpnb.gradient(w.reshape(data.shape), data).ravel(),
-        method="SLSQP",
-        constraints={
-            "type": "ineq",
-            "fun": lambda w: (B**2 - w @ w) / 2,
-            "jac": lambda w: -w,
-        },
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    assert found.success
-    W = regularization_path(data, [B]).W[0]
-    # SLSQP stops when the loss moves by 1e-14: its minimiser is good to the root of that
-    assert np.abs(found.x.reshape(data.shape) - W).max() <= 2e-6
-    # the path's matrix lies in the ball to rounding, and nothing found there is better
-    assert ntpnb.cross_entropy(W, data) <= found.fun + 1e-13
-
-
-@pytest.mark.parametrize("name", slow_but(QUICK, SEPARABLE))
-def test_nothing_of_the_same_norm_has_a_smaller_loss(name):
-    data = regimes()[name]
-    run = descend(data, GD(1 / data.smoothness), 3000, record=[10, 100, 1000, 3000])
-    path = regularization_path(data, run.norm)
-    # both losses are sums of nonnegative terms, good to a few roundings
-    assert (path.excess <= run.excess * (1 + 1e-12)).all()
-    assert (np.diff(path.excess) < 0).all()
-    assert (np.diff(path.log_multiplier) < 0).all()
 
 
 # -- one path, two parameters ---------------------------------------------------------------------
