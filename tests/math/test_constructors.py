@@ -48,6 +48,16 @@ def test_from_sequences_counts_like_a_counter(sequences, length):
         assert data.context_embeddings[j].tolist() == one_hot_last(context).tolist()
 
 
+def test_from_sequences_by_hand():
+    data = NextTokenData.from_sequences(
+        np.array([[0, 1, 0], [0, 1, 1]]), lambda c: [float(len(c)), 1.0], vocab_size=3
+    )
+    assert data.contexts == ((0,), (0, 1))
+    assert data.target_probs.tolist() == [[0, 1, 0], [0.5, 0.5, 0]]
+    assert data.context_probs.tolist() == [0.5, 0.5]
+    assert data.context_embeddings.tolist() == [[1, 1], [2, 1]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

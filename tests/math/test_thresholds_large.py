@@ -74,6 +74,7 @@ def test_even_and_odd_numbers_of_tied_tokens_are_equally_likely(outside, support
     tolerance = 1e-12 if outside <= 1000 else 1e-10
     assert law.shape == (outside + 1,)
     assert law.min() >= 0
+    assert not law.flags.writeable
     assert law[::2].sum() == pytest.approx(1 / 2, abs=tolerance / 2)
     assert law[1::2].sum() == pytest.approx(1 / 2, abs=tolerance / 2)
 
@@ -96,6 +97,7 @@ def test_ties_with_a_very_large_support_are_independent():
 def test_without_tokens_outside_the_support_none_is_tied():
     law = level_law(0, 3)
     assert (law.first, law.probs.tolist()) == (0, [1.0])
+    assert thresholds.pooled_law(0, 3).tolist() == [1.0]
 
 
 def test_what_is_left_out_lies_beyond_probabilities_that_are_negligible():
