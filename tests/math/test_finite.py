@@ -4,6 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 import reference
+from exact import exact_minimiser, tied_tokens
 from hypothesis import given
 from problems import any_problem, l24, regimes, start, t24
 
@@ -21,16 +22,6 @@ def rounding_scale(W, data):
     return 1 + longest * np.linalg.norm(W) * h
 
 
-def tied_tokens(data):
-    """For each row, its in-support tokens and what ties with them, by the slow closure."""
-    closure = reference.reachable(data)
-    for j, p in enumerate(data.target_probs):
-        R, z = closure[int(data.context_groups[j])], int(p.argmax())
-        tied = {z} | {v for v in range(len(p)) if R[z, v] and R[v, z]}
-        counts = np.ones(len(p)) if data.candidate_counts is None else data.candidate_counts[j]
-        yield j, sorted(v for v in tied if counts[v] > 0), counts
-
-
 def restricted_loss(W, data):
     """−Σ_j π_j Σ_z p_jz log softmax over the tokens tied with row j's support."""
     T = reference.token_embeddings(data)
@@ -42,39 +33,6 @@ def restricted_loss(W, data):
         total -= data.context_probs[j] * p @ log_q
         slope += data.context_probs[j] * np.outer((np.exp(log_q) - p) @ T[tied], h)
     return total, slope
-
-
-def exact_minimiser(data, start, basis):
-    """Newton's method on the restricted loss with 50 digits, in coordinates of a basis of F."""
-    mpf = mpmath.mpf
-    T = reference.token_embeddings(data)
-    flat = mpmath.matrix(basis.reshape(len(basis), -1).tolist())
-    rows = []
-    for j, tied, counts in tied_tokens(data):
-        if len(tied) > 1:
-            h = mpmath.matrix(data.context_embeddings[j].tolist())
-            X = mpmath.matrix(len(tied), len(basis))
-            for a, v in enumerate(tied):
-                for i, B in enumerate(basis):
-                    X[a, i] = (mpmath.matrix([T[v].tolist()]) * mpmath.matrix(B.tolist()) * h)[0]
-            p = [mpf(x) for x in data.target_probs[j, tied].tolist()]
-            p = [x / mpmath.fsum(p) for x in p]
-            rows.append((mpf(float(data.context_probs[j])), p, counts[tied].tolist(), X))
-    u = flat * mpmath.matrix(start.ravel().tolist())
-    for _ in range(50):
-        gradient, hessian = mpmath.matrix(len(basis), 1), mpmath.matrix(len(basis))
-        for pi, p, c, X in rows:
-            weight = [x * mpmath.exp(s) for x, s in zip(c, X * u, strict=True)]
-            q = [x / mpmath.fsum(weight) for x in weight]
-            gradient += pi * (X.T * mpmath.matrix([a - b for a, b in zip(q, p, strict=True)]))
-            mean = X.T * mpmath.matrix(q)
-            hessian += pi * (X.T * mpmath.diag(q) * X - mean * mean.T)
-        step = mpmath.lu_solve(hessian, gradient)
-        u -= step
-        # the second term for a minimiser that is zero, which rounding need not let start there
-        if mpmath.norm(step) <= mpmath.norm(u) * mpf(10) ** -30 + mpf(10) ** -40:
-            return np.array([float(x) for x in flat.T * u]).reshape(start.shape)
-    raise AssertionError("the reference did not converge")
 
 
 def worst_log_odds(data, D):
