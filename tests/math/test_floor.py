@@ -1,4 +1,4 @@
-"""The floor of the loss: its bounds, their proofs computed again, and other minimisers."""
+"""The floor of the loss: its bounds, their proofs computed again, and the twin's entropy."""
 
 from dataclasses import replace
 from fractions import Fraction

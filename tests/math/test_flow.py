@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from exact import exact_excess
+from exact import exact_excess, tied_tokens
 from problems import l24, regimes, start, t24
 from quick import slow_but
 from scipy.integrate import solve_ivp
@@ -221,20 +221,14 @@ def test_tight_pairs_carry_their_multipliers(name):
     """At the next-order term the tight pairs' forces add up to the max-margin direction."""
     data = regimes()[name]
     svm, term = ntpnb.max_margin(data), next_order_term(data)
-    order = ntpnb.token_priority(data)
-    labels = order.components[data.group_index]
-    V = data.vocab_size
     T = reference.token_embeddings(data)
-    C = reference.candidate_counts(data)
     total = np.zeros_like(term)
-    for j, (pi, h) in enumerate(zip(data.context_probs, data.context_embeddings, strict=True)):
-        a = int(data.target_probs[j].argmax())
-        own = [v for v in range(V) if labels[j, v] == labels[j, a] and C[j, v] > 0]
-        base = sum(C[j, v] * np.exp((T[v] - T[a]) @ term @ h) for v in own)
-        for v in range(V):
-            if C[j, v] > 0 and v not in own and (T[a] - T[v]) @ svm.W @ h < 1 + 1e-6:
-                force = pi * C[j, v] * np.exp((T[v] - T[a]) @ term @ h) / base
-                total += force * np.outer(T[a] - T[v], h)
+    for j, own, counts in tied_tokens(data):
+        pi, h, a = data.context_probs[j], data.context_embeddings[j], own[0]
+        mass = counts * np.exp((T - T[a]) @ term @ h)
+        for v in np.flatnonzero(counts):
+            if v not in own and (T[a] - T[v]) @ svm.W @ h < 1 + 1e-6:
+                total += pi * mass[v] / mass[own].sum() * np.outer(T[a] - T[v], h)
     basis = reference.equal_basis(data)
     total = total.ravel() - basis.T @ (basis @ total.ravel())
     # Newton stops at 1e-12; margins, and so forces, are good to about 1e-12 of them

@@ -1,4 +1,4 @@
-"""Loss, gradient and excess loss against loops and differences; what must not change them."""
+"""Loss, gradient and excess loss against loops and differences, and at the edges of floats."""
 
 import numpy as np
 import pytest
@@ -160,6 +160,3 @@ def test_the_largest_matrix_is_still_scored():
     W = LARGEST * np.sign(start(data, 6))
     assert np.isfinite([ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)]).all()
     assert np.isfinite(ntpnb.gradient(W, data)).all()
-
-
-# -- invariances ----------------------------------------------------------------------------------

@@ -247,6 +247,3 @@ def test_what_is_close_enough_is_accepted_once_the_method_has_ended(monkeypatch)
     residuals = [float(re.match(r"KKT residual (\S+),", line)[1]) for line in told]
     assert svm.kkt_residual == pytest.approx(min(residuals), rel=0.1)
     assert svm.kkt_residual <= 1e-10
-
-
-# -- the same problem in other words --------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Regularization and ridge paths against general optimisers, exact arithmetic and theory."""
+"""Regularization and ridge paths against gradients, exact arithmetic and theory."""
 
 import mpmath
 import numpy as np
 import pytest
 import reference
+from exact import tied_tokens
 from problems import regimes, t24
 from quick import slow_but
 
@@ -51,25 +52,20 @@ def strict_residual(data, W, log_multiplier):
     Differences of tied tokens lie in F. So only the mass of dominated tokens counts, and that
     is a sum of positive terms that no underflow of the loss can reach.
     """
-    order = ntpnb.token_priority(data)
-    labels = order.components[data.group_index]
-    V = data.vocab_size
     T = reference.token_embeddings(data)
-    C = reference.candidate_counts(data)
     total = np.zeros_like(W)
     with mpmath.workdps(40):
         exact = mpmath.matrix(W.tolist())
-        for j, (pi, h) in enumerate(zip(data.context_probs, data.context_embeddings, strict=True)):
+        for j, own, counts in tied_tokens(data):
+            h = data.context_embeddings[j]
             x = mpmath.matrix(T.tolist()) * (exact * mpmath.matrix(h.tolist()))
-            some = [v for v in range(V) if C[j, v] > 0]
+            some = np.flatnonzero(counts).tolist()
             top = max(x[v] for v in some)
-            mass = {v: mpmath.mpf(C[j, v]) * mpmath.exp(x[v] - top) for v in some}
-            a = int(data.target_probs[j].argmax())
-            for v in some:
-                if labels[j, v] != labels[j, a]:
-                    q = mass[v] / mpmath.fsum(mass.values())
-                    weight = float(pi * q * mpmath.exp(-mpmath.mpf(log_multiplier)))
-                    total += weight * np.outer(T[a] - T[v], h)
+            mass = {v: mpmath.mpf(counts[v]) * mpmath.exp(x[v] - top) for v in some}
+            for v in set(some) - set(own):
+                q = mass[v] / mpmath.fsum(mass.values())
+                weight = data.context_probs[j] * q * mpmath.exp(-mpmath.mpf(log_multiplier))
+                total += float(weight) * np.outer(T[own[0]] - T[v], h)
     basis = reference.equal_basis(data)
     off = (total - W).ravel()
     return np.linalg.norm(off - basis.T @ (basis @ off)) / np.linalg.norm(W)

@@ -1,4 +1,4 @@
-"""Threshold formulas against simulation and closed forms; the search against a full scan."""
+"""Threshold formulas against published equations and closed forms; the search against a scan."""
 
 import os
 import signal

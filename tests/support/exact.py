@@ -1,4 +1,4 @@
-"""Verdicts and bounds that no rounding can change, since floats are rational numbers.
+"""Verdicts, bounds and values that no rounding can change, since floats are rational numbers.
 
 Whether ties and strict pairs can be met is decided in rational numbers, and norms are computed in
 many digits. Nothing is the package's but the order in which a solution lists its multipliers.

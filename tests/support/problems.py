@@ -162,11 +162,6 @@ def start(data, seed=0):
     return np.random.default_rng(seed).standard_normal(data.shape)
 
 
-def rotation(rng, size):
-    """A random orthogonal matrix."""
-    return np.linalg.qr(rng.standard_normal((size, size)))[0]
-
-
 # -- the same problem in other words --------------------------------------------------------------
 
 
