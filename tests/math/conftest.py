@@ -32,3 +32,14 @@ def in_blocks(monkeypatch):
     data = problems.t24(3, V=8, m=40, d=3, size=(1, 3))
     assert sum(map(len, shares(data))) == 20 > len(shares(data)) == sums.SHARES
     return data
+
+
+@pytest.fixture
+def agg():
+    """Figures are drawn into memory, and closed."""
+    mpl = pytest.importorskip("matplotlib")
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    yield
+    plt.close("all")

@@ -60,7 +60,7 @@ def test_the_step_of_training_drops_out_of_the_bowl(found):
 
 
 @pytest.mark.parametrize("betas", [(0.0, 0.9), (0.9, 0.99), (0.9, 0.999)])
-@pytest.mark.parametrize("odds", [[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
+@pytest.mark.parametrize("odds", [[0.5, 0.5], [0.9, 0.1]])
 def test_one_context_with_two_tokens_has_the_size_of_its_embedding(betas, odds):
     h = np.array([3.0, -1.0, 0.5])
     one = adam_metric(NextTokenData([h], [odds]), betas, 20_000)

@@ -8,7 +8,7 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
-from problems import l24, t24
+from problems import l24, start, t24
 
 import ntpnb
 from ntpnb import GD, NGD, Adam, NextTokenData, descend
@@ -22,10 +22,6 @@ from ntpnb.attention import (
 )
 
 LOSSES = [squared, softmax_squared, cross_entropy]
-
-
-def random_weights(data, seed=0):
-    return np.random.default_rng(seed).standard_normal(data.shape)
 
 
 def random_head(data, seed=1):
@@ -65,7 +61,7 @@ def central_differences(f, W, h=1e-5):
 def test_risk_and_gradient(loss, default, repeats):
     data = l24(50, K=5, d=3, n=4, T=4, repeats=repeats)
     head = data.token_embeddings if default else random_head(data)
-    W = random_weights(data)
+    W = start(data)
     run = descend_head(
         data, loss, GD(1.0), 1, init=W, record=[0, 1], head=None if default else head
     )
@@ -95,13 +91,6 @@ def test_slopes_are_derivatives(loss, seed):
         assert np.abs(numeric - slope[:, v]).max() <= 1e-8  # h² of a third derivative, rounding/h
 
 
-def test_losses_by_hand():
-    o, y = np.array([[[math.log(3.0)], [0.0]]]), np.array([[[0]]])
-    assert squared(o, y)[0][0, 0] == (1 - math.log(3)) ** 2
-    assert softmax_squared(o, y)[0][0, 0] == pytest.approx(1 / 16, rel=1e-15)
-    assert cross_entropy(o, y)[0][0, 0] == pytest.approx(math.log(4 / 3), rel=1e-15)
-
-
 @pytest.mark.parametrize("size", [1e3, 1e6])
 @pytest.mark.parametrize("loss", [softmax_squared, cross_entropy])
 def test_losses_of_huge_outputs_are_finite(loss, size):
@@ -116,7 +105,7 @@ def test_losses_of_huge_outputs_are_finite(loss, size):
 @pytest.mark.parametrize("scale", [1, 10, 40])
 def test_gradients_keep_their_digits_when_attention_saturates(loss, scale):
     data = l24(57, K=5, d=6, n=1, T=4)  # one row: no other hides its rounding
-    W = scale * random_weights(data)
+    W = scale * start(data)
     E, counts, m = data.token_embeddings, data.candidate_counts, len(data.context_probs)
     reference = mp.zeros(6, 6)
     with mp.workdps(120):
@@ -160,10 +149,8 @@ def test_an_identity_head_with_log_mass_is_the_plain_method():
         np.put_along_axis(slope, label, -1 / hit, axis=-2)
         return -np.log(hit[..., 0, :]), slope
 
-    general = descend_head(
-        data, log_mass, NGD(0.1), 40, init=random_weights(data), record=[40], head=head
-    )
-    plain = descend(data, NGD(0.1), 40, init=random_weights(data), record=[40])
+    general = descend_head(data, log_mass, NGD(0.1), 40, init=start(data), record=[40], head=head)
+    plain = descend(data, NGD(0.1), 40, init=start(data), record=[40])
     # forty steps of 0.1, through a matrix and its inverse
     assert np.abs(general.W - plain.W).max() <= 1e-11
     assert abs(general.loss[0] - plain.loss[0]) <= 1e-12
@@ -173,7 +160,7 @@ def test_an_identity_head_with_log_mass_is_the_plain_method():
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_batch_is_each_problem_alone(loss, method):
     problems = [l24(s, K=5, d=3, n=4, T=4, repeats=s == 1) for s in range(3)]
-    init = np.stack([random_weights(d, s) for s, d in enumerate(problems)])
+    init = np.stack([start(d, s) for s, d in enumerate(problems)])
     heads = np.stack([random_head(d, s) for s, d in enumerate(problems)])
     batch = descend_head(problems, loss, method, 30, init=init, record=[0, 30], head=heads)
     shared = descend_head(problems, loss, method, 30, init=init, record=[0, 30], head=heads[0])
@@ -200,7 +187,7 @@ def test_training_starts_at_zero_and_lowers_the_risk():
 
 @pytest.mark.parametrize("data", [l24(53, repeats=True), t24(53, candidates=True, tokens=3)])
 def test_mass_is_the_law_of_each_row(data):
-    W = random_weights(data)
+    W = start(data)
     mass = attention_mass(W, data)
     for j in range(len(mass)):
         miss = mass[j] - reference.model_probs(W, data, j)
@@ -236,7 +223,7 @@ def test_pseudo_data_by_hand():
 @given(st.integers(0, 999), st.floats(0.1, 30))
 def test_pseudo_data_partition_every_row(seed, scale):
     data = l24(seed, repeats=seed % 2 == 0)
-    W = scale * random_weights(data, seed)
+    W = scale * start(data, seed)
     mass, found = attention_mass(W, data), pseudo_data(W, data)
     for j, row in enumerate(mass):
         for v, s in enumerate(row):

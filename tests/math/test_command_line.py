@@ -48,6 +48,16 @@ def run(capsys):
         pyplot.close("all")  # what a process would have ended with
 
 
+@pytest.fixture
+def pipe(monkeypatch):
+    """A function that gives some bytes to what reads standard input."""
+
+    def give(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return give
+
+
 def in_a_process(*arguments, **options):
     command = [sys.executable, "-m", "ntpnb", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, check=False, **options)
@@ -75,19 +85,19 @@ def test_a_text_that_is_not_separable_is_an_answer(run, tmp_path):
     assert "not separable" in output
 
 
-def test_standard_input_is_read(story):
-    piped = in_a_process("report", "-", input=STORY.encode())
-    assert piped.returncode == 0
-    assert piped.stderr == b""
-    assert piped.stdout.decode() == str(ntpnb.report(STORY)) + "\n"
+def test_standard_input_is_read(run, pipe):
+    pipe(STORY.encode())
+    assert run("report", "-") == (0, str(ntpnb.report(STORY)) + "\n", "")
 
 
-def test_a_name_in_standard_input_is_a_text(tmp_path):
+def test_a_name_in_standard_input_is_a_text(run, pipe, tmp_path, monkeypatch):
     """Though a string in Python that names a file is refused."""
     (tmp_path / "we see").touch()
-    piped = in_a_process("report", "-", "--context-length", 1, input=b"we see", cwd=tmp_path)
-    assert piped.returncode == 0
-    assert piped.stdout.startswith(b"1 contexts, 2 tokens")
+    monkeypatch.chdir(tmp_path)
+    pipe(b"we see")
+    status, output, _ = run("report", "-", "--context-length", 1)
+    assert status == 0
+    assert output.startswith("1 contexts, 2 tokens")
 
 
 def test_json(run, story):
@@ -181,11 +191,12 @@ def test_a_folder_is_no_text(run, tmp_path):
     assert repr(str(tmp_path)) in errors
 
 
-def test_standard_input_that_is_no_text():
-    piped = in_a_process("report", "-", input=b"caf\xe9")
-    assert piped.returncode == 1
-    assert piped.stderr.count(b"\n") == 1
-    assert b"standard input is not in UTF-8: byte 3 is 0xe9" in piped.stderr
+def test_standard_input_that_is_no_text(run, pipe):
+    pipe(b"caf\xe9")
+    status, _, errors = run("report", "-")
+    assert status == 1
+    assert errors.count("\n") == 1
+    assert "standard input is not in UTF-8: byte 3 is 0xe9" in errors
 
 
 def test_undecided_is_no_answer_but_the_rest_is_written(run, story):
@@ -322,9 +333,9 @@ def test_a_reader_who_has_enough_sees_no_error(story):
     assert done.stdout == b'{\n  "conte'
 
 
-def test_a_terminal_without_the_signs_gets_others(story):
+def test_a_terminal_without_the_signs_gets_others():
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = in_a_process("report", story, env=environment)
+    done = in_a_process("report", "-", env=environment, input=STORY.encode())
     assert done.returncode == 0
     assert b"W has shape 12 ? " in done.stdout
 

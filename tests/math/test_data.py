@@ -5,7 +5,7 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import any_problem, regimes, t24
+from problems import ARGUMENTS, any_problem, regimes, start, t24
 from scipy.spatial.distance import pdist
 from scipy.stats import entropy
 
@@ -22,23 +22,10 @@ def make(**changes):
 
 # -- what is refused ------------------------------------------------------------------------------
 
-ONES = np.ones((2, 3))
 REFUSED = {
-    "row sum": (
-        {"target_probs": [[0.5, 0.47, 0], [0, 0, 1]]},
-        r"target_probs row 0 sums to 0.97; it must sum to one \(within 1e-08\)",
-    ),
     "row sum just outside": (
         {"target_probs": [[0.5, 0.5, 0], [0, 0, 1 + 2e-8]]},
         r"target_probs row 1 sums to 1.00000002; it must sum to one",
-    ),
-    "negative": (
-        {"target_probs": [[0.5, 0.75, -0.25], [0, 0, 1]]},
-        r"target_probs row 0 has the entry -0.25; none may be negative",
-    ),
-    "NaN": (
-        {"target_probs": [[0.5, 0.5, 0], [0, np.nan, 1]]},
-        r"target_probs\[1, 1\] is nan; every entry must be finite",
     ),
     "None inside": (
         {"target_probs": [[0.5, 0.5, None], [0, 0, 1]]},
@@ -55,10 +42,6 @@ REFUSED = {
     "NaN token embeddings": (
         {"token_embeddings": [[1.0], [np.nan], [0.0]]},
         r"token_embeddings\[1, 0\] is nan; every entry must be finite",
-    ),
-    "empty support": (
-        {"target_probs": [[0, 0, 0], [0, 0, 1]]},
-        r"target_probs row 0 is all zero; its support is empty",
     ),
     "one-dimensional": (
         {"target_probs": [0.5, 0.5]},
@@ -80,10 +63,6 @@ REFUSED = {
         {"context_embeddings": [[1j, 0], [0, 1]]},
         r"context_embeddings is not a rectangular array of numbers",
     ),
-    "rows differ": (
-        {"context_embeddings": [[0.0, 1.0]]},
-        r"context_embeddings has 1 rows but target_probs has 2; both need one row per context",
-    ),
     "zero contexts": (
         {"context_embeddings": np.zeros((0, 2)), "target_probs": np.zeros((0, 3))},
         r"context_embeddings has shape \(0, 2\) .* at least one context",
@@ -91,10 +70,6 @@ REFUSED = {
     "zero contexts as lists": (
         {"context_embeddings": [], "target_probs": []},
         r"context_embeddings has 1 dimensions; it needs 2",
-    ),
-    "zero tokens": (
-        {"target_probs": np.zeros((2, 0))},
-        r"target_probs \(2, 0\); at least .* one token",
     ),
     "zero dimensions": (
         {"context_embeddings": np.zeros((2, 0))},
@@ -127,18 +102,6 @@ REFUSED = {
     "token columns": (
         {"token_embeddings": np.zeros((3, 0))},
         r"token_embeddings has no columns; it needs at least one",
-    ),
-    "counts shape": (
-        {"candidate_counts": np.ones((2, 2))},
-        r"candidate_counts has shape \(2, 2\); it needs \(2, 3\)",
-    ),
-    "counts negative": (
-        {"candidate_counts": ONES - 2 * np.eye(2, 3)[::-1]},
-        r"candidate_counts\[0, 1\] is -1; counts must not be negative",
-    ),
-    "target without candidate": (
-        {"candidate_counts": [[1, 0, 1], [1, 1, 1]]},
-        r"candidate_counts\[0, 1\] is 0 but target_probs\[0, 1\] is 0.5; .* must be a candidate",
     ),
     "groups length": (
         {"context_groups": [0]},
@@ -174,17 +137,7 @@ def test_rows_off_by_rounding_are_rescaled():
 
 def test_every_layout_gives_the_same_data():
     reference = t24(3, V=4, m=6, d=3, tokens=2, rows=2, candidates=True)
-    arguments = {
-        name: getattr(reference, name)
-        for name in (
-            "context_embeddings",
-            "target_probs",
-            "context_probs",
-            "token_embeddings",
-            "candidate_counts",
-            "context_groups",
-        )
-    }
+    arguments = {name: getattr(reference, name) for name in ARGUMENTS}
     layouts = {
         "lists": lambda a: a.tolist(),
         "columns first": np.asfortranarray,
@@ -278,7 +231,7 @@ def test_entropy_at_its_ends():
 
 @given(any_problem(), st.integers(0, 99), st.sampled_from([0.0, 1.0, 10.0]))
 def test_no_curvature_exceeds_the_smoothness(data, seed, scale):
-    W = scale * np.random.default_rng(seed).standard_normal(data.shape)
+    W = scale * start(data, seed)
     top = np.linalg.eigvalsh(reference.hessian(W, data)).max(initial=0.0)
     # both are eigenvalues of matrices of that size, computed to a few units roundoff per row
     assert top <= data.smoothness * (1 + 1e-13) + 1e-300

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference
+from problems import same_data
 from scipy.special import digamma, polygamma
 from scipy.stats import kstest
 
@@ -15,12 +16,6 @@ from ntpnb.datasets import (
     toy,
     uniform_init,
 )
-
-
-def same_data(a, b):
-    names = ("context_embeddings", "target_probs", "context_probs", "candidate_counts")
-    return all(np.array_equal(getattr(a, n), getattr(b, n)) for n in names)
-
 
 # -- T24 ------------------------------------------------------------------------------------------
 
@@ -154,19 +149,6 @@ def test_laws_of_tokens_and_labels():
     assert all((d.candidate_counts.sum(1) == 6).all() for d in independent.data)
     ranked = attention_trials(20, "acyclic", labels="priority")
     assert ranked.rejected == 0  # one order for all sequences leaves no cycle
-    # uniform labels are each position's equally often: the last token's too
-    last = [
-        np.mean(d.target_probs.argmax(1) == d.context_groups)
-        for d in attention_trials(500, "any", vocab_size=6, length=4).data
-    ]
-    assert abs(np.mean(last) - 1 / 4) <= 5 * np.sqrt(3 / 16 / 2000)  # five deviations
-
-
-def test_sizes_can_be_chosen():
-    (data,) = attention_trials(1, "any", vocab_size=5, dim=3, num_sequences=9, length=2).data
-    assert data.token_embeddings.shape == (5, 3)
-    assert data.target_probs.shape == (9, 5)
-    assert (data.candidate_counts.sum(1) == 2).all()
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import reference
-from problems import l24, regimes, t24
+from problems import l24, regimes, start, t24
 
 import ntpnb
 from ntpnb import GD, NGD, SGD, Adam, NextTokenData, descend
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import stepper
 
-EPS = np.finfo(float).eps
 SAMPLE = [
     "d < m",
     "groups of several rows",
@@ -19,10 +18,6 @@ SAMPLE = [
     "attention, one token",
     "all embeddings zero",
 ]
-
-
-def start(data, seed=0):
-    return np.random.default_rng(seed).standard_normal(data.shape)
 
 
 # -- textbook loops -------------------------------------------------------------------------------
@@ -94,52 +89,6 @@ def test_many_tokens_are_trained_alike(method):
     run = descend(data, ours, 20, init=start(data), record=[20])
     # as above
     assert np.abs(run.W[0] - textbook(data, start(data), 20)).max() <= 1e-12
-
-
-@pytest.mark.parametrize("over", ["contexts", "sequences"])
-def test_sgd_matches_a_textbook_loop(over):
-    data = t24(3, V=4, m=5, d=3)
-    method = SGD(step=0.3, batch_size=7, seed=11, over=over)
-    run = descend(data, method, 30, init=start(data), record=range(31))
-    W, rng = start(data), np.random.default_rng([11, 0])
-    joint = (data.context_probs[:, None] * data.target_probs).T  # (V, m), as the class documents
-    law = data.context_probs if over == "contexts" else joint.ravel()
-    for k in range(31):
-        # thirty steps of size at most one
-        assert np.abs(run.W[k] - W).max() <= 1e-12
-        counts = rng.multinomial(7, law / law.sum()) / 7
-        gradient = np.zeros_like(W)
-        for j, h in enumerate(data.context_embeddings):
-            if over == "contexts":
-                weight, target = counts[j], counts[j] * data.target_probs[j]
-            else:
-                target = counts.reshape(joint.shape)[:, j]
-                weight = target.sum()
-            gradient += np.outer(weight * np.array(reference.model_probs(W, data, j)) - target, h)
-        W = W - 0.3 * gradient
-
-
-def test_sgd_is_unbiased_and_repeats():
-    data = t24(4, V=4, m=5, d=3)
-    for over in ("contexts", "sequences"):
-        stream = SGD(step=1.0, batch_size=3, seed=5, over=over)._samples(ProblemBatch([data]))
-        samples = [next(stream) for _ in range(20_000)]
-        pi = np.mean([sample.contexts for sample in samples], axis=0)
-        target = np.mean([sample.target for sample in samples], axis=0)
-        # sixty thousand draws: five standard deviations of a frequency are below 0.011
-        assert np.abs(pi[0] - data.context_probs).max() <= 0.011
-        assert np.abs(target[0].T - data.context_probs[:, None] * data.target_probs).max() <= 0.011
-        runs = [descend(data, SGD(0.1, seed=s, over=over), 300).W for s in (1, 1, 2)]
-        np.testing.assert_array_equal(runs[0], runs[1])
-        assert np.abs(runs[0] - runs[2]).max() > 1e-3
-
-
-def test_adam_s_first_step_is_the_sign():
-    data = t24(5)
-    W = descend(data, Adam(step=0.1), 1).W[-1]
-    g = ntpnb.gradient(np.zeros(data.shape), data)
-    # ε / |g| is what keeps it from the sign itself
-    np.testing.assert_allclose(W, -0.1 * g / (np.abs(g) + 1e-8), rtol=1e-12)
 
 
 # -- batches --------------------------------------------------------------------------------------

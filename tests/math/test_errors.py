@@ -29,17 +29,3 @@ def test_errors_arrive_with_message_and_evidence(transport):
     stopped = transport(ntpnb.ConvergenceError("no time left", 1e-3, np.array([[1.0], [2.0]])))
     assert stopped.residual == 1e-3
     assert stopped.point.tolist() == [[1.0], [2.0]]
-
-
-def test_a_raised_error_can_be_sent():
-    data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
-    with pytest.raises(ntpnb.NotSeparableError) as caught:
-        ntpnb.max_margin(data)
-    sent = pickled(caught.value)
-    assert str(sent) == str(caught.value)
-    np.testing.assert_array_equal(sent.certificate, caught.value.certificate)
-
-
-def test_they_are_what_callers_may_already_catch():
-    assert issubclass(ntpnb.NotSeparableError, ValueError)
-    assert issubclass(ntpnb.ConvergenceError, RuntimeError)

@@ -3,6 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
+from exact import exact_excess
 from problems import t24
 
 import ntpnb
@@ -11,26 +12,6 @@ from ntpnb.problem.exponential import exp_minus_linear
 from ntpnb.problem.loss import logits
 
 EPS = np.finfo(float).eps
-
-
-def exact_excess(W, data):
-    """CE − H at exactly these doubles, with 400 digits."""
-    mpf = mpmath.mpf
-    T = np.eye(data.vocab_size) if data.token_embeddings is None else data.token_embeddings
-    C = np.ones_like(data.target_probs) if data.candidate_counts is None else data.candidate_counts
-    total = mpf(0)
-    with mpmath.workdps(400):
-        M = mpmath.matrix(T.tolist()) * mpmath.matrix(W.tolist())
-        S = M * mpmath.matrix(data.context_embeddings.T.tolist())
-        for j, pi in enumerate(data.context_probs):
-            mass = mpmath.fsum(mpf(c) * mpmath.exp(S[v, j]) for v, c in enumerate(C[j]) if c > 0)
-            p = [mpf(x) for x in data.target_probs[j].tolist()]
-            norm = mpmath.fsum(p)  # the stored doubles sum to one up to rounding; divide that out
-            for v, x in enumerate(p):
-                if x > 0:
-                    q = mpf(C[j, v]) * mpmath.exp(S[v, j]) / mass
-                    total += mpf(float(pi)) * x / norm * (mpmath.log(x / norm) - mpmath.log(q))
-        return total
 
 
 def separated(data, margin):

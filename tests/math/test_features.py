@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
@@ -45,25 +44,6 @@ def alignment(L, other):
 # -- the margin problem ----------------------------------------------------------------------------
 
 
-def solved_by_cvxpy(table):
-    cp = pytest.importorskip("cvxpy")
-    L = cp.Variable(table.shape)
-    constraints = []
-    for j, row in enumerate(table):
-        inside, outside = np.flatnonzero(row), np.flatnonzero(~row)
-        constraints += [L[j, inside[0]] == L[j, z] for z in inside[1:]]
-        constraints += [L[j, inside[0]] - L[j, v] >= 1 for v in outside]
-    program = cp.Problem(cp.Minimize(cp.normNuc(L)), constraints)
-    return program.solve(solver=cp.CLARABEL)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_norm_is_that_of_an_independent_solver(seed):
-    table = supports(seed)
-    reference = solved_by_cvxpy(table)
-    assert features.logit_margin(table).norm == pytest.approx(reference, rel=1e-6, abs=1e-6)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
 def test_certificate_can_be_recomputed(seed):
@@ -82,20 +62,13 @@ def test_certificate_can_be_recomputed(seed):
     assert best.duality_gap == pytest.approx(1 - dual / primal if primal else 0.0, abs=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6))
-def test_equal_supports_have_equal_logits_and_orders_do_not_matter(seed):
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_supports_have_equal_logits_and_those_of_all_words_have_none(seed):
     table = supports(seed)
-    best = features.logit_margin(table)
-    rows, columns = rng.permutation(len(table)), rng.permutation(table.shape[1])
-    shuffled = features.logit_margin(table[rows][:, columns])
-    assert shuffled.norm == pytest.approx(best.norm, rel=2e-6)
-    doubled = features.logit_margin(np.vstack([table, table[:1], table]))
-    np.testing.assert_array_equal(doubled.logits[0], doubled.logits[len(table)])
-    everything = features.logit_margin(np.vstack([table, np.ones((1, table.shape[1]))]))
-    assert everything.norm == pytest.approx(best.norm, rel=2e-6)
-    np.testing.assert_array_equal(everything.logits[-1], 0)
+    all_words = np.ones((1, table.shape[1]))
+    best = features.logit_margin(np.vstack([table, table[:1], table, all_words]))
+    np.testing.assert_array_equal(best.logits[0], best.logits[len(table)])
+    np.testing.assert_array_equal(best.logits[-1], 0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -113,7 +86,7 @@ def test_criterion_says_when_the_centred_supports_are_the_solution(seed):
 def test_criterion_where_a_word_never_occurs():
     plain, best = features.centred_support(SMALLEST), features.logit_margin(SMALLEST)
     assert (plain.is_solution, plain.decisive) == (False, True)
-    assert best.norm == pytest.approx(solved_by_cvxpy(np.array(SMALLEST) == 1), rel=1e-7)
+    assert best.duality_gap <= 1e-7
     assert plain.norm - best.norm > 0.01
 
 
@@ -155,37 +128,6 @@ def test_bad_supports_are_named(support, message):
 # -- the ridge path --------------------------------------------------------------------------------
 
 
-def joint_ridge(data, log_multiplier, seed):
-    """Logits that minimise ``CE(H Wᵀ) + λ(‖W‖² + ‖H‖²)/2``, by quasi-Newton on the factors."""
-    laws, pi = data.target_probs, data.context_probs[:, None]
-    (m, V), lam = laws.shape, np.exp(log_multiplier)
-    dim = min(m, V) + 1
-
-    def objective(x):
-        H, W = x[: m * dim].reshape(m, dim), x[m * dim :].reshape(V, dim)
-        L = H @ W.T
-        top = L.max(axis=1, keepdims=True)
-        log_probs = L - top - np.log(np.exp(L - top).sum(axis=1, keepdims=True))
-        G = pi * (np.exp(log_probs) - laws)
-        value = -np.sum(pi * laws * log_probs) + lam * (x @ x) / 2
-        return value, np.concatenate([(G @ W).ravel(), (G.T @ H).ravel()]) + lam * x
-
-    x0 = np.random.default_rng(seed).standard_normal((m + V) * dim)
-    options = {"maxiter": 20_000, "maxfun": 40_000, "gtol": 1e-12, "ftol": 1e-16, "maxcor": 50}
-    x = optimize.minimize(objective, x0, jac=True, method="L-BFGS-B", options=options).x
-    H, W = x[: m * dim].reshape(m, dim), x[m * dim :].reshape(V, dim)
-    L = H @ W.T
-    return L - L.mean(axis=1, keepdims=True)
-
-
-@pytest.mark.parametrize("log_multiplier", [-2.0, -4.0, -7.0])
-def test_path_is_the_ridge_of_both_factors(log_multiplier):
-    data = problem(1)
-    path = features.nuclear_path(data, [log_multiplier])
-    expected = joint_ridge(data, log_multiplier, seed=1)
-    np.testing.assert_allclose(path.logits[0], expected, atol=3e-4)
-
-
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_path_certificate_is_the_gradient(seed):
@@ -197,6 +139,7 @@ def test_path_certificate_is_the_gradient(seed):
         np.testing.assert_allclose(A, -gradient * np.exp(depth), atol=1e-8)
         assert np.linalg.norm(A, 2) <= 1
         assert np.sum(A * L) >= norm * (1 - 1e-5)
+        assert norm == pytest.approx(np.linalg.norm(L, "nuc"), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import same_data
 
 import ntpnb
 from ntpnb.problem import text as texts
@@ -11,15 +12,6 @@ from ntpnb.problem import text as texts
 from_text = ntpnb.NextTokenData.from_text
 
 TEXT = "The cat sat on the mat, and the dog sat on the rug; and the cat saw the dog."
-
-
-def same_data(one, other):
-    return (
-        np.array_equal(one.context_embeddings, other.context_embeddings)
-        and np.array_equal(one.target_probs, other.target_probs)
-        and np.array_equal(one.context_probs, other.context_probs)
-        and one.contexts == other.contexts
-    )
 
 
 # -- texts and no texts ---------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """What each step of the max-margin method promises, whatever a dataset asks for in the end."""
 
 import itertools
-import tracemalloc
 from typing import Any, NamedTuple
 
 import numpy as np
 import problems
 import pytest
-from margins import separable, without_solution
+from margins import answer, dense_rows, separable, without_solution
+from peak import allocates_less_than
 from scipy.optimize import brentq
 
 import ntpnb
@@ -40,11 +40,6 @@ def pairs_of(data, by_pair=False):
 
 def kkt_residual(data, program, dual):
     return certify(data, priority(data), pairs_of(data).multipliers(program, dual)).kkt_residual
-
-
-def dense_rows(program):
-    """Every ``φ_k`` as a row of a dense matrix."""
-    return np.stack([program.weights(unit).ravel() for unit in np.eye(len(program))])
 
 
 # -- the active set -------------------------------------------------------------------------------
@@ -488,14 +483,8 @@ def test_hundreds_of_sequences_take_little_memory(dim):
     y = X[np.arange(400), rng.integers(0, 10, 400)]
     data = ntpnb.NextTokenData.from_attention(E, X, y)
     all_products = 8 * len(priority(data).strict) ** 2
-    tracemalloc.start()
-    try:
-        found = ntpnb.max_margin(data)
-    except ntpnb.NotSeparableError as error:
-        found = error
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < all_products
+    with allocates_less_than(all_products):
+        found = answer(data)
     if dim == 16:
         assert found.certificate.min() >= 0
     else:

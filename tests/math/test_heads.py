@@ -10,7 +10,6 @@ from ntpnb_book import (
     cosine,
     descend_factors,
     descend_heads,
-    features,
     frobenius_norm,
     heads_loss,
     inner,
@@ -169,40 +168,6 @@ def test_factors_go_on_where_attention_underflows():
     run = descend_factors([p], 1.0, 5, factors[None], [5])
     assert run.loss[0, 0] == 0.0
     assert frobenius_norm(run.K[0, 0] - factors[:8]) > 1
-
-
-def test_nuclear_margin_is_certified_and_below_every_other_feasible_norm():
-    for kind in ("acyclic", "cyclic"):
-        for p in random_trials(kind, 5):
-            nuclear = ntpnb.max_margin(p, norm="nuclear")
-            order = ntpnb.token_priority(p)
-            least = (pair_matrices(p, order.strict) * nuclear.W).sum((1, 2)).min()
-            assert least >= 1 - 1e-9
-            assert nuclear.tie_residual < 1e-9
-            assert nuclear.margin_gap < 1e-6
-            frobenius = ntpnb.max_margin(p)
-            bound = 1 / nuclear.margin_bounds[1]
-            assert np.linalg.norm(frobenius.W, "nuc") >= bound
-            assert frobenius_norm(nuclear.W) >= frobenius.norm * (1 - 1e-6)
-
-
-def test_nuclear_margin_agrees_with_the_solver_for_logits():
-    """With orthonormal contexts and words W holds the logits, which another method solves for."""
-    rng = np.random.default_rng(4)
-    for _ in range(5):
-        support = rng.random((4, 5)) < 0.5
-        support[np.arange(4), rng.integers(5, size=4)] = True
-        laws = support / support.sum(1, keepdims=True)
-        data = NextTokenData(np.eye(4), laws)
-        best = features.logit_margin(support)
-        assert ntpnb.max_margin(data, norm="nuclear").norm == pytest.approx(best.norm, rel=1e-5)
-
-
-def test_one_query_has_one_rank_and_both_norms_agree():
-    """With a single query every solution is a column times the query: one singular value."""
-    p = NextTokenData.from_attention(np.eye(4), [[0, 1, 2, 3], [1, 2, 3]], [0, 1])
-    nuclear = ntpnb.max_margin(p, norm="nuclear")
-    np.testing.assert_allclose(nuclear.W, ntpnb.max_margin(p).W, atol=1e-5)
 
 
 # -- local balance --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import same_data
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -31,14 +32,6 @@ class Frame(Tensor):
     """A data frame: columns have names, and numpy sees the numbers."""
 
     columns = ("x", "y")
-
-
-def same(a, b):
-    return (
-        np.array_equal(a.context_embeddings, b.context_embeddings)
-        and np.array_equal(a.target_probs, b.target_probs)
-        and np.array_equal(a.context_probs, b.context_probs)
-    )
 
 
 @given(st.data(), st.integers(0, 2**32 - 1), st.floats(0, 0.5))
@@ -69,7 +62,7 @@ def test_sequences_are_the_same_as_their_positions():
     tokens = np.array([NEXT, NEXT[::-1]])
     nested = NextTokenData.from_hidden_states(hidden, tokens)
     flat = NextTokenData.from_hidden_states(hidden.reshape(-1, 2), tokens.ravel())
-    assert same(nested, flat)
+    assert same_data(nested, flat)
     assert nested.merged_rows == flat.merged_rows == ((0, 2, 3, 5), (1, 4))
 
 
@@ -90,8 +83,8 @@ def test_sequences_are_the_same_as_their_positions():
 )
 def test_anything_that_numpy_reads(given_as):
     expected = NextTokenData.from_hidden_states(HIDDEN, NEXT)
-    assert same(NextTokenData.from_hidden_states(given_as, NEXT), expected)
-    assert same(NextTokenData.from_hidden_states(given_as, Tensor(NEXT)), expected)
+    assert same_data(NextTokenData.from_hidden_states(given_as, NEXT), expected)
+    assert same_data(NextTokenData.from_hidden_states(given_as, Tensor(NEXT)), expected)
 
 
 def test_rounding_of_single_precision_is_one_context():

@@ -1,14 +1,13 @@
 """Data of large vocabularies: by blocks and in little memory, or refused before any is taken."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from exact import exact_excess
 from hypothesis import given
 from hypothesis import strategies as st
-from mpmath import mp, mpf
-from problems import any_problem, changed, regimes, t24
+from peak import allocates_less_than
+from problems import any_problem, changed, regimes, start, t24
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -91,26 +90,15 @@ def test_excess_by_blocks_keeps_its_digits_far_out(monkeypatch, scale, candidate
     data = t24(7, V=4, m=5, d=6, size=1, candidates=candidates)
     W = scale * data.target_probs.T @ np.linalg.pinv(data.context_embeddings).T
     by_blocks(monkeypatch, 4)
-    C = np.ones((5, 4)) if data.candidate_counts is None else data.candidate_counts
-    S = ntpnb.scores(W, data)
-    with mp.workdps(200):
-        expected = mpf(0)
-        for j in range(5):
-            z = int(data.target_probs[j].argmax())
-            odds = [
-                mpf(C[j, v]) / mpf(C[j, z]) * mp.exp(mpf(S[j, v]) - mpf(S[j, z]))
-                for v in range(4)
-                if v != z
-            ]
-            expected += mpf(data.context_probs[j]) * mp.log1p(sum(odds))
-        found = mpf(ntpnb.excess_loss(W, data))
-        # The exponential turns the scores' rounding into a relative error of that size.
-        assert abs(found - expected) <= 10 * EPS * (1 + np.abs(S).max()) * expected
+    expected = exact_excess(W, data)
+    # The exponential turns the scores' rounding into a relative error of that size.
+    reach = 1 + np.abs(ntpnb.scores(W, data)).max()
+    assert abs(ntpnb.excess_loss(W, data) - expected) <= 10 * EPS * reach * expected
 
 
 def test_overflowing_losses_by_blocks_are_what_they_are_at_once(monkeypatch):
     data = t24(20, V=6, m=10, candidates=True)
-    W = 1e100 * np.random.default_rng(0).standard_normal(data.shape)
+    W = 1e100 * start(data)
     whole = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
     by_blocks(monkeypatch, 12)
     parts = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
@@ -127,24 +115,6 @@ def test_token_priority_by_blocks(monkeypatch, name):
     for part in ("groups", "components", "equal", "strict"):
         np.testing.assert_array_equal(getattr(parts, part), getattr(whole, part))
         assert getattr(parts, part).dtype == np.intp
-
-
-@pytest.mark.parametrize("candidates", [False, True])
-def test_separate_contexts_have_the_order_of_any_groups(candidates):
-    # Decreasing names take the general way, through graphs.
-    data = t24(8, V=6, m=12, candidates=candidates)
-    names = np.arange(12)[::-1].copy()
-    order = ntpnb.token_priority(data)
-    general = ntpnb.token_priority(data.replace(context_groups=names))
-    for part in ("equal", "strict"):
-        expected = getattr(general, part).copy()
-        expected[:, 0] = 11 - expected[:, 0]
-        expected = expected[np.lexsort(expected.T[::-1])]
-        np.testing.assert_array_equal(getattr(order, part), expected)
-    flipped = general.components[::-1]
-    np.testing.assert_array_equal(order.components < 0, flipped < 0)
-    for row, labels in zip(order.components, flipped, strict=True):
-        np.testing.assert_array_equal(row[:, None] == row, labels[:, None] == labels)
 
 
 # -- training -------------------------------------------------------------------------------------
@@ -208,21 +178,15 @@ def test_sparse_data_take_far_less_memory_than_their_table(monkeypatch):
     H, counts = large_text()
     dense_bytes = 8 * counts.shape[0] * counts.shape[1]  # 2 GB
     by_blocks(monkeypatch, 2**20)
-    tracemalloc.start()
-    try:
+    with allocates_less_than(dense_bytes / 20):
         data = NextTokenData.from_counts(H, counts)
         assert repr(data).startswith("NextTokenData(50000 contexts, 5000 tokens, W: 5000 × 16, H =")
         assert data.smoothness > 0
         assert len(data.near_duplicates()) == 0
         assert len(data.anchors) == 50_000
         doubled = data.replace(context_embeddings=2 * H)
-        peak = tracemalloc.get_traced_memory()[1]
-        assert peak < dense_bytes / 20
-        W = np.random.default_rng(1).standard_normal(data.shape)
+        W = start(data, 1)
         loss = ntpnb.cross_entropy(W, data)
-        assert tracemalloc.get_traced_memory()[1] < dense_bytes / 20
-    finally:
-        tracemalloc.stop()
     shares = sp.csr_array(counts)[:200].toarray().astype(float)
     shares /= shares.sum(1, keepdims=True)
     np.testing.assert_array_equal(data.block(slice(0, 200)).target_probs, shares)
@@ -241,14 +205,9 @@ def test_losses_of_all_records_take_the_memory_of_a_block(monkeypatch):
     # 50 records × 200 contexts × 300 tokens would be 24 MB at once, several times over.
     data = t24(1, V=300, m=200, d=4)
     by_blocks(monkeypatch, 2**16)
-    tracemalloc.start()
-    try:
+    with allocates_less_than(20 * 2**20):  # tables of the batch, 0.5 MB each, and records
         run = ntpnb.descend(data, ntpnb.GD(0.1), 49, record=np.arange(50))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert run.loss.shape == (50,)
-    assert peak < 20 * 2**20  # tables of the batch, 0.5 MB each, and records
 
 
 LIMITS = {
@@ -276,15 +235,9 @@ def test_what_would_be_too_large_is_refused_before_memory_is_taken(monkeypatch, 
     data = NextTokenData.from_counts(H, counts, candidate_counts=candidates)
     if what.strip() in ("candidates", "strict", "a flow or path"):
         data = data.replace(candidate_counts=None)
-    tracemalloc.start()
-    try:
-        with pytest.raises(
-            ValueError, match=rf"{what.strip()} needs a dense array of .* more than"
-        ):
-            LIMITS[what](data)
-        assert tracemalloc.get_traced_memory()[1] < 2**22
-    finally:
-        tracemalloc.stop()
+    needed = rf"{what.strip()} needs a dense array of .* more than"
+    with allocates_less_than(2**22), pytest.raises(ValueError, match=needed):
+        LIMITS[what](data)
 
 
 @pytest.mark.parametrize("kind", ["dominated candidates", "tied dimensions"])
@@ -315,12 +268,8 @@ def test_the_order_of_a_real_vocabulary_takes_the_memory_of_its_entries(kind):
             candidate_counts=table if kind == "candidates" else None,
             context_groups=np.arange(m)[::-1].copy(),
         )
-    tracemalloc.start()
-    try:
+    with allocates_less_than(50 * 2**20):  # of 8 GB
         order = ntpnb.token_priority(data)
-        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20  # of 8 GB
-    finally:
-        tracemalloc.stop()
     assert order.shape == (len(order.groups), V)
     for name in rng.choice(order.groups, 20):
         rows = np.flatnonzero(data.context_groups == name)
@@ -394,14 +343,10 @@ def test_attention_over_a_large_vocabulary_takes_the_memory_of_its_sequences():
     rng = np.random.default_rng(0)
     E = rng.standard_normal((40_000, 2))
     X = rng.integers(0, 40_000, (3000, 5))
-    tracemalloc.start()
-    try:
+    with allocates_less_than(20 * 2**20):  # of 960 MB
         data = NextTokenData.from_attention(E, X, X[:, 0])
         assert data.entropy == 0
         assert data.smoothness > 0
-        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20  # of 960 MB
-    finally:
-        tracemalloc.stop()
     assert data.sparse_candidate_counts.sum() == 15_000
     for j in (0, 2999):
         block = data.block(slice(j, j + 1))

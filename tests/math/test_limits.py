@@ -115,24 +115,6 @@ def test_no_time_at_all():
     with pytest.raises(ConvergenceError) as stopped:
         ntpnb.descend(TOY, GD(0.5), 1000, seconds=0)
     assert stopped.value.point.steps.tolist() == [0]
-    for call in (
-        lambda: ntpnb.gradient_flow(TOY, [0.0, 1.0], seconds=0),
-        lambda: ntpnb.regularization_path(TOY, [1.0], seconds=0),
-        lambda: ntpnb.next_order_term(TOY, seconds=0),
-    ):
-        with pytest.raises(ConvergenceError, match="second"):
-            call()
-    # Of a bias that is known, only the rest takes time.
-    bias = ntpnb.implicit_bias(TOY)
-    bias.require_max_margin(), bias.finite_part
-    for call in (
-        lambda: ntpnb.gradient_flow(bias, [0.0, 1.0], seconds=0),
-        lambda: ntpnb.regularization_path(bias, [1.0], seconds=0),
-        lambda: ntpnb.next_order_term(bias, seconds=0),
-    ):
-        with pytest.raises(ConvergenceError, match=r"stopped after 0 seconds") as stopped:
-            call()
-        assert stopped.value.point is None
 
 
 def test_embeddings_of_other_lengths_keep_the_limit():
@@ -143,60 +125,11 @@ def test_embeddings_of_other_lengths_keep_the_limit():
         ntpnb.next_order_term(long, seconds=0)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda **limits: ntpnb.gradient_flow(TOY, [0.0, 100.0], **limits),
-        lambda **limits: ntpnb.regularization_path(TOY, [1.0, 100.0], **limits),
-        lambda **limits: ntpnb.ridge_path(TOY, [0.0, -100.0], **limits),
-        # A context that stands twice, with other weights: multipliers are not unique, those of the
-        # solver are not in the weights' proportion, and Newton's method is needed.
-        lambda **limits: ntpnb.next_order_term(
-            ntpnb.implicit_bias(
-                ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [1, 0]], [0.75, 0.25])
-            ),
-            **limits,
-        ),
-    ],
-    ids=["flow", "path", "ridge", "next order"],
-)
-def test_progress_is_told(call):
-    told = []
-    call(progress=told.append)
-    assert told
-    assert all(isinstance(line, str) and "\n" not in line for line in told)
-
-    class Enough(Exception):
-        pass
-
-    def stop(text):
-        raise Enough
-
-    with pytest.raises(Enough):
-        call(progress=stop)
-
-
 def test_progress_of_a_long_run(monkeypatch):
     monkeypatch.setattr(ntpnb.training.descent, "LOOK_AT_THE_CLOCK", 0.0)
     told = []
     ntpnb.descend(TOY, GD(0.5), 20, progress=told.append)
     assert told[-1] == "GD: 20 of 20 steps"
-
-
-@pytest.mark.parametrize(
-    ("limits", "error"),
-    [
-        ({"seconds": -1}, ValueError),
-        ({"seconds": np.nan}, ValueError),
-        ({"seconds": "1"}, TypeError),
-        ({"progress": 3}, TypeError),
-    ],
-)
-@pytest.mark.parametrize("what", [*LONG, "next order"])
-def test_limits_that_are_none(what, limits, error):
-    call = LONG.get(what, lambda **limits: ntpnb.next_order_term(TOY, **limits))
-    with pytest.raises(error, match=next(iter(limits))):
-        call(**limits)
 
 
 # -- ascent ---------------------------------------------------------------------------------------

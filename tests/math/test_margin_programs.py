@@ -6,6 +6,7 @@ import numpy as np
 import problems
 import pytest
 import reference
+from margins import dense_rows
 
 from ntpnb import token_priority as priority
 from ntpnb.basics.tolerances import PROX
@@ -52,11 +53,6 @@ def some_point(program, rng):
     """Random weights and common scores."""
     shape = program.weights(np.zeros(len(program))).shape
     return rng.standard_normal(shape), rng.standard_normal(program.num_columns)
-
-
-def dense_rows(program):
-    """Every ``φ_k`` as a row of a dense matrix."""
-    return np.stack([program.weights(unit).ravel() for unit in np.eye(len(program))])
 
 
 # -- what is asked for ----------------------------------------------------------------------------
@@ -113,7 +109,7 @@ def test_constraints_are_those_of_the_data(kind):
         program, order = pairs.everything(), pairs.order
         group, winner, loser = order.pairs
         rows = reference.pair_matrices(data, [*order.equal.tolist(), *order.strict.tolist()])
-        W = np.random.default_rng(seed).standard_normal(data.shape)
+        W = problems.start(data, seed)
         entry = np.arange(len(rows))
         norms = np.linalg.norm(rows, axis=1)
         common = program.zero_common()

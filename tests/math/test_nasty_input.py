@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quick import slow_but
 
 import ntpnb
 from ntpnb import ConvergenceError, NextTokenData, attention, datasets, thresholds
@@ -97,20 +98,9 @@ NASTY = {
     "a tiny radius": (lambda: ntpnb.regularization_path(TOY, [1e-300]), "path stopped .* extreme"),
     "a radius of zero": (lambda: ntpnb.regularization_path(TOY, [0.0]), r"radii\[0\] is 0"),
     "growing ridges": (lambda: ntpnb.ridge_path(TOY, [0.0, 1.0]), "log_multipliers"),
-    "nothing for a term": (lambda: ntpnb.next_order_term(None), "data is of type NoneType"),
     "a vector to compare": (lambda: ntpnb.compare(np.ones(3), TOY), r"W has shape \(3,\)"),
-    "swapped": (lambda: ntpnb.compare(TOY, np.ones((5, 2))), "data is of type ndarray"),
     "a tensor to compare": (lambda: ntpnb.compare(Tensor(), TOY), "W .*detach"),
-    "another order": (lambda: ntpnb.restrict(TOY, 3), "order is of type int"),
-    "an order for a subspace": (lambda: ntpnb.equal_subspace(TOY, "x"), "order is of type str"),
-    "an order of a finite part": (
-        lambda: ntpnb.finite_part(TOY, order=[]),
-        "order is of type list",
-    ),
-    "restrict nothing": (lambda: ntpnb.restrict(None), "data is of type NoneType"),
-    "dimensions of a text": (lambda: thresholds.first_dimension("text"), "data is of type str"),
     "no condition": (lambda: thresholds.first_dimension(TOY, 3), "holds is of type int"),
-    "equations of a list": (lambda: thresholds.independent_equations([]), "data is of type list"),
     "a loss that is a number": (
         lambda: attention.descend_head(FIGURE2, lambda outputs, label: 3, ntpnb.GD(0.1), 5),
         "loss returned int",
@@ -123,12 +113,11 @@ NASTY = {
     ),
     "a path that is none": (lambda: ntpnb.load(None), "path is of type NoneType"),
     "a number as a path": (lambda: TOY.save(3), "path is of type int"),
-    "a list as a report": (lambda: ntpnb.report(["a", "b"]), "data is of type list"),
     "bytes as a report": (lambda: ntpnb.report(b"some text"), "data is of type bytes"),
 }
 
 
-@pytest.mark.parametrize("case", NASTY)
+@pytest.mark.parametrize("case", slow_but(NASTY.keys() - {"a tiny radius"}, NASTY))
 def test_one_sentence_of_the_package(case):
     call, named = NASTY[case]
     with pytest.raises((ValueError, TypeError, ConvergenceError), match=named) as refused:

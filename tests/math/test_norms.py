@@ -3,13 +3,14 @@
 import math
 from dataclasses import replace
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from problems import start
+from quick import slow_but
 from saved import again
 from scipy.optimize import OptimizeResult
 
@@ -90,35 +91,7 @@ def test_the_steepest_direction_against_a_single_entry_is_that_entry(name):
     assert (np.delete(direction.ravel(), 5) == 0).all()
 
 
-def test_an_unknown_norm_is_refused():
-    with pytest.raises(ValueError, match=r"^norm is 'l7'; it must be one of frobenius, max, sum"):
-        norm_named("l7")
-
-
 # -- the max-margin problem -----------------------------------------------------------------------
-
-
-def objective(norm, W):
-    if norm == "max":
-        return cp.max(cp.abs(W))
-    if norm == "sum":
-        return cp.sum(cp.abs(W))
-    if norm == "nuclear":
-        return cp.normNuc(W)
-    return cp.sigma_max(W)
-
-
-@pytest.mark.parametrize("norm", OTHER_NORMS)
-@pytest.mark.parametrize("seed", range(4))
-def test_least_norm_agrees_with_cvxpy_in_another_form(norm, seed):
-    data = problem(seed)
-    strict, equal = strict_and_equal(data)
-    W = cp.Variable(data.shape)
-    constraints = [cp.sum(cp.multiply(D, W)) >= 1 for D in strict]
-    constraints += [cp.sum(cp.multiply(D, W)) == 0 for D in equal]
-    asked = cp.Problem(cp.Minimize(objective(norm, W)), constraints)
-    asked.solve(solver=cp.CLARABEL)
-    assert max_margin(data, norm=norm).norm == pytest.approx(asked.value, rel=1e-6)
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)
@@ -126,7 +99,7 @@ def test_how_far_ties_are_missed_is_measured_by_its_definition(norm):
     toy = datasets.toy()
     data = toy.replace(context_embeddings=30 * toy.context_embeddings)
     svm = max_margin(data, norm=norm)
-    W = svm.W + 0.1 * np.random.default_rng(0).standard_normal(data.shape)
+    W = svm.W + 0.1 * start(data)
     missed = []
     for g, i, j in ntpnb.token_priority(data).equal.tolist():
         h = reference.group_embedding(data, g)
@@ -182,21 +155,6 @@ def test_an_interior_point_is_more_exact_than_the_reference(norm, seed, shape, r
 
 
 @pytest.mark.parametrize("norm", SINGULAR)
-@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
-def test_rotated_and_scaled_contexts_have_a_rotated_and_scaled_solution(norm, factor):
-    data = problem(3)
-    rotation = np.linalg.qr(np.random.default_rng(4).standard_normal((6, 6)))[0]
-    turned = NextTokenData(factor * data.context_embeddings @ rotation, data.target_probs)
-    plain, found = max_margin(data, norm=norm), max_margin(turned, norm=norm)
-    assert factor * found.norm == pytest.approx(plain.norm, rel=1e-8)
-    back = NextTokenData(data.context_embeddings, data.target_probs)
-    W = factor * found.W @ rotation.T
-    assert norm_named(norm).of(W) == pytest.approx(plain.norm, rel=1e-8)
-    strict, _ = strict_and_equal(back)
-    assert np.tensordot(strict, W, 2).min() > 1 - 1e-8
-
-
-@pytest.mark.parametrize("norm", SINGULAR)
 @pytest.mark.parametrize("lengths", [(1.0, 1.0, 1.0), (3.0, 0.5, 2.0)])
 def test_orthogonal_rows_have_the_solution_that_is_written_down(norm, lengths):
     """Rows ``a_i e_i e_iᵀ``: each diagonal entry is worth the same margin, ``s = a_i z_i``."""
@@ -227,10 +185,22 @@ def test_contexts_of_any_length_have_the_same_margin(norm, short):
     assert alone.norm * (1 - 1e-9) <= svm.norm <= (alone.norm + 1) * (1 + 1e-9)
 
 
+def lengthened(data, factor):
+    return data.replace(context_embeddings=factor * data.context_embeddings)
+
+
+CERTIFIED = {f"problem {seed}": problem(seed) for seed in range(10, 14)} | {
+    "attention with cycles": datasets.figure2(),
+    "short contexts": lengthened(problem(3), 1e-6),
+    "long contexts": lengthened(problem(3), 1e6),
+}
+
+
 @pytest.mark.parametrize("norm", OTHER_NORMS)
-@pytest.mark.parametrize("seed", range(4))
-def test_the_certificate_can_be_recomputed(norm, seed):
-    data = problem(10 + seed)
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_the_certificate_can_be_recomputed(norm, name):
+    """Bounds from both sides that meet: no other matrix has a larger margin."""
+    data = CERTIFIED[name]
     strict, equal = strict_and_equal(data)
     svm = max_margin(data, norm=norm)
     M = np.tensordot(svm.multipliers, strict, 1) + np.tensordot(svm.equal_multipliers, equal, 1)
@@ -241,63 +211,14 @@ def test_the_certificate_can_be_recomputed(norm, seed):
     assert svm.dual_norm == pytest.approx(dual_size)
     assert svm.min_margin == pytest.approx(np.tensordot(strict, svm.W, 2).min())
     assert svm.min_margin == pytest.approx(1)
-    assert np.abs(np.tensordot(equal, svm.W, 2)).max() < 1e-9 * np.linalg.norm(svm.W)
+    longest = max(1.0, np.abs(data.context_embeddings).max() / 10)
+    assert np.abs(np.tensordot(equal, svm.W, 2)).max() < 1e-9 * np.linalg.norm(svm.W) * longest
     gap = (size**2 / 2 + dual_size**2 / 2 - svm.multipliers.sum()) / (size**2 / 2)
     assert abs(gap) < 1e-6
     assert svm.duality_gap == pytest.approx(abs(gap), abs=1e-12)
     below, above = svm.margin_bounds
     assert below <= above * (1 + 1e-12)
     assert svm.margin_gap < 1e-6
-
-
-@pytest.mark.parametrize("norm", OTHER_NORMS)
-def test_no_random_matrix_has_a_larger_margin(norm):
-    data = problem(20)
-    strict, _ = strict_and_equal(data)
-    above = max_margin(data, norm=norm).margin_bounds[1]
-    draws = np.random.default_rng(0).standard_normal((200, *data.shape))
-    candidates = ntpnb.equal_subspace(data).reject(max_margin(data).W + 0.3 * draws)
-    margins = np.tensordot(candidates, strict, ([1, 2], [1, 2])).min(axis=1)
-    assert (margins / norm_named(norm).of(candidates) <= above * (1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize("norm", OTHER_NORMS)
-def test_scaling_the_embeddings_scales_the_solution(norm):
-    data = problem(21)
-    scaled = NextTokenData(1e3 * data.context_embeddings, data.target_probs)
-    ratio = max_margin(data, norm=norm).norm / max_margin(scaled, norm=norm).norm
-    assert ratio == pytest.approx(1e3, rel=1e-6)
-
-
-def test_symmetries_are_those_of_the_norm():
-    data = problem(22)
-    rng = np.random.default_rng(5)
-    Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
-    signs = np.diag(rng.choice([-1.0, 1.0], 6))[rng.permutation(6)]
-    for turn, kept in ((Q, ["spectral"]), (signs, OTHER_NORMS)):
-        turned = NextTokenData(data.context_embeddings @ turn, data.target_probs)
-        for norm in kept:
-            size = max_margin(data, norm=norm).norm
-            assert max_margin(turned, norm=norm).norm == pytest.approx(size, rel=1e-6)
-
-
-@pytest.mark.parametrize("norm", OTHER_NORMS)
-def test_probabilities_within_a_support_do_not_matter(norm):
-    data = problem(23)
-    reweighted = np.where(data.support, 1.0 + np.arange(5), 0.0)
-    other = NextTokenData(
-        data.context_embeddings, reweighted / reweighted.sum(axis=1, keepdims=True)
-    )
-    assert max_margin(other, norm=norm).norm == pytest.approx(max_margin(data, norm=norm).norm)
-
-
-@pytest.mark.parametrize("norm", OTHER_NORMS)
-def test_attention_data_with_cycles(norm):
-    data = datasets.figure2()
-    strict, _ = strict_and_equal(data)
-    svm = max_margin(data, norm=norm)
-    assert svm.margin_gap < 1e-6
-    assert np.tensordot(strict, svm.W, 2).min() == pytest.approx(1)
 
 
 def test_planted_solution_in_the_max_norm():
@@ -307,29 +228,6 @@ def test_planted_solution_in_the_max_norm():
     np.testing.assert_allclose(svm.W, np.array([[1, -1], [-1, 1]]) / 14, atol=1e-12)
     assert max_margin(data, norm="sum").norm == pytest.approx(1 / 4)
     assert max_margin(data, norm="spectral").norm == pytest.approx(2**-0.5 / 5)
-
-
-@pytest.mark.parametrize("norm", OTHER_NORMS)
-def test_contradictions_come_with_their_certificate(norm):
-    data = NextTokenData([[1.0, 0.0], [2.0, 0.0]], [[1, 0], [0, 1]])
-    with pytest.raises(ntpnb.NotSeparableError) as refused:
-        max_margin(data, norm=norm)
-    strict, _ = strict_and_equal(data)
-    weights = refused.value.certificate
-    assert weights.min() >= 0 < weights.max()
-    assert np.abs(np.tensordot(weights, strict, 1)).max() < 1e-12
-
-
-@pytest.mark.parametrize("norm", OTHER_NORMS)
-def test_contradictions_that_lean_on_ties(norm):
-    H = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
-    P = [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
-    data = NextTokenData(H, P)
-    with pytest.raises(ntpnb.NotSeparableError) as refused:
-        max_margin(data, norm=norm)
-    strict, _ = strict_and_equal(data)
-    M = np.tensordot(refused.value.certificate, strict, 1)
-    assert np.abs(ntpnb.equal_subspace(data).reject(M)).max() < 1e-12
 
 
 def a_random_problem(seed, embedded):
@@ -344,10 +242,15 @@ def a_random_problem(seed, embedded):
     return NextTokenData(H, P / P.sum(axis=1, keepdims=True), token_embeddings=T)
 
 
-@pytest.mark.parametrize("norm", [*OTHER_NORMS, "metric"])
+@pytest.mark.parametrize("norm", slow_but(["max", "spectral"], [*OTHER_NORMS, "metric"]))
 def test_whatever_is_not_separable_is_refused_with_a_certificate(norm):
     """Zero contexts, equal tokens and random problems; separability does not depend on the norm."""
     problems = [
+        NextTokenData([[1.0, 0.0], [2.0, 0.0]], [[1, 0], [0, 1]]),
+        NextTokenData(
+            [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]],  # a contradiction that leans on ties
+            [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]],
+        ),
         NextTokenData([[0.0]], [[1, 0]]),
         NextTokenData([[0.0, 0.0], [1.0, 2.0]], [[1, 0], [0, 1]]),
         NextTokenData([[1.0]], [[1, 0]], token_embeddings=[[2.0], [2.0]]),
@@ -390,14 +293,6 @@ def test_what_does_not_fit_a_norm_is_refused():
         max_margin(data, norm="max", gap=0.1)
     with pytest.raises(ValueError, match=r"^norm is 'max', whose solver is fixed"):
         max_margin(data, norm="max", seconds=1)
-
-
-def test_a_solution_is_saved_and_comes_back(tmp_path):
-    svm = max_margin(datasets.toy(), norm="max")
-    svm.save(tmp_path / "svm.npz")
-    back = ntpnb.load(tmp_path / "svm.npz")
-    assert back.norm == svm.norm
-    np.testing.assert_array_equal(back.multipliers, svm.multipliers)
 
 
 # -- steepest descent -----------------------------------------------------------------------------
@@ -456,7 +351,7 @@ def test_a_zero_gradient_is_a_zero_step():
 
 
 @pytest.mark.parametrize("norm", ["max", "frobenius", "spectral"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_but([0], range(3)))
 def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
     """The theorem of chapter 19: at least 1 − ηL/2 of the margin, and the finite part."""
     data = problem(30 + seed)
@@ -483,11 +378,6 @@ def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
         (lambda: SteepestDescent(0.1, "p"), ValueError, "^norm is 'p'; it must be one of"),
         (lambda: SteepestDescent(0.1, "max", decay=-1), ValueError, "^decay is -1"),
         (lambda: SteepestDescent(0.1, "max", momentum=1), ValueError, "^momentum is 1"),
-        (
-            lambda: SteepestDescent(0.1, "max", normalized=1),
-            TypeError,
-            "^normalized is of",
-        ),
     ],
 )
 def test_settings_out_of_range_are_named(make, error, message):

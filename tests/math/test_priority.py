@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 from hypothesis import given
-from problems import any_problem, regimes, t24
+from problems import any_problem, regimes
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -86,31 +86,6 @@ def test_order_of_any_problem(data):
     check_order(data)
 
 
-@given(any_problem())
-def test_the_closure_agrees_with_pairs_as_lists(data):
-    """The two slow readings that other tests use, against each other."""
-    ties, priorities = set(reference.equal_pairs(data)), set(reference.strict_pairs(data))
-    assert not ties & priorities
-    assert all((g, j, i) in ties for g, i, j in ties)
-    assert not any((g, j, i) in priorities for g, i, j in priorities)
-
-
-def test_supports_are_the_components_of_the_linear_decoder():
-    """DESIGN Sec. 1: T24's supports are the SCCs, and each beats every other token."""
-    data = t24(1, V=7, m=20, d=3, size=(1, 7))
-    order = ntpnb.token_priority(data)
-    for j, support in enumerate(data.support):
-        label = order.components[j]
-        assert len(set(label[support])) == 1
-        assert len(set(label[~support])) == (~support).sum()
-        anchor = support.argmax()
-        pairs = order.strict[order.strict[:, 0] == j, 1:]
-        expected = [(anchor, v) for v in np.flatnonzero(~support)]
-        assert sorted(map(tuple, pairs)) == expected
-        ties = order.equal[order.equal[:, 0] == j, 1:]
-        assert sorted(map(tuple, ties)) == [(anchor, z) for z in np.flatnonzero(support)[1:]]
-
-
 def test_figure_2_of_the_attention_paper():
     order = ntpnb.token_priority(ntpnb.datasets.figure2())
     assert order.groups.tolist() == [0, 1]
@@ -127,26 +102,6 @@ def test_figure_2_of_the_attention_paper():
     assert np.argwhere(priorities[1][1]).tolist() == [[0, 3], [1, 3], [2, 3]]
 
 
-def test_two_rows_of_a_group_chain_their_orders():
-    E = np.eye(4)
-    chain = NextTokenData.from_attention(E, [(0, 1, 3), (1, 2, 3), (2, 3)], [0, 1, 2])
-    implied = closure(ntpnb.token_priority(chain), 4)[3]
-    assert not implied[0].any()
-    assert implied[1].sum() == 6  # 0 ⇒ 1 ⇒ 2 ⇒ 3, closed
-    cycle = NextTokenData.from_attention(E, [(0, 1, 3), (1, 2, 3), (2, 0, 3)], [0, 1, 2])
-    order = ntpnb.token_priority(cycle)
-    assert order.equal.tolist() == [[3, 0, 1], [3, 0, 2]]
-    assert order.strict.tolist() == [[3, 0, 3]]
-
-
-def test_groups_do_not_mix():
-    E = np.eye(3)
-    data = NextTokenData.from_attention(E, [(0, 1, 2), (1, 0, 2, 0)], [0, 1])
-    order = ntpnb.token_priority(data)
-    assert not len(order.equal)
-    assert order.groups.tolist() == [0, 2]
-
-
 def test_data_without_any_pair():
     for data in (
         NextTokenData([[1.0], [2.0]], [[1.0], [1.0]]),
@@ -155,31 +110,6 @@ def test_data_without_any_pair():
     ):
         order = ntpnb.token_priority(data)
         assert order.equal.shape == order.strict.shape == (0, 3)
-
-
-def test_data_of_another_type_are_named():
-    with pytest.raises(TypeError, match=r"^data is of type ndarray; NextTokenData is needed"):
-        ntpnb.token_priority(t24(0).target_probs)
-
-
-@given(any_problem())
-def test_renaming_groups_and_permuting_tokens_renames_the_order(data):
-    rng = np.random.default_rng(0)
-    V = data.vocab_size
-    tokens = rng.permutation(V)
-    data_moved = NextTokenData(
-        data.context_embeddings,
-        data.target_probs[:, tokens],
-        data.context_probs,
-        None if data.token_embeddings is None else data.token_embeddings[tokens],
-        None if data.candidate_counts is None else data.candidate_counts[:, tokens],
-        5 - 3 * data.context_groups,
-    )
-    before = closure(ntpnb.token_priority(data), V)
-    after = closure(ntpnb.token_priority(data_moved), V)
-    for g, relations in before.items():
-        for a, b in zip(relations, after[5 - 3 * g], strict=True):
-            np.testing.assert_array_equal(a[np.ix_(tokens, tokens)], b)
 
 
 def test_a_large_vocabulary_needs_no_pairs_of_tokens():

@@ -14,6 +14,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from margins import answer, prove_refused
+from quick import slow_but
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from slow_clock import Clock
@@ -344,12 +345,6 @@ def test_a_gap_lies_between_zero_and_one(gap):
         max_margin(planted(0), gap=gap)
 
 
-@pytest.mark.parametrize("function", [max_margin, is_separable])
-def test_seconds_are_not_negative(function):
-    with pytest.raises(ValueError, match=r"^seconds "):
-        function(planted(0), seconds=-1)
-
-
 def test_what_is_known_when_the_time_is_over(monkeypatch):
     data = planted(0, V=5, m=25, d=3)
     exact = max_margin(data)
@@ -381,22 +376,28 @@ class Interruption(Exception):
     """Something that a caller's ``progress`` may raise and no method does."""
 
 
-ERRORS = [Interruption, KeyboardInterrupt, np.linalg.LinAlgError]
+ERRORS = [
+    Interruption,
+    KeyboardInterrupt,
+    RuntimeError,
+    StopIteration,
+    np.linalg.LinAlgError,  # which the method itself raises where it runs out of digits
+]
 
 
 def with_a_gap(data, **limits):
     return max_margin(data, gap=0.3, **limits)
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("error", slow_but([Interruption, np.linalg.LinAlgError], ERRORS))
 @pytest.mark.parametrize("whole", [1, 2**24])
-@pytest.mark.parametrize("function", [with_a_gap, is_separable])
+@pytest.mark.parametrize("function", [with_a_gap, max_margin, is_separable])
 def test_what_progress_raises_ends_the_search(monkeypatch, function, whole, error):
     """With any line that it is told, also where a method would go on with less."""
     monkeypatch.setattr(support_program, "WHOLE", whole)
     for data in (planted(3, V=12, m=30, d=3), problems.t24(9048, V=4, m=10, d=4, size=(1, 2))):
         lines = []
-        with suppress(NotSeparableError):
+        with suppress(NotSeparableError, ConvergenceError):
             function(data, progress=lines.append)
         for line in dict.fromkeys([*lines[:2], *lines[-1:]]):
             told = []

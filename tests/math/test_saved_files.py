@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from problems import any_problem
-from saved import again, arrays_of, holds, structure_of, write
+from saved import again, arrays_of, holds, known_bias, structure_of, write
 from scipy.sparse import csr_array
 
 import ntpnb
@@ -31,13 +31,6 @@ def large():
     rows, some = np.arange(SIZE), np.arange(SIZE) % 7
     laws = saving.sparse.csr_array((np.ones(SIZE), (rows, some)), shape=(SIZE, SIZE))
     return NextTokenData(np.eye(7)[some] + 1.0, laws)
-
-
-def known_bias(data):
-    bias = ntpnb.implicit_bias(data)
-    assert bias.finite_part.W.shape == data.shape
-    assert bias.separable in (True, False)
-    return bias
 
 
 def read(folder, arrays, structure=None):

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from saved import known_bias
 from slow_clock import Clock
 
 import ntpnb
@@ -24,6 +25,11 @@ def flow_of_both(log_times=(7.0, 100.0, 1000.0), **limits):
     return features.late_joint_flow(TOY, late_start(), 6.9, list(log_times), **limits)
 
 
+# A context that stands twice, with other weights: multipliers are not unique, those of the solver
+# are not in the weights' proportion, and Newton's method is needed for a next-order term.
+TWICE = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [1, 0]], [0.75, 0.25])
+
+
 CALLS = {
     "subspace": lambda **limits: ntpnb.equal_subspace(TOY, **limits),
     "subspace of attention": lambda **limits: ntpnb.equal_subspace(
@@ -33,6 +39,23 @@ CALLS = {
     "joint descent": lambda **limits: features.descend_jointly(TOY, 0.5, 5000, START, **limits),
     "joint flow": flow_of_both,
     "nuclear path": lambda **limits: features.nuclear_path(TOY, [-10.0, -1000.0], **limits),
+    "flow": lambda **limits: ntpnb.gradient_flow(known_bias(TOY), [0.0, 100.0], **limits),
+    "path": lambda **limits: ntpnb.regularization_path(known_bias(TOY), [1.0, 100.0], **limits),
+    "ridge path": lambda **limits: ntpnb.ridge_path(known_bias(TOY), [0.0, -100.0], **limits),
+    "next-order term": lambda **limits: ntpnb.next_order_term(known_bias(TWICE), **limits),
+}
+# What takes the same limits, and has tests of its own of what it says where they end it.
+OTHERS = {
+    "finite part": lambda **limits: ntpnb.finite_part(TOY, **limits),
+    "direction": lambda **limits: ntpnb.max_margin(TOY, **limits),
+    "verdict": lambda **limits: ntpnb.is_separable(TOY, **limits),
+    "bias": lambda **limits: ntpnb.implicit_bias(TOY, **limits),
+    "report": lambda **limits: ntpnb.report(TOY, **limits),
+    "floor": lambda **limits: ntpnb.loss_floor(TOY, **limits),
+    "descent": lambda **limits: ntpnb.descend(TOY, ntpnb.GD(0.5), 9, **limits),
+    "head": lambda **limits: ntpnb.attention.descend_head(
+        ntpnb.datasets.figure2(), ntpnb.attention.squared, ntpnb.GD(0.1), 9, **limits
+    ),
 }
 
 
@@ -42,8 +65,10 @@ class TimeIsOver(ntpnb.ConvergenceError):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_no_time_is_said_to_be_over(name):
-    with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds"):
+    with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds") as stopped:
         CALLS[name](seconds=0)
+    has_begun = name in ("sweep", "joint descent")  # with no dataset, and with no step
+    assert (stopped.value.point is not None) == has_begun
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -52,7 +77,7 @@ def test_progress_is_told_and_may_end_it(name):
     CALLS[name](progress=lines.append, seconds=1000)
     if name != "joint descent":  # it is told of slow steps only
         assert lines
-    assert all(isinstance(line, str) for line in lines)
+    assert all(isinstance(line, str) and "\n" not in line for line in lines)
 
     def enough(line):
         raise TimeIsOver("enough", 0.0)
@@ -62,18 +87,19 @@ def test_progress_is_told_and_may_end_it(name):
             CALLS[name](progress=enough)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", CALLS | OTHERS)
 @pytest.mark.parametrize(
     ("limits", "kind", "start"),
     [
         ({"seconds": "1"}, TypeError, "^seconds is of type str"),
-        ({"seconds": -1}, ValueError, "^seconds is -1"),
-        ({"progress": 3}, TypeError, "^progress is of type int"),
+        ({"seconds": -1}, ValueError, "^seconds is -1; it must be a nonnegative number"),
+        ({"seconds": np.nan}, ValueError, "^seconds is nan"),
+        ({"progress": 3}, TypeError, "^progress is of type int; a function of one text"),
     ],
 )
 def test_wrong_limits_are_named(name, limits, kind, start):
     with pytest.raises(kind, match=start):
-        CALLS[name](**limits)
+        (CALLS | OTHERS)[name](**limits)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Verdicts and bounds that no rounding can change, since floats are rational numbers.
+"""Verdicts, bounds and values that no rounding can change, since floats are rational numbers.
 
 Whether ties and strict pairs can be met is decided in rational numbers, and norms are computed in
 many digits. Nothing is the package's but the order in which a solution lists its multipliers.
@@ -166,6 +166,70 @@ def matrix_norm(name, matrix):
         return mpmath.sqrt((matrix * matrix).sum())
     singular_values = mpmath.svd_r(mpmath.matrix(matrix.tolist()), compute_uv=False)
     return max(singular_values) if name == "spectral" else sum(singular_values)
+
+
+def tied_tokens(data):
+    """For each row, its in-support tokens and what ties with them, by the slow closure."""
+    closure, C = reference.reachable(data), reference.candidate_counts(data)
+    for j, p in enumerate(data.target_probs):
+        R, z = closure[int(data.context_groups[j])], int(p.argmax())
+        tied = {z} | {v for v in range(len(p)) if R[z, v] and R[v, z]}
+        yield j, sorted(v for v in tied if C[j, v] > 0), C[j]
+
+
+def exact_minimiser(data, start, basis):
+    """The finite part, by Newton's method in coordinates of a basis of F, from a point nearby.
+
+    It computes in as many digits as mpmath is told to.
+    """
+    mpf = mpmath.mpf
+    T = reference.token_embeddings(data)
+    flat = mpmath.matrix(basis.reshape(len(basis), -1).tolist())
+    rows = []
+    for j, tied, counts in tied_tokens(data):
+        if len(tied) > 1:
+            h = mpmath.matrix(data.context_embeddings[j].tolist())
+            X = mpmath.matrix(len(tied), len(basis))
+            for a, v in enumerate(tied):
+                for i, B in enumerate(basis):
+                    X[a, i] = (mpmath.matrix([T[v].tolist()]) * mpmath.matrix(B.tolist()) * h)[0]
+            p = [mpf(x) for x in data.target_probs[j, tied].tolist()]
+            p = [x / mpmath.fsum(p) for x in p]
+            rows.append((mpf(float(data.context_probs[j])), p, counts[tied].tolist(), X))
+    u = flat * mpmath.matrix(start.ravel().tolist())
+    for _ in range(50):
+        gradient, hessian = mpmath.matrix(len(basis), 1), mpmath.matrix(len(basis))
+        for pi, p, c, X in rows:
+            weight = [x * mpmath.exp(s) for x, s in zip(c, X * u, strict=True)]
+            q = [x / mpmath.fsum(weight) for x in weight]
+            gradient += pi * (X.T * mpmath.matrix([a - b for a, b in zip(q, p, strict=True)]))
+            mean = X.T * mpmath.matrix(q)
+            hessian += pi * (X.T * mpmath.diag(q) * X - mean * mean.T)
+        step = mpmath.lu_solve(hessian, gradient)
+        u -= step
+        # the second term for a minimiser that is zero, which rounding need not let start there
+        if mpmath.norm(step) <= mpmath.norm(u) * mpf(10) ** -30 + mpf(10) ** -40:
+            return np.array([float(x) for x in flat.T * u]).reshape(start.shape)
+    raise AssertionError("the reference did not converge")
+
+
+def exact_excess(W, data):
+    """CE − H at exactly these doubles, with 400 digits."""
+    mpf = mpmath.mpf
+    T, C = reference.token_embeddings(data), reference.candidate_counts(data)
+    total = mpf(0)
+    with mpmath.workdps(400):
+        M = mpmath.matrix(T.tolist()) * mpmath.matrix(W.tolist())
+        S = M * mpmath.matrix(data.context_embeddings.T.tolist())
+        for j, pi, _, law in reference.rows(data):
+            mass = mpmath.fsum(mpf(c) * mpmath.exp(S[v, j]) for v, c in enumerate(C[j]) if c > 0)
+            p = [mpf(x) for x in law.tolist()]
+            norm = mpmath.fsum(p)  # the stored doubles sum to one up to rounding; divide that out
+            for v, x in enumerate(p):
+                if x > 0:
+                    q = mpf(C[j, v]) * mpmath.exp(S[v, j]) / mass
+                    total += mpf(float(pi)) * x / norm * (mpmath.log(x / norm) - mpmath.log(q))
+        return total
 
 
 DUAL = {"max": "sum", "sum": "max", "spectral": "nuclear", "nuclear": "spectral"}

@@ -31,6 +31,11 @@ def relative_sum(data, multipliers):
     return complement(data) @ (multipliers @ terms), multipliers @ np.linalg.norm(terms, axis=1)
 
 
+def dense_rows(program):
+    """Every ``φ_k`` as a row of a dense matrix."""
+    return np.stack([program.weights(unit).ravel() for unit in np.eye(len(program))])
+
+
 def rounding(W):
     """How far a pair's score of ``W`` may be off, for a pair of norm one: a product of two rows."""
     return len(W) * np.finfo(float).eps * np.linalg.norm(W)

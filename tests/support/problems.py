@@ -157,20 +157,34 @@ def any_problem(norms=0):
     return decoder | attention
 
 
+def start(data, seed=0):
+    """A random matrix ``W`` of the data's shape."""
+    return np.random.default_rng(seed).standard_normal(data.shape)
+
+
 # -- the same problem in other words --------------------------------------------------------------
+
+
+ARGUMENTS = (
+    "context_embeddings",
+    "target_probs",
+    "context_probs",
+    "token_embeddings",
+    "candidate_counts",
+    "context_groups",
+)
+"""Of the constructor, by name, as its data have them."""
+
+
+def same_data(one, other):
+    """Whether two datasets say the same, to the last bit."""
+    names = (*ARGUMENTS, "contexts")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
 def changed(data, **arguments):
     """``data`` built again with some of its constructor's arguments replaced."""
-    names = (
-        "context_embeddings",
-        "target_probs",
-        "context_probs",
-        "token_embeddings",
-        "candidate_counts",
-        "context_groups",
-    )
-    return NextTokenData(**{name: getattr(data, name) for name in names} | arguments)
+    return NextTokenData(**{name: getattr(data, name) for name in ARGUMENTS} | arguments)
 
 
 def rotated(data, Q):

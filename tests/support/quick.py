@@ -1,11 +1,11 @@
 """Which cases of a long test run every day, and which only in `make test`."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import pytest
 
 
-def slow_but(quick: Iterable[str], names: Iterable[str]) -> list:
+def slow_but(quick: Iterable[Hashable], names: Iterable[Hashable]) -> list:
     """Names as parameters of a test; all that are not ``quick`` are marked slow."""
     quick = set(quick)
     names = list(names)

@@ -11,6 +11,14 @@ import ntpnb
 from ntpnb.basics import saving
 
 
+def known_bias(data):
+    """A bias whose parts have been computed."""
+    bias = ntpnb.implicit_bias(data)
+    assert bias.finite_part.W.shape == data.shape
+    assert bias.separable in (True, False)
+    return bias
+
+
 def again(thing):
     """What :func:`ntpnb.load` makes of the file that a thing is saved in."""
     with tempfile.TemporaryDirectory() as folder:
