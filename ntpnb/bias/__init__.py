@@ -27,7 +27,7 @@ from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import MarginSearch, max_margin
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.loss import gradient, logits
+from ntpnb.problem.loss import cross_entropy, gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import combined_pairs, pair_lengths
 from ntpnb.tied.finite import FinitePart, finite_part, restrict
@@ -343,8 +343,8 @@ class Twin(ImplicitBias):
       twin's distributions ``q_j``.
 
     So training on the data, by gradient descent with steps of at most ``1/(2L)``, tends to
-    ``P_F' W → W*`` and, if any pair is won, to the direction ``W^mm``. The loss tends to the twin's
-    entropy, ``twin.data.entropy``.
+    ``P_F' W → W*`` and, if any pair is won, to the direction ``W^mm``. The loss tends to
+    :attr:`loss_limit`: the twin's entropy, where no candidate counts.
 
     *Proof.* Certificates add up, so that one of them, ``λ``, is positive on all pairs that any
     contains; by the theorem of the alternative (Tucker's strict form of Farkas' lemma) a ``W`` as
@@ -477,6 +477,17 @@ class Twin(ImplicitBias):
         """The strict pairs of the original data that stay finite, as rows ``(group, i, j)``."""
         pairs: IntArray = self.original_order.strict[self.certificate > 0]
         return pairs
+
+    @cached_property
+    def loss_limit(self) -> float:
+        """What the loss of the original data tends to, in nats.
+
+        That of the twin differs from it by a number that no ``W`` changes, zero without candidate
+        counts: by ``Σ_j π_j Σ_v (q_jv − p_jv) log c_jv``. Zero weights tell it.
+        """
+        zero = np.zeros(self.data.shape)
+        apart = cross_entropy(zero, self.original) - cross_entropy(zero, self.data)
+        return self.data.entropy + float(apart)
 
     @property
     def twin(self) -> "Twin":

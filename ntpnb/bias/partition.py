@@ -24,7 +24,7 @@ from scipy.special import log_softmax
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.factors import inverses_of_products
 from ntpnb.basics.threads import MUCH_WORK
-from ntpnb.basics.tolerances import HALF_THE_DIGITS, HELD, STOP
+from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP
 from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.basics.watch import OutOfTime, Watch
 from ntpnb.margin.solution import MarginSolution
@@ -395,6 +395,14 @@ class _LeastSquares:
         self._data = data
         T = data.token_embeddings
         self._tokens = np.eye(data.vocab_size) if T is None else T
+        # What changes no score is left out once: weights may hide that its features are rounding.
+        row, token = np.nonzero(data.candidates)
+        apart = self._tokens[token] - self._tokens[data.anchors[row]]
+        D = np.einsum("np,nq->npq", apart, data.context_embeddings[row]).reshape(len(row), -1)
+        lengths = np.linalg.norm(D, axis=1, keepdims=True)
+        units = D / np.where(lengths > 0, lengths, 1.0)
+        _, sizes, rows = np.linalg.svd(units, full_matrices=False)
+        self._basis = rows[sizes > max(units.shape) * EPS * sizes.max(initial=0.0)]
 
     def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
         """The step whose centred scores, weighted by ``π q``, are nearest to ``p/q − 1``."""
@@ -405,16 +413,17 @@ class _LeastSquares:
         q = probs[row, token]
         roots = np.sqrt(mass[row, token])
         excess = data.context_probs[row] * (data.target_probs[row, token] - q)
-        t = self._tokens[token]
+        # Relative to the likeliest token's, features keep their digits where it has all but little.
+        t = self._tokens[token] - self._tokens[probs.argmax(axis=1)[row]]
         h = data.context_embeddings[row]
         outer_products = np.einsum("np,nq->npq", t, h)
-        features = outer_products.reshape(len(q), -1)
+        features = outer_products.reshape(len(q), -1) @ self._basis.T
         first = np.flatnonzero(np.diff(row, prepend=-1))
         means = np.add.reduceat(q[:, None] * features, first)
         centred = features - means[row]
         # Singular values below eps, times the longer side, are rounding: numpy's own choice.
         found = np.linalg.lstsq(roots[:, None] * centred, excess / roots, rcond=None)[0]
-        step: FloatArray = found.reshape(data.shape)
+        step: FloatArray = (found @ self._basis).reshape(data.shape)
         return step
 
 

@@ -172,7 +172,7 @@ def _compatibility(found: Findings) -> list[str]:
             "    so the loss stays above the entropy",
         ]
         if found.separable:
-            lines[-1] += f": it tends to {found.bias.twin.data.entropy:.4g} nats"
+            lines[-1] += f": it tends to {found.bias.twin.loss_limit:.4g} nats"
     return lines + _room(found)
 
 
@@ -270,7 +270,7 @@ def _twin(found: Findings) -> list[str]:
     if twin is None:
         return []
     num_finite = len(twin.finite)
-    loss = f"the loss tends to {twin.data.entropy:.4g} nats"
+    loss = f"the loss tends to {twin.loss_limit:.4g} nats"
     norm = float(np.linalg.norm(twin.finite_part.W))
     is_zero = norm <= NEGLIGIBLE * math.sqrt(found.step)  # √(1/L): a length whose scores are of one
     size = "finite part that is zero" if is_zero else f"finite part of norm {norm:.4g}"
@@ -487,7 +487,7 @@ def _plain_twin(twin: Twin) -> dict[str, Any]:
     return {
         "finite_pairs": len(twin.finite),
         "won_pairs": len(twin.won),
-        "loss_tends_to": twin.data.entropy,
+        "loss_tends_to": twin.loss_limit,
         "finite_part_norm": float(np.linalg.norm(twin.finite_part.W)),
         "margin": 1 / svm.norm if svm.norm else None,
         "certificate_residual": twin.residual,

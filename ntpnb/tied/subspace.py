@@ -590,7 +590,10 @@ class _TokenwiseSubspace(EqualSubspace):
             _, sines, Vt = sla.svd(np.concatenate(missed), full_matrices=False)
             values[~bound] = sines**2
             vectors[:, ~bound] = uncertain @ Vt.T
-            noise = nearest.error * np.sqrt(len(self._holders))  # V projections may be off
+            # V projections may be off. Where only embeddings that are zero restrict common scores
+            # nothing is nearly dependent, and rounding is still what it is.
+            error = max(nearest.error, decomposition_error(num_components))
+            noise = error * np.sqrt(len(self._holders))
             bound[~bound] = sines > noise
             if noise > HALF_THE_DIGITS and not bound.all():
                 nearest.require(0.0, self._data)

@@ -14,7 +14,7 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HELD
 from ntpnb.basics.validation import FloatArray, require_type
 from ntpnb.basics.watch import Progress
-from ntpnb.bias import ImplicitBias, implicit_bias
+from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights, bilinear_scores, excess_loss
@@ -324,12 +324,15 @@ def _together(found: dict[str, WeightComparison]) -> WeightComparison:
 
 
 def _floor(
-    trained: ImplicitBias, finite: FinitePart | Exception, svm: MarginSolution | Exception
+    trained: ImplicitBias,
+    finite: FinitePart | Exception,
+    svm: MarginSolution | Exception,
+    apart: bool,
 ) -> float:
     """The infimum of the loss in nats, from below; nan where it is not known."""
     is_compatible = isinstance(finite, FinitePart) and finite.compatible
     if is_compatible and isinstance(svm, MarginSolution):
-        return trained.data.entropy
+        return trained.loss_limit if apart and isinstance(trained, Twin) else trained.data.entropy
     if trained.data.num_contexts * trained.data.vocab_size > HELD:
         return np.nan
     return trained.floor.lower
@@ -366,7 +369,7 @@ def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) ->
         missing.append(f"no finite part W*: {finite}")
     if isinstance(svm, Exception):
         missing.append(f"no direction W^mm: {svm}")
-    floor = _floor(trained, finite, svm)
+    floor = _floor(trained, finite, svm, apart=bias is not trained)
     # One after the other, to save memory.
     each = [excess_loss(matrix, bias.data) for matrix in W.reshape(-1, *W.shape[-2:])]
     excess = np.array(each).reshape(W.shape[:-2])

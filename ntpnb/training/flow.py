@@ -155,7 +155,7 @@ def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points
     Where the time is over, the points end with the last time that was reached.
     """
     dim = len(coords.u_limit)
-    log_settled = LOG_SETTLING_TIMES - np.log(_slowest_rate(coords))
+    log_settled = LOG_SETTLING_TIMES - np.log(slowest_rate(coords))
     early = log_times[log_times <= log_settled]
     late = log_times[log_times > log_settled]
 
@@ -174,7 +174,7 @@ def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points
     return _Points(u, a, np.reshape(logits, (len(u), len(coords.row))))
 
 
-def _slowest_rate(coords: Coordinates) -> float:
+def slowest_rate(coords: Coordinates) -> float:
     """Rate, capped at one, at which the slowest tied coordinate settles at the limit.
 
     Without the cap it is the least eigenvalue of the Hessian along ``u`` of the loss of the tied

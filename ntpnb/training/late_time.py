@@ -26,6 +26,7 @@ from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority
+from ntpnb.problem.pairs import pair_lengths
 from ntpnb.training.coordinates import Coordinates, bias_within
 
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
@@ -220,9 +221,12 @@ def _strict_pairs(bias: ImplicitBias) -> _StrictPairs:
     margin = np.full(len(svm.multipliers), np.inf)
     np.minimum.at(margin, of_candidate, S[rows, data.anchors[rows]] - S[rows, tokens])
 
+    # λ_k ‖D_k‖² does not change with the length of a pair's embeddings, as λ_k does.
+    lengths = pair_lengths(data, bias.order)[len(bias.order.equal) :]
+    shares = svm.multipliers * lengths**2
     return _StrictPairs(
         multipliers=svm.multipliers,
-        carries=svm.multipliers > NEGLIGIBLE * svm.multipliers.sum(),
+        carries=shares > NEGLIGIBLE * shares.max(initial=0.0),
         margin_is_one=margin < 1 + TIGHT,
         log_odds=log_odds,
     )
@@ -330,7 +334,9 @@ def tight_pairs(coords: Coordinates) -> TightPairs:
     pairs = coords.scale * coords.strict.reshape(-1, direction.size)
     margins = pairs @ direction
     is_tight = margins < 1 + TIGHT
-    _, sizes, rows = sla.svd(pairs[is_tight], full_matrices=False)
+    tight = pairs[is_tight]
+    lengths = np.linalg.norm(tight, axis=1, keepdims=True)
+    _, sizes, rows = sla.svd(tight / np.where(lengths > 0, lengths, 1.0), full_matrices=False)
     return TightPairs(
         matrices=pairs[is_tight],
         log_odds=_log_odds_of_candidates(coords)[is_tight],

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.factors import finite
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE, NEWTON_STEPS, STOP
+from ntpnb.basics.tolerances import ACCEPT, EPS, NEGLIGIBLE, NEWTON_STEPS, STOP
 from ntpnb.basics.validation import (
     FloatArray,
     as_array,
@@ -21,6 +21,7 @@ from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
 from ntpnb.training.coordinates import Coordinates, ExactTrace, require_all_reached
+from ntpnb.training.flow import slowest_rate
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -213,6 +214,7 @@ class _Unknowns:
     u: FloatArray
     y: FloatArray
     R: float
+    settling: float
 
     @property
     def a(self) -> FloatArray:
@@ -221,8 +223,8 @@ class _Unknowns:
 
     @property
     def is_settled(self) -> bool:
-        """Whether ``u`` is at its limit: off it by less than ``R e^{-R}``, with ``R = −log λ``."""
-        return bool(self.R > 60)
+        """Whether ``u`` is at its limit."""
+        return bool(self.R > self.settling)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +262,9 @@ class _Path:
         self.by = by
         self.dim = len(coords.u_limit)
         self.log_pi: FloatArray = np.log(coords.pi[coords.dominated])
+        # Where the slowest tie has a Hessian of one, u differs from its limit by less than R e^{-R}
+        # at R = −log λ; slower ones need as much more.
+        self.settling = 60 - float(np.log(slowest_rate(coords)))
         self.step = 0.5
         self._start_in_a_tiny_ball()
 
@@ -294,7 +299,7 @@ class _Path:
 
     def split(self, z: FloatArray) -> _Unknowns:
         """Name the parts of ``z``."""
-        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1])
+        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1], settling=self.settling)
 
     def logits(self, now: _Unknowns) -> FloatArray:
         """Logits of all candidates; those of settled ties are known exactly."""
@@ -326,6 +331,7 @@ class _Path:
                     "no further point, as where a radius or a multiplier is extreme",
                     np.inf,
                 )
+        self._require_digits(target)
         return self.at
 
     def _norm(self, u: FloatArray, a: FloatArray) -> np.float64:
@@ -358,6 +364,18 @@ class _Path:
             best = min(best, residual)
             z = z - step
         return None
+
+    def _require_digits(self, position: float) -> None:
+        """Raise where rounding of the equations moves the logits of ties by more than 1e-6."""
+        equations = self._equations(self.at.z, position)
+        rounding = np.abs(np.linalg.inv(equations.jacobian)) @ (EPS * equations.sizes)
+        moved = float((np.abs(self.coords.slopes) @ rounding[: self.dim]).max(initial=0.0))
+        if not moved <= 1e-6:
+            raise ConvergenceError(
+                f"near log λ = {-self.at.z[-1]:g} rounding alone moves logits of tied tokens by "
+                f"{moved:.1e}: some of them settle so slowly that their gradient is rounding",
+                moved,
+            )
 
     def _equations(self, z: FloatArray, goal: float) -> _Equations:
         """The equations at ``z``, in three blocks: ties, dominated candidates, position."""

@@ -10,6 +10,7 @@ from quick import slow_but
 
 import ntpnb
 from ntpnb import (
+    ConvergenceError,
     NextTokenData,
     NotSeparableError,
     next_order_term,
@@ -232,6 +233,39 @@ def test_nothing_to_learn_is_the_zero_matrix():
 
 
 # -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rare", [1e-4, 1e-30, 1e-60])
+def test_a_rare_tie_moves_as_its_equation_says(rare):
+    """Of two tied tokens the log-odds ``x`` meet ``λ x/2 = p − σ(x)``; rare ones settle late."""
+    logs = [-5.0, -30.0, -61.0, -100.0, -160.0]
+    path = ridge_path(NextTokenData([[1.0]], [[1 - rare, rare]]), logs)
+    for log_multiplier, W in zip(logs, path.W, strict=True):
+        x = W[0, 0] - W[1, 0]
+        with mpmath.workdps(120):
+            share, multiplier = 1 - mpmath.mpf(rare), mpmath.exp(log_multiplier)
+
+            def missed(x, share=share, multiplier=multiplier):
+                return multiplier * x / 2 - share + 1 / (1 + mpmath.exp(-x))
+
+            expected = float(mpmath.findroot(missed, mpmath.mpf(float(x))))
+        assert x == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_tie_whose_gradient_is_rounding_is_refused():
+    """Of these log-odds one would be wrong by a whole nat, with a residual of 3e-12."""
+    data = NextTokenData([[1.0]], [[1e-12, 0.3, 0.7]])
+    with pytest.raises(ConvergenceError, match=r"^near log λ = -\d+ rounding alone moves logits"):
+        ridge_path(data, [-10, -20, -25, -30, -34])
+
+
+def test_embeddings_of_other_lengths_have_their_next_order_term():
+    """Contexts at right angles decouple: log-odds are ``log(π V ‖h‖²)``."""
+    lengths = np.array([1e-5, 1.0, 1e5])
+    data = NextTokenData(np.diag(lengths), np.eye(2)[[0, 1, 0]])
+    S = ntpnb.scores(ntpnb.next_order_term(data), data)
+    log_odds = np.where(data.anchors == 0, S[:, 0] - S[:, 1], S[:, 1] - S[:, 0])
+    np.testing.assert_allclose(log_odds, np.log(2 / 3 * lengths**2), rtol=1e-9)
 
 
 def test_no_direction_no_path():

@@ -126,6 +126,32 @@ def test_the_twin_trains_alike_and_is_compatible_and_separable(kind):
         assert twin.twin is twin
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_tends_to_its_floor(kind):
+    """Also where candidates count, and the twin's entropy is another number."""
+    apart = 0.0
+    for seed in range(20):
+        data = random_problem(kind, seed)
+        if kind == "decoder":
+            counts = np.random.default_rng(seed).integers(
+                1, 5, (data.num_contexts, data.vocab_size)
+            )
+            data = data.replace(candidate_counts=counts)
+        twin = ntpnb.implicit_bias(data).twin
+        floor = ntpnb.loss_floor(data)
+        rounding = 1e-9 * max(1.0, floor.upper)  # probabilities of the twin are right to 1e-8
+        assert floor.lower - rounding <= twin.loss_limit <= floor.upper + rounding
+        apart = max(apart, abs(twin.loss_limit - twin.data.entropy))
+    assert (apart > 0.01) == (kind != "lattice")
+
+
+@pytest.mark.parametrize("rare", [1e-3, 1e-5, 1e-8])
+def test_a_rare_contradiction_is_settled_too(rare):
+    data = NextTokenData([[1.0], [1.0]], [[0, 1], [1, 0]], [1 - rare, rare])
+    q = ntpnb.implicit_bias(data).twin.data.target_probs
+    np.testing.assert_allclose(q, [[rare, 1 - rare]] * 2, rtol=1e-7)
+
+
 # -- training, which knows nothing of it ----------------------------------------------------------
 
 

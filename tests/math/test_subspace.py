@@ -48,6 +48,23 @@ def test_any_subspace_matches_a_dense_svd(data):
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_a_context_of_zeros_ties_nothing(seed):
+    """Whatever ties there, and also where only such contexts restrict what tokens share."""
+    data = t24(seed, V=6, m=4, d=3, size=(2, 4))
+    H = data.context_embeddings.copy()
+    H[seed % 4] = 0.0
+    check_subspace(changed(data, context_embeddings=H), GENERIC)
+
+
+def test_a_context_of_zeros_beside_two_that_share_a_token():
+    H = [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    P = [[0.2, 0.8, 0, 0, 0], [0.3, 0, 0.7, 0, 0], [0, 0, 0, 0.5, 0.5]]
+    data = NextTokenData(H, P)
+    check_subspace(data, GENERIC)
+    assert np.abs(ntpnb.finite_part(data).W.sum(0)).max() <= 1e-14
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_norms_over_eight_decades_cost_no_digits(seed):
     K, d = [(6, 8), (8, 3), (5, 5), (7, 6)][seed % 4]
     check_subspace(l24(seed, K=K, d=d, n=12, norms=8, cyclic=True), GENERIC)
