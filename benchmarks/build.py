@@ -6,6 +6,7 @@ another, two notebooks or tests at a time.
 
 import os
 import resource
+import shlex
 import subprocess
 import time
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ def measure(command: str, folder: Path) -> Spent:
     """
     start = time.perf_counter()
     cpu_before = _cpu_of_children()
-    subprocess.run(command.split(), cwd=folder, env=os.environ | THREADS, check=True)
+    subprocess.run(shlex.split(command), cwd=folder, env=os.environ | THREADS, check=True)
     return Spent(time.perf_counter() - start, _cpu_of_children() - cpu_before)
 
 
