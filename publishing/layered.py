@@ -139,9 +139,10 @@ def _places(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> dict[Poin
     ]
     from_gaps = block_diag(*(np.tri(len(row)) for row in rows))
     at = {point: k for k, point in enumerate(points)}
-    upper, lower = np.array([[at[point] for point in link] for link in links]).T
-    leaning = from_gaps[upper] - from_gaps[lower]
-    gaps = lsq_linear(leaning, np.zeros(len(links)), bounds=(room, np.inf)).x
+    gaps = np.array(room)
+    if links:
+        leaning = np.array([from_gaps[at[upper]] - from_gaps[at[lower]] for upper, lower in links])
+        gaps = lsq_linear(leaning, np.zeros(len(links)), bounds=(room, np.inf)).x
     x = dict(zip(points, from_gaps @ gaps, strict=True))
     least = min(x[point] - half[point] for point in points) + 0.5
     return {point: round(float(place - least), 3) for point, place in x.items()}

@@ -72,7 +72,7 @@ def evidence_pages(root: Path = ROOT) -> list[str]:
     """Names of the pages of evidence, in the order of the contents; those not listed come last."""
     found = sorted(path.stem for path in Path(root).glob(f"notebooks/{EVIDENCE}/[a-z]*.md"))
     pages = [f"{EVIDENCE}/{stem}" for stem in found]
-    listed = _contents(root)
+    listed = contents(root)
     order = {name: listed.index(f"nb/{name}") for name in pages if f"nb/{name}" in listed}
     return sorted(pages, key=lambda name: order.get(name, len(listed)))
 
@@ -95,10 +95,10 @@ def of_page(docname: str) -> str:
     return docname.removeprefix("nb/") if docname.startswith("nb/") else ""
 
 
-def _contents(root: Path) -> list[str]:
+def contents(root: Path) -> list[str]:
     """List the pages of the table of contents, in its order."""
-    contents = Path(root) / "book" / "_toc.yml"
-    return _IN_CONTENTS.findall(contents.read_text(encoding="utf-8")) if contents.exists() else []
+    listed = Path(root) / "book" / "_toc.yml"
+    return _IN_CONTENTS.findall(listed.read_text(encoding="utf-8")) if listed.exists() else []
 
 
 def source(name: str, root: Path = ROOT) -> Path:

@@ -23,6 +23,7 @@ import sys
 
 import accepted
 import lint
+import named_places
 import pytest
 import tiny_project
 import yaml
@@ -82,6 +83,11 @@ def typed(root):
         for check in (lint.constants, lint.typed_numbers)
         for line in check(name, root)
     ]
+
+
+def named(root):
+    """Places that explain or quote, and are not where they are said to be."""
+    return list(named_places.problems(root))
 
 
 def unchecked(root):
@@ -220,6 +226,11 @@ EDITS = {
         ledger,
         "t24.eq24: no claim begins with t24.thm1.downhill",
     ),
+    "an erratum's explanation is removed": (
+        {"notebooks/evidence/path_proof.md": instead(r"^\(erratum-t24-strictly-convex\)=$", "")},
+        named,
+        "no (erratum-t24-strictly-convex)= stands there",
+    ),
     "an erratum's quotation is invented": (
         {PATH_PROOF: claim(ERRATUM, printed__text="maximizing a concave function")},
         acceptance,
@@ -288,6 +299,16 @@ EDITS = {
         {ELSEWHERE: instead(r"t24.thm1.lbfgs: 1.0e-7", "t24.thm1.lbfgs: 0.5")},
         acceptance,
         "elsewhere within t24.thm1.lbfgs: ",
+    ),
+    "a statement counts as quoted where it is not": (
+        {"book/statements.yml": instead(r'quoted: "[^"]*"', 'quoted: "05#x"')},
+        named,
+        "quoted at 05#x, but no such label",
+    ),
+    "a quotation on a plain page is removed": (
+        {"book/equations.md": instead(r"^\(equations-l24-14\)=$", "")},
+        named,
+        "quoted at equations#equations-l24-14, but no such label",
     ),
     "a constant is checked instead of a value": (
         {

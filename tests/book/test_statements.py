@@ -179,6 +179,8 @@ def test_a_layout_avoids_crossings_that_need_not_be():
     above = {"a": [], "b": [], "c": [], "d": ["c"], "e": ["b"], "f": ["a"]}
     placed = layered.layout(above)
     x = {node: place for node, (place, _) in placed.nodes.items()}
+    alone = layered.layout({"a": [], "b": []})
+    assert alone.nodes == {"a": (0, 0), "b": (1, 0)}
     assert [x["a"], x["b"], x["c"]] == pytest.approx([x["f"], x["e"], x["d"]])
 
 
