@@ -30,7 +30,7 @@ RETRIES = 2
 
 
 class ContextSums:
-    """Sums over the contexts of a dataset; as a context manager it keeps its workers.
+    """Sums over the contexts of a dataset, by workers while it is used as a context manager.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class ContextSums:
     TypeError, ValueError
         ``n_jobs`` is no integer, or zero.
     ImportError
-        Other workers are asked for, and joblib is missing.
+        Other workers are asked for, and joblib is missing: raised where the context begins.
 
     Examples
     --------
@@ -61,20 +61,20 @@ class ContextSums:
         if n_jobs is not None:
             require_number("n_jobs", n_jobs, _counts_workers, "be an integer other than zero")
         self._data = data
+        self._n_jobs = n_jobs
         self._parallel: Any = None
-        if n_jobs != 1:
-            with needs_extra("sweep", "n_jobs, but for 1,"):
-                from joblib import Parallel
-            self._parallel = Parallel(n_jobs=n_jobs, return_as="generator")
 
     def __enter__(self) -> Self:
-        if self._parallel is not None:
-            self._parallel.__enter__()
+        if self._n_jobs != 1:
+            with needs_extra("sweep", "n_jobs, but for 1,"):
+                from joblib import Parallel
+            self._parallel = Parallel(n_jobs=self._n_jobs, return_as="generator").__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
         if self._parallel is not None:
             self._parallel.__exit__(*raised)
+            self._parallel = None
 
     def __call__(self, of_block: Callable[..., Terms], *arguments: object) -> Terms:
         """Sum what a function gives of each block of contexts, with these arguments.
@@ -92,9 +92,14 @@ class ContextSums:
     def _by_workers(self, parts: list[list[slice]], packed: "Packed") -> Terms:
         from joblib import delayed
 
-        return added(
-            self._parallel(delayed(packed_sum_of_share)(self._data, part, packed) for part in parts)
-        )
+        tasks = (delayed(packed_sum_of_share)(self._data, part, packed) for part in parts)
+        try:
+            return added(self._parallel(tasks))
+        except BaseException:
+            # What was not yet handed out of this sum, joblib would hand out with the next one.
+            self.__exit__(None, None, None)
+            self.__enter__()
+            raise
 
 
 class Packed:

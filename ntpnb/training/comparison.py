@@ -324,18 +324,20 @@ def _together(found: dict[str, WeightComparison]) -> WeightComparison:
 
 
 def _floor(
+    bias: ImplicitBias,
     trained: ImplicitBias,
     finite: FinitePart | Exception,
     svm: MarginSolution | Exception,
-    apart: bool,
 ) -> float:
     """The infimum of the loss in nats, from below; nan where it is not known."""
+    data = bias.data
     is_compatible = isinstance(finite, FinitePart) and finite.compatible
     if is_compatible and isinstance(svm, MarginSolution):
-        return trained.loss_limit if apart and isinstance(trained, Twin) else trained.data.entropy
-    if trained.data.num_contexts * trained.data.vocab_size > HELD:
+        is_own = trained is bias or not isinstance(trained, Twin)
+        return data.entropy if is_own else trained.loss_limit
+    if data.num_contexts * data.vocab_size > HELD:
         return np.nan
-    return trained.floor.lower
+    return bias.floor.lower
 
 
 def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) -> WeightComparison:
@@ -369,7 +371,7 @@ def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) ->
         missing.append(f"no finite part W*: {finite}")
     if isinstance(svm, Exception):
         missing.append(f"no direction W^mm: {svm}")
-    floor = _floor(trained, finite, svm, apart=bias is not trained)
+    floor = _floor(bias, trained, finite, svm)
     # One after the other, to save memory.
     each = [excess_loss(matrix, bias.data) for matrix in W.reshape(-1, *W.shape[-2:])]
     excess = np.array(each).reshape(W.shape[:-2])

@@ -42,6 +42,13 @@ def is_in(block, process):
     return float(os.getpid() == process), 1
 
 
+def fail_at(block, row):
+    """Fail in the block with this context."""
+    if (block.context_embeddings == row).all(axis=1).any():
+        raise ZeroDivisionError
+    return (0,)
+
+
 def die(block):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -83,6 +90,18 @@ def test_a_worker_that_dies_costs_a_second_try(in_blocks, tmp_path):
         (total,) = workers(die_once, str(tmp_path / "dead"))
     assert (tmp_path / "dead").exists()
     assert total == pytest.approx(1, abs=1e-14)
+
+
+def test_a_sum_that_failed_leaves_nothing_to_the_next(in_blocks):
+    """Tasks that joblib had cut off the first sum, and not handed out, came back in the second."""
+    alone = ContextSums(in_blocks)(moments, 3)
+    with ContextSums(in_blocks, n_jobs=2) as workers:
+        for row in in_blocks.context_embeddings[::8]:
+            with pytest.raises(ZeroDivisionError):
+                workers(fail_at, row)
+            together = workers(moments, 3)
+            assert together[1] == alone[1]
+            np.testing.assert_array_equal(together[0], alone[0])
 
 
 def test_workers_that_always_die_end_the_sum(in_blocks):
