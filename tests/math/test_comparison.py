@@ -344,6 +344,31 @@ def test_the_loss_above_the_floor_is_what_training_can_still_gain(seed):
     assert found.above_floor[0] == pytest.approx(found.loss[0] - found.loss[1], rel=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_floor_is_that_of_the_data_though_the_twin_has_another(seed, monkeypatch):
+    """Where candidates count, the losses of data and twin differ by a number."""
+    rng = np.random.default_rng(seed)
+    P = np.eye(4)[rng.integers(0, 4, 30)]
+    counts = rng.integers(1, 5, P.shape)
+    data = ntpnb.NextTokenData(rng.standard_normal((30, 2)), P, candidate_counts=counts)
+    bias = ntpnb.implicit_bias(data)
+    twin = bias.twin
+    floor = ntpnb.loss_floor(data)
+    assert abs(ntpnb.loss_floor(twin.data).upper - floor.upper) > 1e-3
+    W = start(data, seed)
+    known = comparison.compare_trained(W, bias, twin)
+
+    def fails(self):
+        raise ntpnb.ConvergenceError("by order", 1.0)
+
+    monkeypatch.setattr(ntpnb.Twin, "finite_part", property(fails))
+    unknown = comparison.compare_trained(W, bias, twin)
+    assert "by order" in unknown.missing
+    for found in (known, unknown):
+        gained = found.loss - found.above_floor
+        assert floor.lower - 1e-9 <= gained <= floor.upper + 1e-9
+
+
 def test_named_matrices_that_do_not_fit_are_explained():
     matrices, data = checkpoints(0)
     first = next(iter(matrices))
