@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import FloatArray, IntArray, as_floats, require_number
 from ntpnb.basics.watch import Progress, Watch
@@ -138,7 +138,7 @@ def cross_entropy(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, Flo
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadTrace(Result):
+class HeadTrace(Recorded):
     """Recorded matrices of training with a general head; a batch of n leads every array but steps.
 
     Attributes

@@ -12,7 +12,7 @@ adds outside F tends to the separating matrix of least ``Σ D W²`` is a conject
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -20,7 +20,15 @@ from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import BoolArray, FloatArray, Seed, as_integer, as_seed
+from ntpnb.basics.validation import (
+    BoolArray,
+    FloatArray,
+    Seed,
+    as_array,
+    as_integer,
+    as_seed,
+    require_number,
+)
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
@@ -66,6 +74,18 @@ class AdamMetric(Result):
     error: float
     betas: FloatArray
     steps: int
+
+    def _checked(self) -> Self:
+        """The metric that a file describes, if it could be one."""
+        D = as_array("AdamMetric.D", self.D, ndim=2)
+        low, high = D.min(initial=0), D.max(initial=0)
+        if low < 0 or high != 1:
+            raise ValueError(
+                f"AdamMetric.D lies between {low:g} and {high:g}; zero and one are needed"
+            )
+        require_number("AdamMetric.error", self.error, lambda x: x >= 0, "be a nonnegative number")
+        _marks(_unit_adam(self.betas.tolist()), self.steps)
+        return self
 
 
 @one_thread

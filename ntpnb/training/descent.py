@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import (
     FloatArray,
@@ -34,7 +34,7 @@ LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace(Result):
+class Trace(Recorded):
     """Recorded matrices of a run, of one problem or of a batch.
 
     Shapes are those of one problem. Of a batch of n, every array but ``steps`` has a leading axis
