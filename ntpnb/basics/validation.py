@@ -1,7 +1,7 @@
 """Arguments as the package needs them, or one error that names the argument and what is needed."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from numbers import Real
 from typing import Any, Literal, SupportsInt
 
@@ -42,13 +42,13 @@ Seed = int | Sequence[int]  # what names one stream of random numbers
 def as_floats(name: str, value: ArrayLike) -> FloatArray:
     """Return ``value`` as a float64 array, copied only where needed, or explain."""
     needed = "a rectangular array of numbers"
-    array = _read(name, value, needed)
+    array = read_array(name, value, needed)
     if array.dtype.kind in "cmM":  # whose imaginary parts or units would be lost
         raise ValueError(f"{name} is not {needed}: its entries are of type {array.dtype}")
-    return _read(name, array, needed, np.float64)
+    return read_array(name, array, needed, np.float64)
 
 
-def _read(
+def read_array(
     name: str, value: ArrayLike, needed: str, dtype: npt.DTypeLike | None = None
 ) -> NDArray[Any]:
     """Return what numpy makes of a value, or explain."""
@@ -93,7 +93,7 @@ def as_integers(
     name: str, value: ArrayLike, needed: str = "an array of integers", ndim: int | None = None
 ) -> IntArray:
     """Return ``value`` as a fresh integer array, or explain what is ``needed``."""
-    array = _read(name, value, needed)
+    array = read_array(name, value, needed)
     if array.size == 0 and array.dtype.kind == "f":  # numpy's type for an empty list
         array = array.astype(int)
     if array.dtype.kind not in "iu" or ndim not in (None, array.ndim):
@@ -150,9 +150,15 @@ def require_type(name: str, value: object, kind: type, needed: str | None = None
         )
 
 
-def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def require_function(name: str, value: object, needed: str = "a function") -> None:
+    """Raise ``TypeError`` unless ``value`` can be called, and say what is ``needed``."""
+    if not callable(value):
+        raise TypeError(f"{name} is of type {type(value).__name__}; {needed} is needed")
+
+
+def require_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise unless ``value`` is one of some words."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:  # arrays answer entry by entry
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 

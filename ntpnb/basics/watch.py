@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Self
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.validation import require_number
+from ntpnb.basics.validation import require_function, require_number
 
 Progress = Callable[[str], object]
 
@@ -78,10 +78,8 @@ class Watch:
     def __init__(self, seconds: float | None = None, progress: Progress | None = None) -> None:
         if seconds is not None:
             require_number("seconds", seconds, lambda x: x >= 0, "be a nonnegative number")
-        if progress is not None and not callable(progress):
-            raise TypeError(
-                f"progress is of type {type(progress).__name__}; a function of one text is needed"
-            )
+        if progress is not None:
+            require_function("progress", progress, "a function of one text")
         self.seconds = seconds
         self._asked = seconds.asked if isinstance(seconds, TimeLeft) else seconds
         self._progress = progress

@@ -26,6 +26,7 @@ from ntpnb.basics.validation import (
     as_vocab_size,
     refuse_any,
     require_dense,
+    require_function,
     require_lengths,
     require_number,
     require_range,
@@ -227,8 +228,7 @@ class NextTokenData(Storable):
         [[0.0, 1.0], [0.5, 0.5]]
         """
         tokens = as_sequences(sequences)
-        if not callable(embed):
-            raise TypeError(f"embed is of type {type(embed).__name__}; a function is needed")
+        require_function("embed", embed)
         if context_length is not None:
             context_length = as_integer("context_length", context_length, 1)
         largest = max((int(sequence.max(initial=-1)) for sequence in tokens), default=-1)

@@ -26,7 +26,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import BoolArray, IntArray, Sparse, as_indices
+from ntpnb.basics.validation import BoolArray, IntArray, Sparse, as_indices, read_array
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import as_table, entries_of
 
@@ -144,11 +144,11 @@ def _positive_entries(support: npt.ArrayLike | Sparse | NextTokenData) -> csr_ar
         return support.sparse_target_probs
     if issparse(support):
         return as_table("support", support).sparse
-    table = np.asarray(support)
+    needed = "a table of truth values with one row per context and one column per token"
+    table = read_array("support", support, needed)
     if table.ndim != 2 or table.dtype != np.bool_:
         raise ValueError(
-            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be a table of "
-            "truth values with one row per context and one column per token"
+            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be {needed}"
         )
     return csr_array(table)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
@@ -84,7 +85,7 @@ class AdamMetric(Result):
                 f"AdamMetric.D lies between {low:g} and {high:g}; zero and one are needed"
             )
         require_number("AdamMetric.error", self.error, lambda x: x >= 0, "be a nonnegative number")
-        _marks(_unit_adam(self.betas.tolist()), self.steps)
+        _marks(_unit_adam(self.betas), self.steps)
         return self
 
 
@@ -255,13 +256,9 @@ def _marks(method: Adam, steps: int) -> _Marks:
     return _Marks(forgotten, forgotten + half, forgotten + 2 * half)
 
 
-def _unit_adam(betas: Sequence[float]) -> Adam:
+def _unit_adam(betas: ArrayLike) -> Adam:
     """Adam with step one and ε = 0, or an explanation of what is wrong with the betas."""
-    if isinstance(betas, str) or not isinstance(betas, Sequence | np.ndarray):
-        raise TypeError(f"betas is of type {type(betas).__name__}; two numbers are needed")
-    if len(betas) != 2:
-        raise ValueError(f"betas has length {len(betas)}; two numbers are needed")
-    beta1, beta2 = betas
+    beta1, beta2 = as_array("betas", betas, ndim=1, shape=(2,)).tolist()
     return Adam(1.0, beta1, beta2, epsilon=0.0)
 
 

@@ -19,6 +19,7 @@ from ntpnb.basics.validation import (
     as_integer,
     require_dense,
     require_increasing,
+    require_type,
 )
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
@@ -392,11 +393,7 @@ def stepper(problem: ProblemBatch, method: Optimizer, W: FloatArray) -> Advance:
     >>> bool(W.any())
     True
     """
-    if not isinstance(method, Optimizer):
-        raise TypeError(
-            f"method is of type {type(method).__name__}; one of GD, NGD, Adam, SGD or "
-            "SteepestDescent is needed"
-        )
+    require_type("method", method, Optimizer, "one of GD, NGD, Adam, SGD or SteepestDescent")
     with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
         begun = method._begin(problem, W)
 

@@ -205,7 +205,10 @@ def test_a_step_must_be_positive(method, step):
         (lambda: SGD(0.1, seed=-1), r"^seed is -1; it must be a nonnegative integer"),
         (lambda: SGD(0.1, batch_size=0), r"batch_size is 0; it must be a positive integer"),
         (lambda: SGD(0.1, batch_size=1.5), r"batch_size is 1.5; it must be a positive integer"),
-        (lambda: SGD(0.1, over="tokens"), r"over is 'tokens'; it must be \"contexts\" or"),
+        (
+            lambda: SGD(0.1, over="tokens"),
+            r"over is 'tokens'; it must be one of contexts, sequences",
+        ),
     ],
 )
 def test_a_method_must_make_sense(make, message):

@@ -209,7 +209,7 @@ ROOM = ntpnb.thresholds.compatible_dimension(TOY.support)
         (METRIC, "D", METRIC.D[:0], "AdamMetric.D lies between 0 and 0;"),
         (METRIC, "error", np.nan, "AdamMetric.error is nan"),
         (METRIC, "betas", np.ones(2), r"beta1 is 1.0; it must lie in \[0, 1\)"),
-        (METRIC, "betas", np.zeros(3), "betas has length 3"),
+        (METRIC, "betas", np.zeros(3), r"betas has shape \(3,\)"),
         (METRIC, "steps", 3, "steps is 3"),
         (ROOM, "tokens", ROOM.tokens[:0], "log-odds of 0 tokens need another one"),
         (ROOM, "tokens", ROOM.tokens.reshape(1, -1), "CompatibleDimension.tokens has dtype"),
