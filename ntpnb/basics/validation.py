@@ -187,6 +187,11 @@ def first_index(mask: BoolArray) -> tuple[int, ...]:
     return tuple(np.argwhere(mask)[0].tolist())
 
 
+def counted(number: int | str, noun: str) -> str:
+    """Write how many there are, with a noun whose plural ends in an s."""
+    return f"{number} {noun}" if str(number) == "1" else f"{number} {noun}s"
+
+
 # -- numbers --------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Self
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.validation import require_function, require_number
+from ntpnb.basics.validation import counted, require_function, require_number
 
 Progress = Callable[[str], object]
 
@@ -109,12 +109,13 @@ class Watch:
     @property
     def stopped(self) -> str:
         """How an error begins that says how far a computation came in time."""
-        return f"stopped after {self._asked:g} seconds"
+        return f"stopped after {counted(f'{self._asked:g}', 'second')}"
 
     @property
     def over(self) -> str:
         """Why something stays undecided whose time is over."""
-        return f"{self._asked:g} seconds are over"
+        verb = "is" if self._asked == 1 else "are"
+        return f"{counted(f'{self._asked:g}', 'second')} {verb} over"
 
     def check(self) -> None:
         """End what runs where the time is over; who asked for it then says what is known.

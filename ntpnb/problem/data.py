@@ -24,6 +24,7 @@ from ntpnb.basics.validation import (
     as_integer,
     as_sequences,
     as_vocab_size,
+    counted,
     refuse_any,
     require_dense,
     require_function,
@@ -616,9 +617,8 @@ class NextTokenData(Storable):
         return self
 
     def __repr__(self) -> str:
-        m, V = self._laws.shape
         p, q = self.shape
-        return f"NextTokenData({m} contexts, {V} tokens, W: {p} × {q}, H = {self.entropy:.4f} nats)"
+        return f"NextTokenData({sizes_of(self)}, W: {p} × {q}, H = {self.entropy:.4f} nats)"
 
     def label(self, row: int) -> str:
         """What an error calls a row: its label in quotes where it has one, and else its number.
@@ -1005,6 +1005,11 @@ class NextTokenData(Storable):
 def require_data(name: str, value: object) -> None:
     """Raise unless ``value`` is a dataset."""
     require_type(name, value, NextTokenData)
+
+
+def sizes_of(data: NextTokenData) -> str:
+    """Write how many contexts and tokens there are."""
+    return f"{counted(data.num_contexts, 'context')}, {counted(data.vocab_size, 'token')}"
 
 
 def counts_or_ones(data: NextTokenData) -> FloatArray:

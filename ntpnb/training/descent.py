@@ -17,6 +17,7 @@ from ntpnb.basics.validation import (
     IntArray,
     as_indices,
     as_integer,
+    counted,
     require_dense,
     require_increasing,
     require_type,
@@ -486,7 +487,7 @@ def require_small_step(step: float, steps: int, what: str, largest: float, limit
     """
     if not largest <= limit:  # NaN too
         raise ValueError(
-            f"step is {step:g}, too large: after {steps} steps {what} has the entry "
+            f"step is {step:g}, too large: after {counted(steps, 'step')} {what} has the entry "
             f"{largest:g}; none may be larger than {limit:g}"
         )
 
@@ -525,7 +526,7 @@ def require_all_steps(
     >>> require_all_steps(Watch(seconds=1), np.array([10]), np.array([20]), np.array([0.5]), None)
     Traceback (most recent call last):
     ...
-    ntpnb.basics.errors.ConvergenceError: stopped after 1 seconds: 10 of 20 steps are done, ...
+    ntpnb.basics.errors.ConvergenceError: stopped after 1 second: 10 of 20 steps are done, ...
     """
     if steps[-1] == grid[-1]:
         return

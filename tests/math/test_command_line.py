@@ -97,7 +97,7 @@ def test_a_name_in_standard_input_is_a_text(run, pipe, tmp_path, monkeypatch):
     pipe(b"we see")
     status, output, _ = run("report", "-", "--context-length", 1)
     assert status == 0
-    assert output.startswith("1 contexts, 2 tokens")
+    assert output.startswith("1 context, 2 tokens;")
 
 
 def test_json(run, story):
