@@ -111,13 +111,8 @@ def as_integers(
 
 def as_sequences(sequences: Iterable[ArrayLike]) -> list[IntArray]:
     """Return ``sequences`` as a list of fresh 1-D integer arrays, or explain."""
-    try:
-        listed = list(sequences)
-    except TypeError:
-        raise TypeError(
-            f"sequences is of type {type(sequences).__name__}; it must hold sequences of integers"
-        ) from None
-    return [as_indices(f"sequences[{i}]", sequence) for i, sequence in enumerate(listed)]
+    require_type("sequences", sequences, Iterable, "a list of sequences of integers")
+    return [as_indices(f"sequences[{i}]", sequence) for i, sequence in enumerate(sequences)]
 
 
 def _first_sentence(error: Exception) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData
@@ -138,6 +139,11 @@ class Report(Findings):
         -------
         str
 
+        Raises
+        ------
+        TypeError
+            ``pair`` is none.
+
         Examples
         --------
         >>> import ntpnb
@@ -145,6 +151,7 @@ class Report(Findings):
         >>> found.spell(found.pairs[0])
         '1: yes > no, after context row 0'
         """
+        require_type("pair", pair, Pair)
         return spell_pair(self, pair)
 
     def plot(self) -> "Figure":

@@ -78,12 +78,7 @@ class AdamMetric(Result):
 
     def _checked(self) -> Self:
         """The metric that a file describes, if it could be one."""
-        D = as_array("AdamMetric.D", self.D, ndim=2)
-        low, high = D.min(initial=0), D.max(initial=0)
-        if low < 0 or high != 1:
-            raise ValueError(
-                f"AdamMetric.D lies between {low:g} and {high:g}; zero and one are needed"
-            )
+        as_array("AdamMetric.D", self.D, ndim=2)
         require_number("AdamMetric.error", self.error, lambda x: x >= 0, "be a nonnegative number")
         _marks(_unit_adam(self.betas), self.steps)
         return self

@@ -12,6 +12,7 @@ from ntpnb import ConvergenceError, NextTokenData, attention, datasets, threshol
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
+REPORT = ntpnb.report(TOY)
 BOTH_WAYS = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
 PACKAGE = Path(ntpnb.__file__).parent
 
@@ -141,6 +142,13 @@ NASTY = {
         "embedding is array",
     ),
     "a letter as words": (lambda: ntpnb.report(TOY, words=np.array("a")), "words is of type ndarr"),
+    "an angle of words": (lambda: REPORT.log10_steps("a"), "degrees is of type str"),
+    "an angle that is none": (lambda: REPORT.log10_steps(np.nan), "degrees is nan"),
+    "a row after the last": (lambda: REPORT.row_name(3), "row is 3; the data have 3"),
+    "a row before the first": (lambda: REPORT.row_name(-1), "row is -1"),
+    "a context that there is not": (lambda: REPORT.context_name(3), "context is 3; .*_groups"),
+    "no context": (lambda: REPORT.context_name(None), "context is of type NoneType"),
+    "no pair": (lambda: REPORT.spell((1.0, 0)), "pair is of type tuple; Pair is needed"),
     "bytes as a report": (lambda: ntpnb.report(b"some text"), "data is of type bytes"),
 }
 
