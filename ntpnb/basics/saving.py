@@ -317,8 +317,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _npz_path(path: str | os.PathLike[str]) -> Path:
     """Return what names a file as a path, or explain."""
-    if not isinstance(path, str):
-        require_type("path", path, os.PathLike, "a str or a path")
+    require_type("path", path, str | os.PathLike, "a str or a path")
     place = Path(path)
     if place.suffix != ".npz":
         raise ValueError(f"'{place}' ends in {place.suffix!r}; .npz is needed")

@@ -137,8 +137,8 @@ def _require_every_entry(name: str, value: object) -> None:
         )
 
 
-def require_type(name: str, value: object, kind: type, needed: str | None = None) -> None:
-    """Raise ``TypeError`` unless ``value`` is of a type, and say which one is ``needed``."""
+def require_type(name: str, value: object, kind: Any, needed: str | None = None) -> None:
+    """Raise ``TypeError`` unless ``value`` is of a type, or a union, and say what is ``needed``."""
     if not isinstance(value, kind):
         raise TypeError(
             f"{name} is of type {type(value).__name__}; {needed or kind.__name__} is needed"
@@ -147,8 +147,7 @@ def require_type(name: str, value: object, kind: type, needed: str | None = None
 
 def require_function(name: str, value: object, needed: str = "a function") -> None:
     """Raise ``TypeError`` unless ``value`` can be called, and say what is ``needed``."""
-    if not callable(value):
-        raise TypeError(f"{name} is of type {type(value).__name__}; {needed} is needed")
+    require_type(name, value, Callable, needed)
 
 
 def require_choice(name: str, value: object, choices: Collection[str]) -> None:
@@ -190,15 +189,17 @@ def counted(number: int | str, noun: str) -> str:
 # -- numbers --------------------------------------------------------------------------------------
 
 
-def as_integer(name: str, value: SupportsInt, least: Literal[0, 1] | None = None) -> int:
+def as_integer(
+    name: str, value: SupportsInt, least: Literal[0, 1] | None = None, below: int = COUNTABLE
+) -> int:
     """Return ``value`` as an integer, of at least ``least`` where that is given, or explain."""
     kind = {None: "an", 0: "a nonnegative", 1: "a positive"}[least]
     lowest = -np.inf if least is None else least
 
     def is_good(number: float) -> bool:
-        return number == int(number) and lowest <= number < COUNTABLE
+        return number == int(number) and lowest <= number < below
 
-    require_number(name, value, is_good, f"be {kind} integer (below {COUNTABLE})")
+    require_number(name, value, is_good, f"be {kind} integer (below {below})")
     return int(value)
 
 

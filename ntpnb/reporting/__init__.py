@@ -243,11 +243,8 @@ def report(
         data = NextTokenData.from_text(data)
     if isinstance(data, os.PathLike):
         raise TypeError("data is a path; its text is needed: path.read_text('utf-8')")
-    if not isinstance(data, NextTokenData | ImplicitBias):
-        raise TypeError(
-            f"data is of type {type(data).__name__}; NextTokenData, an ImplicitBias or a str is "
-            "needed"
-        )
+    kinds = NextTokenData | ImplicitBias
+    require_type("data", data, kinds, "NextTokenData, an ImplicitBias or a str")
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     found = Report(
         bias,

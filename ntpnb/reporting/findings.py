@@ -473,9 +473,7 @@ class Findings(Result):
         'row 5 (query 1)'
         """
         data = self.data
-        row = as_integer("row", row, 0)
-        if row >= data.num_contexts:
-            raise ValueError(f"row is {row}; the data have {data.num_contexts}")
+        row = as_integer("row", row, 0, below=data.num_contexts)
         group = int(data.context_groups[row])
         is_shared = np.count_nonzero(data.context_groups == group) > 1
         if data.contexts is not None or not is_shared:

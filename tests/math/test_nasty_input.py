@@ -144,7 +144,7 @@ NASTY = {
     "a letter as words": (lambda: ntpnb.report(TOY, words=np.array("a")), "words is of type ndarr"),
     "an angle of words": (lambda: REPORT.log10_steps("a"), "degrees is of type str"),
     "an angle that is none": (lambda: REPORT.log10_steps(np.nan), "degrees is nan"),
-    "a row after the last": (lambda: REPORT.row_name(3), "row is 3; the data have 3"),
+    "a row after the last": (lambda: REPORT.row_name(3), r"row is 3; it must .* \(below 3\)"),
     "a row before the first": (lambda: REPORT.row_name(-1), "row is -1"),
     "a context that there is not": (lambda: REPORT.context_name(3), "context is 3; .*_groups"),
     "no context": (lambda: REPORT.context_name(None), "context is of type NoneType"),
