@@ -311,8 +311,8 @@ class NextTokenData(Storable):
         said = tokenized(text, tokenizer)
         if len(said) <= context_length:
             raise ValueError(
-                f"text has {len(said)} words; at least context_length + 1 = {context_length + 1} "
-                "are needed"
+                f"text has {counted(len(said), 'word')}; at least "
+                f"context_length + 1 = {context_length + 1} are needed"
             )
         token_of = numbered(said)
         tokens = [token_of[word] for word in said]

@@ -168,6 +168,7 @@ def test_a_figure_is_drawn(run, story, tmp_path, ending):
         (None, "No such file or directory"),
         (b"two words", "text has 2 words; at least context_length + 1 = 3 are needed"),
         (b"", "text has 0 words"),
+        (b"word", "text has 1 word; at least"),
         (b"caf\xe9 au lait", "is not in UTF-8"),
         (b"\x00\x01", "holds a zero byte"),
     ],
