@@ -7,9 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import FloatArray, IntArray, as_floats, require_number
+from ntpnb.basics.validation import (
+    FloatArray,
+    IntArray,
+    as_floats,
+    require_function,
+    require_number,
+)
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
 from ntpnb.problem.loss import as_weights, candidate_logits
@@ -138,7 +144,7 @@ def cross_entropy(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, Flo
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadTrace(Result):
+class HeadTrace(Recorded):
     """Recorded matrices of training with a general head; a batch of n leads every array but steps.
 
     Attributes
@@ -231,8 +237,7 @@ def descend_head(
     """
     single = not isinstance(data, list | tuple)
     problems = list(data) if isinstance(data, list | tuple) else [data]
-    if not callable(loss):
-        raise TypeError(f"loss is of type {type(loss).__name__}; a function is needed")
+    require_function("loss", loss)
     if isinstance(method, SGD):
         raise TypeError(
             "method is SGD, which is for the log-loss; one of GD, NGD, Adam, SteepestDescent is "

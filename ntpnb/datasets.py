@@ -116,19 +116,21 @@ def overparameterized(
     vocab_size = as_integer("vocab_size", vocab_size, 1)
     num_contexts = as_integer("num_contexts", num_contexts, 1)
     dim = as_integer("dim", dim, 1)
-    _require_up_to("support_size", support_size, vocab_size, f"vocab_size = {vocab_size}")
+    size = _as_part("support_size", support_size, vocab_size, f"vocab_size = {vocab_size}")
     rng = np.random.default_rng(as_seed("seed", seed))
     H = rng.standard_normal((num_contexts, dim))
-    supports = _shuffled_vocabularies(rng, vocab_size, num_contexts)[:, :support_size]
+    supports = _shuffled_vocabularies(rng, vocab_size, num_contexts)[:, :size]
     P = np.zeros((num_contexts, vocab_size))
-    np.put_along_axis(P, supports, rng.dirichlet(np.ones(support_size), num_contexts), axis=1)
+    np.put_along_axis(P, supports, rng.dirichlet(np.ones(size), num_contexts), axis=1)
     return NextTokenData(H, P)
 
 
-def _require_up_to(name: str, value: int, most: int, shown: str) -> None:
-    """Raise unless a number lies between 1 and the largest that is possible."""
-    if not 1 <= as_integer(name, value) <= most:
+def _as_part(name: str, value: int, most: int, shown: str) -> int:
+    """Return an integer between 1 and the largest that is possible, or explain."""
+    part = as_integer(name, value)
+    if not 1 <= part <= most:
         raise ValueError(f"{name} is {value}; it must lie between 1 and {shown}")
+    return part
 
 
 def _shuffled_vocabularies(rng: np.random.Generator, vocab_size: int, num_copies: int) -> IntArray:
@@ -437,7 +439,7 @@ class TextCorpus(Result):
         [[0, 1], [1, 2], [2, 0]]
         """
         text: IntArray = np.concatenate(self.verses)
-        _require_up_to("length", length, len(text), f"{len(text)} words")
+        length = _as_part("length", length, len(text), f"{len(text)} words")
         starts = np.arange(len(text))
         positions = starts[:, None] + np.arange(length)
         windows: IntArray = text[positions % len(text)]
@@ -536,7 +538,7 @@ def _read_corpus(file_name: str, count_name: str, num_lines: int) -> TextCorpus:
     """The first lines of a text that ships with the package, without its comments."""
     text = files("ntpnb").joinpath("data_files", file_name).read_text("utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    _require_up_to(count_name, num_lines, len(lines), f"{len(lines)}")
+    num_lines = _as_part(count_name, num_lines, len(lines), f"{len(lines)}")
     verses = [split_words(VERSE_NUMBER.sub("", line)) for line in lines[:num_lines]]
     token = numbered(chain.from_iterable(verses))
     return TextCorpus(tuple(token), tuple(tuple(token[word] for word in verse) for verse in verses))

@@ -19,7 +19,7 @@ from dataclasses import is_dataclass
 from functools import cached_property
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from scipy import sparse
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.validation import as_integers, require_type
 
-__all__ = ["Result", "Storable", "load", "register"]
+__all__ = ["Recorded", "Result", "Storable", "load", "register"]
 
 VERSION = 2
 """Of files; those of other versions are not read."""
@@ -37,6 +37,7 @@ STRUCTURE = "structure"  # the member of an archive that lists the objects
 WIDE_INDICES = "<i8"  # the type of indices where a file does not say it
 
 Array = npt.NDArray[Any]
+NUMBERS = (np.ndarray, np.generic)  # a single number comes back as the latter
 Kind = TypeVar("Kind", bound=type)
 
 # By their names; from the start what results hold where something could not be computed.
@@ -182,6 +183,32 @@ class Result(Storable):
         return {name: in_short(part) for name, part in parts if not name.startswith("_")}
 
 
+class Recorded(Result):
+    """What traces have in common: each array has a number, or an array, for each record.
+
+    A batch of problems is an axis before that of the records; all have the same ``steps``.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.basics.saving import Recorded
+    >>> isinstance(ntpnb.descend(ntpnb.datasets.toy(), ntpnb.GD(0.1), 3), Recorded)
+    True
+    """
+
+    def _checked(self) -> Self:
+        """The records that a file describes, if each array has all of them."""
+        shapes = {
+            name: part.shape for name, part in vars(self).items() if isinstance(part, NUMBERS)
+        }
+        records = min((shape for name, shape in shapes.items() if name != "steps"), key=len)
+        for name, shape in shapes.items():
+            needed = records[-1:] if name == "steps" else records
+            if shape[: len(needed)] != needed:
+                raise ValueError(f"{name} has shape {shape}; others have {needed} records")
+        return self
+
+
 def make_read_only(value: Any) -> None:
     """Let nobody write into an array; other values are left.
 
@@ -290,8 +317,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _npz_path(path: str | os.PathLike[str]) -> Path:
     """Return what names a file as a path, or explain."""
-    if not isinstance(path, str):
-        require_type("path", path, os.PathLike, "a str or a path")
+    require_type("path", path, str | os.PathLike, "a str or a path")
     place = Path(path)
     if place.suffix != ".npz":
         raise ValueError(f"'{place}' ends in {place.suffix!r}; .npz is needed")
@@ -519,6 +545,5 @@ def _is_of_type(value: object, declared: Any) -> bool:
     if kind in (np.ndarray, npt.NDArray):
         # Up to numpy 2.4 NDArray[float64] is another name of ndarray[…, dtype[float64]].
         [number_type] = arguments if kind is npt.NDArray else get_args(arguments[1])
-        is_array = isinstance(value, np.ndarray | np.generic)
-        return is_array and np.issubdtype(value.dtype, number_type)  # type: ignore[attr-defined]
+        return isinstance(value, NUMBERS) and np.issubdtype(value.dtype, number_type)
     return isinstance(value, kind)

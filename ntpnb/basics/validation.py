@@ -1,7 +1,7 @@
 """Arguments as the package needs them, or one error that names the argument and what is needed."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from numbers import Real
 from typing import Any, Literal, SupportsInt
 
@@ -42,13 +42,13 @@ Seed = int | Sequence[int]  # what names one stream of random numbers
 def as_floats(name: str, value: ArrayLike) -> FloatArray:
     """Return ``value`` as a float64 array, copied only where needed, or explain."""
     needed = "a rectangular array of numbers"
-    array = _read(name, value, needed)
+    array = read_array(name, value, needed)
     if array.dtype.kind in "cmM":  # whose imaginary parts or units would be lost
         raise ValueError(f"{name} is not {needed}: its entries are of type {array.dtype}")
-    return _read(name, array, needed, np.float64)
+    return read_array(name, array, needed, np.float64)
 
 
-def _read(
+def read_array(
     name: str, value: ArrayLike, needed: str, dtype: npt.DTypeLike | None = None
 ) -> NDArray[Any]:
     """Return what numpy makes of a value, or explain."""
@@ -93,7 +93,7 @@ def as_integers(
     name: str, value: ArrayLike, needed: str = "an array of integers", ndim: int | None = None
 ) -> IntArray:
     """Return ``value`` as a fresh integer array, or explain what is ``needed``."""
-    array = _read(name, value, needed)
+    array = read_array(name, value, needed)
     if array.size == 0 and array.dtype.kind == "f":  # numpy's type for an empty list
         array = array.astype(int)
     if array.dtype.kind not in "iu" or ndim not in (None, array.ndim):
@@ -111,13 +111,8 @@ def as_integers(
 
 def as_sequences(sequences: Iterable[ArrayLike]) -> list[IntArray]:
     """Return ``sequences`` as a list of fresh 1-D integer arrays, or explain."""
-    try:
-        listed = list(sequences)
-    except TypeError:
-        raise TypeError(
-            f"sequences is of type {type(sequences).__name__}; it must hold sequences of integers"
-        ) from None
-    return [as_indices(f"sequences[{i}]", sequence) for i, sequence in enumerate(listed)]
+    require_type("sequences", sequences, Iterable, "a list of sequences of integers")
+    return [as_indices(f"sequences[{i}]", sequence) for i, sequence in enumerate(sequences)]
 
 
 def _first_sentence(error: Exception) -> str:
@@ -142,17 +137,22 @@ def _require_every_entry(name: str, value: object) -> None:
         )
 
 
-def require_type(name: str, value: object, kind: type, needed: str | None = None) -> None:
-    """Raise ``TypeError`` unless ``value`` is of a type, and say which one is ``needed``."""
+def require_type(name: str, value: object, kind: Any, needed: str | None = None) -> None:
+    """Raise ``TypeError`` unless ``value`` is of a type, or a union, and say what is ``needed``."""
     if not isinstance(value, kind):
         raise TypeError(
             f"{name} is of type {type(value).__name__}; {needed or kind.__name__} is needed"
         )
 
 
-def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
+def require_function(name: str, value: object, needed: str = "a function") -> None:
+    """Raise ``TypeError`` unless ``value`` can be called, and say what is ``needed``."""
+    require_type(name, value, Callable, needed)
+
+
+def require_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise unless ``value`` is one of some words."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:  # arrays answer entry by entry
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
@@ -181,18 +181,25 @@ def first_index(mask: BoolArray) -> tuple[int, ...]:
     return tuple(np.argwhere(mask)[0].tolist())
 
 
+def counted(number: int | str, noun: str) -> str:
+    """Write how many there are, with a noun whose plural ends in an s."""
+    return f"{number} {noun}" if str(number) == "1" else f"{number} {noun}s"
+
+
 # -- numbers --------------------------------------------------------------------------------------
 
 
-def as_integer(name: str, value: SupportsInt, least: Literal[0, 1] | None = None) -> int:
+def as_integer(
+    name: str, value: SupportsInt, least: Literal[0, 1] | None = None, below: int = COUNTABLE
+) -> int:
     """Return ``value`` as an integer, of at least ``least`` where that is given, or explain."""
     kind = {None: "an", 0: "a nonnegative", 1: "a positive"}[least]
     lowest = -np.inf if least is None else least
 
     def is_good(number: float) -> bool:
-        return number == int(number) and lowest <= number < COUNTABLE
+        return number == int(number) and lowest <= number < below
 
-    require_number(name, value, is_good, f"be {kind} integer (below {COUNTABLE})")
+    require_number(name, value, is_good, f"be {kind} integer (below {below})")
     return int(value)
 
 

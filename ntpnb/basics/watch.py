@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Self
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.validation import require_number
+from ntpnb.basics.validation import counted, require_function, require_number
 
 Progress = Callable[[str], object]
 
@@ -78,10 +78,8 @@ class Watch:
     def __init__(self, seconds: float | None = None, progress: Progress | None = None) -> None:
         if seconds is not None:
             require_number("seconds", seconds, lambda x: x >= 0, "be a nonnegative number")
-        if progress is not None and not callable(progress):
-            raise TypeError(
-                f"progress is of type {type(progress).__name__}; a function of one text is needed"
-            )
+        if progress is not None:
+            require_function("progress", progress, "a function of one text")
         self.seconds = seconds
         self._asked = seconds.asked if isinstance(seconds, TimeLeft) else seconds
         self._progress = progress
@@ -111,12 +109,13 @@ class Watch:
     @property
     def stopped(self) -> str:
         """How an error begins that says how far a computation came in time."""
-        return f"stopped after {self._asked:g} seconds"
+        return f"stopped after {counted(f'{self._asked:g}', 'second')}"
 
     @property
     def over(self) -> str:
         """Why something stays undecided whose time is over."""
-        return f"{self._asked:g} seconds are over"
+        verb = "is" if self._asked == 1 else "are"
+        return f"{counted(f'{self._asked:g}', 'second')} {verb} over"
 
     def check(self) -> None:
         """End what runs where the time is over; who asked for it then says what is known.

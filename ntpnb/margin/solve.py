@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
-from ntpnb.basics.validation import FloatArray, require_number
+from ntpnb.basics.validation import FloatArray, require_choice, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.growing_set import ON_ALL, all_tight, first_program, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
@@ -29,6 +29,7 @@ from ntpnb.margin.solution import (
     without_strict_pairs,
 )
 from ntpnb.margin.support_program import SupportPairs, all_pairs
+from ntpnb.norms.matrix_norms import NORMS
 from ntpnb.problem.collapse import collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
@@ -166,6 +167,7 @@ def max_margin(
     """
     require_data("data", data)
     require_order(order, data)
+    require_choice("norm", norm, NORMS)
     if norm != "frobenius":
         if gap != 0 or seconds is not None or progress is not None or metric is not None:
             raise ValueError(

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from ntpnb.basics.tolerances import ACCEPT
-from ntpnb.basics.validation import FloatArray
+from ntpnb.basics.validation import FloatArray, require_choice
 
 MATRIX_AXES = (-2, -1)
 
@@ -170,8 +170,7 @@ def norm_named(name: str) -> MatrixNorm:
     >>> norm_named("max").steepest(W).tolist()
     [[1.0, 0.0], [0.0, -1.0]]
     """
-    if not isinstance(name, str) or name not in NORMS:
-        raise ValueError(f"norm is {name!r}; it must be one of {', '.join(NORMS)}")
+    require_choice("norm", name, NORMS)
     return NORMS[name]
 
 

@@ -24,8 +24,10 @@ from ntpnb.basics.validation import (
     as_integer,
     as_sequences,
     as_vocab_size,
+    counted,
     refuse_any,
     require_dense,
+    require_function,
     require_lengths,
     require_number,
     require_range,
@@ -227,8 +229,7 @@ class NextTokenData(Storable):
         [[0.0, 1.0], [0.5, 0.5]]
         """
         tokens = as_sequences(sequences)
-        if not callable(embed):
-            raise TypeError(f"embed is of type {type(embed).__name__}; a function is needed")
+        require_function("embed", embed)
         if context_length is not None:
             context_length = as_integer("context_length", context_length, 1)
         largest = max((int(sequence.max(initial=-1)) for sequence in tokens), default=-1)
@@ -310,8 +311,8 @@ class NextTokenData(Storable):
         said = tokenized(text, tokenizer)
         if len(said) <= context_length:
             raise ValueError(
-                f"text has {len(said)} words; at least context_length + 1 = {context_length + 1} "
-                "are needed"
+                f"text has {counted(len(said), 'word')}; at least "
+                f"context_length + 1 = {context_length + 1} are needed"
             )
         token_of = numbered(said)
         tokens = [token_of[word] for word in said]
@@ -616,9 +617,8 @@ class NextTokenData(Storable):
         return self
 
     def __repr__(self) -> str:
-        m, V = self._laws.shape
         p, q = self.shape
-        return f"NextTokenData({m} contexts, {V} tokens, W: {p} × {q}, H = {self.entropy:.4f} nats)"
+        return f"NextTokenData({sizes_of(self)}, W: {p} × {q}, H = {self.entropy:.4f} nats)"
 
     def label(self, row: int) -> str:
         """What an error calls a row: its label in quotes where it has one, and else its number.
@@ -1005,6 +1005,11 @@ class NextTokenData(Storable):
 def require_data(name: str, value: object) -> None:
     """Raise unless ``value`` is a dataset."""
     require_type(name, value, NextTokenData)
+
+
+def sizes_of(data: NextTokenData) -> str:
+    """Write how many contexts and tokens there are."""
+    return f"{counted(data.num_contexts, 'context')}, {counted(data.vocab_size, 'token')}"
 
 
 def counts_or_ones(data: NextTokenData) -> FloatArray:

@@ -15,6 +15,7 @@ from ntpnb.basics.validation import (
     as_seed,
     require_choice,
     require_dense,
+    require_function,
     require_range,
     require_type,
 )
@@ -149,11 +150,7 @@ def tokenized(text: str, tokenizer: Tokenizer | None) -> Sequence[str]:
         )
     if tokenizer is None:
         return split_words(text)
-    if not callable(tokenizer):
-        raise TypeError(
-            f"tokenizer is of type {type(tokenizer).__name__}; a function from a text to a list of "
-            "strings is needed"
-        )
+    require_function("tokenizer", tokenizer, "a function from a text to a list of strings")
     said = tokenizer(text)
     if not isinstance(said, list | tuple):
         raise TypeError(f"tokenizer returned a {type(said).__name__}; a list of strings is needed")
@@ -249,9 +246,8 @@ def as_names(name: str, words: Any, vocab_size: int) -> tuple[str, ...]:
     if isinstance(words, Mapping):
         words = _by_number(name, words)
         words += map(str, range(len(words), vocab_size))
-    if isinstance(words, str | bytes) or not (
-        hasattr(words, "__len__") and hasattr(words, "__getitem__")
-    ):
+    is_sequence = hasattr(words, "__len__") and hasattr(words, "__getitem__")
+    if isinstance(words, str | bytes) or not is_sequence or getattr(words, "shape", None) == ():
         raise TypeError(
             f"{name} is of type {type(words).__name__}; a sequence of names, or a dict from names "
             "to numbers, is needed"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.threads import one_thread
+from ntpnb.basics.validation import require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData
@@ -138,6 +139,11 @@ class Report(Findings):
         -------
         str
 
+        Raises
+        ------
+        TypeError
+            ``pair`` is none.
+
         Examples
         --------
         >>> import ntpnb
@@ -145,6 +151,7 @@ class Report(Findings):
         >>> found.spell(found.pairs[0])
         '1: yes > no, after context row 0'
         """
+        require_type("pair", pair, Pair)
         return spell_pair(self, pair)
 
     def plot(self) -> "Figure":
@@ -236,11 +243,8 @@ def report(
         data = NextTokenData.from_text(data)
     if isinstance(data, os.PathLike):
         raise TypeError("data is a path; its text is needed: path.read_text('utf-8')")
-    if not isinstance(data, NextTokenData | ImplicitBias):
-        raise TypeError(
-            f"data is of type {type(data).__name__}; NextTokenData, an ImplicitBias or a str is "
-            "needed"
-        )
+    kinds = NextTokenData | ImplicitBias
+    require_type("data", data, kinds, "NextTokenData, an ImplicitBias or a str")
     bias = implicit_bias(data, seconds=seconds, progress=progress)
     found = Report(
         bias,

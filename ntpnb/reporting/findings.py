@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import NEGLIGIBLE
-from ntpnb.basics.validation import FloatArray, IntArray
+from ntpnb.basics.validation import FloatArray, IntArray, as_integer, require_number
 from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.bias.partition import MOST_WORK, expected_work
 from ntpnb.margin.solution import MarginSolution
@@ -408,6 +408,8 @@ class Findings(Result):
 
         Raises
         ------
+        TypeError
+            ``degrees`` is no number.
         ValueError
             ``degrees`` outside the open interval from 0 to 90.
 
@@ -418,8 +420,7 @@ class Findings(Result):
         >>> [round(found.log10_steps(degrees), 1) for degrees in (30, 10, 1)]
         [1.2, 3.6, 25.5]
         """
-        if not 0 < degrees < 90:
-            raise ValueError(f"degrees is {degrees}; it must lie between 0 and 90")
+        require_number("degrees", degrees, lambda x: 0 < x < 90, "lie between 0 and 90")
         return np.nan if self.way is None else self.way.log10_steps_to(degrees)
 
     def token_name(self, token: int) -> str:
@@ -460,6 +461,11 @@ class Findings(Result):
         -------
         str
 
+        Raises
+        ------
+        TypeError, ValueError
+            ``row`` is none of the data's.
+
         Examples
         --------
         >>> import ntpnb
@@ -467,6 +473,7 @@ class Findings(Result):
         'row 5 (query 1)'
         """
         data = self.data
+        row = as_integer("row", row, 0, below=data.num_contexts)
         group = int(data.context_groups[row])
         is_shared = np.count_nonzero(data.context_groups == group) > 1
         if data.contexts is not None or not is_shared:
@@ -497,6 +504,11 @@ class Findings(Result):
         -------
         str
 
+        Raises
+        ------
+        TypeError, ValueError
+            ``context`` is none of the data's.
+
         Examples
         --------
         >>> import ntpnb
@@ -506,7 +518,11 @@ class Findings(Result):
         'context row 2'
         """
         data = self.data
-        row = int(np.argmax(data.context_groups == context))
+        context = as_integer("context", context)
+        rows = np.flatnonzero(data.context_groups == context)
+        if not len(rows):
+            raise ValueError(f"context is {context}; it must be one of data.context_groups")
+        row = int(rows[0])
         if data.labels is not None:
             return repr(data.labels[row])
         if data.contexts is not None:

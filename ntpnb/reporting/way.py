@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.validation import FloatArray, IntArray
 from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.margin.solution import MarginSolution
@@ -41,7 +41,7 @@ STEADY = 0.02
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DescentRecord(Result):
+class DescentRecord(Recorded):
     """Gradient descent from zero with steps of size ``1/L``, at r of its steps.
 
     Attributes
@@ -207,7 +207,7 @@ def record_descent(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Way(Result):
+class Way(Recorded):
     """The way of training from zero, at r of its steps of size ``1/L``, and what continues it.
 
     Attributes

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.tolerances import NEGLIGIBLE
+from ntpnb.basics.validation import counted
 from ntpnb.bias import Twin
+from ntpnb.problem.data import sizes_of
 from ntpnb.problem.text import Embedding
 from ntpnb.reporting.dimensions import DimensionSweep
 from ntpnb.reporting.findings import (
@@ -53,7 +55,7 @@ def describe(found: Findings) -> str:
     >>> import ntpnb
     >>> from ntpnb.reporting.wording import describe
     >>> print(describe(ntpnb.report(ntpnb.NextTokenData([[1.0]], [[0.5, 0.5]]))))
-    1 contexts, 2 tokens; different next tokens of a context: 2
+    1 context, 2 tokens; different next tokens of a context: 2
     W has shape 2 × 1
     entropy 0.6931 nats: no training loss is lower
     compatible: some finite W has the log-odds of all tied tokens right
@@ -85,8 +87,6 @@ def summarize(found: Findings) -> str:
     >>> summarize(ntpnb.report(ntpnb.datasets.toy()))
     'Report(3 contexts, 5 tokens, compatible, separable with margin 0.4419)'
     """
-    data = found.data
-    sizes = f"{len(data.context_probs)} contexts, {data.vocab_size} tokens"
     compatible = {
         True: "compatible",
         False: "not compatible",
@@ -101,7 +101,7 @@ def summarize(found: Findings) -> str:
             if found.num_ordered_pairs
             else ("nothing ordered")
         )
-    return f"Report({sizes}, {compatible}, {separable})"
+    return f"Report({sizes_of(found.data)}, {compatible}, {separable})"
 
 
 def spell_pair(found: Findings, pair: Pair) -> str:
@@ -141,8 +141,7 @@ def _sizes(found: Findings) -> list[str]:
     spread = f"{sizes.min()}" if np.ptp(sizes) == 0 else f"{sizes.min()} to {sizes.max()}"
     drawn = EMBEDDED[found.data.embedding]
     return [
-        f"{len(data.context_probs)} contexts, {data.vocab_size} tokens; different next "
-        f"tokens of a context: {spread}",
+        f"{sizes_of(data)}; different next tokens of a context: {spread}",
         f"W has shape {data.shape[0]} × {data.shape[1]}{drawn}",
         f"entropy {data.entropy:.4g} nats: no training loss is lower",
         *_tiny_probabilities(found),
@@ -192,11 +191,11 @@ def _room(found: Findings) -> list[str]:
         free = dim * (len(need.tokens) - 1)
         but = "by coincidence: " if found.compatible else ""
         return [
-            f"    {but}{asked}, whose rows have {free} numbers:",
+            f"    {but}{asked}, whose rows have {counted(free, 'number')}:",
             f"    {names}; {need.dim} dimensions would do in general position",
         ]
     if found.compatible is False:
-        return [f"    {need.dim} dimensions would do for embeddings in general position"]
+        return [f"    {counted(need.dim, 'dimension')} would do for embeddings in general position"]
     if need.dim == 1:
         return ["    1 dimension is enough for embeddings in general position"]
     return [
@@ -209,7 +208,7 @@ def _separability(found: Findings) -> list[str]:
     if found.separable is None:
         return _failed("separable or not", _why_undecided(found))
     total = found.num_ordered_pairs
-    deciding = f"{len(found.pairs)} of {total} ordered pairs"
+    deciding = f"{len(found.pairs)} of {counted(total, 'ordered pair')}"
     if found.svm is None:
         if not found.pairs:
             return [
@@ -219,7 +218,7 @@ def _separability(found: Findings) -> list[str]:
         contexts = len({pair.context for pair in found.pairs})
         return [
             "not separable: there is no W^mm, and the loss stays above the entropy",
-            f"{deciding}, in {contexts} contexts, contradict each other",
+            f"{deciding}, in {counted(contexts, 'context')}, contradict each other",
         ]
     if not total:
         return ["separable, for nothing is ordered: training ends at finite weights"]
@@ -227,7 +226,7 @@ def _separability(found: Findings) -> list[str]:
     return [
         f"separable with margin {found.margin:.4g} (KKT residual at most {proof:.0e}):",
         "    the weights grow without bound towards W^mm",
-        f"{deciding} decide W^mm",
+        f"{deciding} {'decides' if len(found.pairs) == 1 else 'decide'} W^mm",
     ]
 
 
@@ -369,13 +368,9 @@ def _weights(found: Findings) -> list[str]:
         f"distance from the finite part, in {subspace}": seen.finite_error,
         "smallest margin": seen.smallest_margin,
     }
-    if seen.excess.ndim == 0:
-        lines = ["your W:"]
-        chosen = np.array([0])
-    else:
-        number = len(seen.excess)
-        lines = [f"your {number} matrices W, from the first to the last:"]
-        chosen = np.unique(np.linspace(0, number - 1, 6).round().astype(int))
+    number = seen.excess.size
+    lines = [f"your {number} matrices W, from the first to the last:" if number > 1 else "your W:"]
+    chosen = np.unique(np.linspace(0, number - 1, 6).round().astype(int))
     for name, values in shown.items():
         if not np.isnan(values).all():
             row = "  ".join(f"{value:.3g}" for value in np.atleast_1d(values)[chosen])
@@ -396,7 +391,8 @@ def _wrong_contexts(found: Findings, seen: WeightComparison) -> list[str]:
         names.append("…")
     of_which = "the last one" if len(margins) > 1 else "it"
     return [
-        f"    {of_which} has pairs in the wrong order in {num_wrong} of {len(last)} contexts:",
+        f"    {of_which} has pairs in the wrong order in {num_wrong} of "
+        f"{counted(len(last), 'context')}:",
         f"    {', '.join(names)}",
     ]
 

@@ -260,11 +260,11 @@ def support_mix(vocab_size: int, support_size: SupportSize) -> SupportMix:
         shares = np.ones(1)
     if vocab_size < 2 or not all(1 <= size <= vocab_size for size in sizes):
         raise ValueError(
-            f"support sizes are {sorted(sizes)} for {vocab_size} tokens; there must be at least "
+            f"support_size is {support_size} and vocab_size {vocab_size}; there must be at least "
             "two tokens, and sizes between 1 and their number"
         )
     if not (shares >= 0).all() or abs(shares.sum() - 1) > SUM_TOLERANCE:
-        raise ValueError(f"shares of support sizes are {shares}; they must be >= 0 and sum to one")
+        raise ValueError(f"support_size is {support_size}; shares must be >= 0 and sum to one")
     return SupportMix(vocab_size, sizes, shares)
 
 

@@ -1,13 +1,19 @@
 """Random data, and the first dimension in which a condition holds on them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.basics.threads import one_thread
-from ntpnb.basics.validation import IntArray, as_integer
+from ntpnb.basics.validation import (
+    IntArray,
+    as_integer,
+    as_integers,
+    require_function,
+    require_type,
+)
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.margin.solve import is_separable
 from ntpnb.problem.data import NextTokenData, require_data
@@ -59,6 +65,8 @@ def random_data(
 
     Raises
     ------
+    TypeError
+        ``rng`` is no generator.
     TypeError, ValueError
         As :func:`separability_threshold`.
 
@@ -70,6 +78,7 @@ def random_data(
     >>> data.shape, data.support.sum(1).tolist()
     ((5, 7), [2, 2, 2, 2, 2, 2, 2])
     """
+    require_type("rng", rng, np.random.Generator, "a numpy.random.Generator")
     mix = support_mix(vocab_size, support_size)
     num_contexts = as_integer("num_contexts", num_contexts, least=1)
     H = rng.standard_normal((num_contexts, num_contexts))
@@ -153,8 +162,7 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     Bracket(largest_false=1, smallest_true=2)
     """
     require_data("data", data)
-    if not callable(holds):
-        raise TypeError(f"holds is of type {type(holds).__name__}; a function is needed")
+    require_function("holds", holds)
     vocab_size = data.vocab_size
     codimensions = [codimension(vocab_size, int(size)) for size in data.support.sum(1)]
     mean, variance = np.sum(codimensions, axis=0)
@@ -188,14 +196,22 @@ def first_true(holds: Callable[[int], bool], top: int, guess: float, step: float
     -------
     Bracket
 
+    Raises
+    ------
+    TypeError
+        ``holds`` cannot be called, or an argument is no number.
+    ValueError
+        ``top`` is no nonnegative integer.
+
     Examples
     --------
     >>> from ntpnb import thresholds
     >>> thresholds.first_true(lambda d: d * d >= 50, top=100, guess=10, step=2)
     Bracket(largest_false=7, smallest_true=8)
     """
+    require_function("holds", holds)
     largest_false = 0
-    smallest_true = top + 1
+    smallest_true = as_integer("top", top, 0) + 1
     undecided: set[int] = set()
     target = guess
     step = max(1.0, step)
@@ -264,6 +280,9 @@ def sweep(
     ------
     ImportError
         joblib or tqdm is missing: the extra ``sweep`` brings both.
+    TypeError, ValueError
+        ``cells`` is no sequence, ``trials`` are no nonnegative integers or not one for each cell,
+        or another argument cannot be used.
     ConvergenceError
         The time is over. ``.point`` is what would be returned, with the datasets that were done:
         the last cells have fewer rows, or none. ``.residual`` is ``inf``.
@@ -280,7 +299,16 @@ def sweep(
         from tqdm import tqdm
 
     watch = Watch(seconds, progress)
-    counts = np.broadcast_to(trials, len(cells))
+    require_type("cells", cells, Collection, "a sequence of tuples")
+    seed = as_integer("seed", seed, 0)
+    require_function("draw", draw)
+    counts = as_integers("trials", trials)
+    if counts.shape not in [(), (len(cells),)] or counts.min(initial=0) < 0:
+        raise ValueError(
+            f"trials is {trials}; a nonnegative integer is needed, or one for each of the "
+            f"{len(cells)} cells"
+        )
+    counts = np.broadcast_to(counts, len(cells))
     cell_of_trial = np.repeat(np.arange(len(cells)), counts)
     jobs = (
         delayed(_trial)(draw, cells[cell], holds, [seed, i])

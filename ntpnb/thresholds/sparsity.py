@@ -18,6 +18,7 @@ be left out by ``degree(v) − d`` of its contexts, or more.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import BoolArray, IntArray, Sparse
+from ntpnb.basics.validation import BoolArray, IntArray, Sparse, as_indices, read_array
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import as_table, entries_of
 
@@ -55,6 +56,18 @@ class CompatibleDimension(Result):
     dim: int
     tokens: IntArray
     equations: int
+
+    def _checked(self) -> Self:
+        """The dimension that a file describes, if its tokens need it."""
+        num_tokens = len(as_indices("CompatibleDimension.tokens", self.tokens))
+        others = max(num_tokens - 1, 0)
+        needs_it = max(self.dim - 1, 0) * others < self.equations <= self.dim * others
+        if not needs_it and (self.dim, num_tokens, self.equations) != (0, 0, 0):
+            raise ValueError(
+                f"CompatibleDimension.dim is {self.dim}; {self.equations} log-odds of "
+                f"{num_tokens} tokens need another one"
+            )
+        return self
 
 
 def compatible_dimension(
@@ -131,11 +144,11 @@ def _positive_entries(support: npt.ArrayLike | Sparse | NextTokenData) -> csr_ar
         return support.sparse_target_probs
     if issparse(support):
         return as_table("support", support).sparse
-    table = np.asarray(support)
+    needed = "a table of truth values with one row per context and one column per token"
+    table = read_array("support", support, needed)
     if table.ndim != 2 or table.dtype != np.bool_:
         raise ValueError(
-            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be a table of "
-            "truth values with one row per context and one column per token"
+            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be {needed}"
         )
     return csr_array(table)
 

@@ -12,15 +12,24 @@ adds outside F tends to the separating matrix of least ``Σ D W²`` is a conject
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import BoolArray, FloatArray, Seed, as_integer, as_seed
+from ntpnb.basics.validation import (
+    BoolArray,
+    FloatArray,
+    Seed,
+    as_array,
+    as_integer,
+    as_seed,
+    require_number,
+)
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.problem.data import NextTokenData
@@ -66,6 +75,13 @@ class AdamMetric(Result):
     error: float
     betas: FloatArray
     steps: int
+
+    def _checked(self) -> Self:
+        """The metric that a file describes, if it could be one."""
+        as_array("AdamMetric.D", self.D, ndim=2)
+        require_number("AdamMetric.error", self.error, lambda x: x >= 0, "be a nonnegative number")
+        _marks(_unit_adam(self.betas), self.steps)
+        return self
 
 
 @one_thread
@@ -235,13 +251,9 @@ def _marks(method: Adam, steps: int) -> _Marks:
     return _Marks(forgotten, forgotten + half, forgotten + 2 * half)
 
 
-def _unit_adam(betas: Sequence[float]) -> Adam:
+def _unit_adam(betas: ArrayLike) -> Adam:
     """Adam with step one and ε = 0, or an explanation of what is wrong with the betas."""
-    if isinstance(betas, str) or not isinstance(betas, Sequence | np.ndarray):
-        raise TypeError(f"betas is of type {type(betas).__name__}; two numbers are needed")
-    if len(betas) != 2:
-        raise ValueError(f"betas has length {len(betas)}; two numbers are needed")
-    beta1, beta2 = betas
+    beta1, beta2 = as_array("betas", betas, ndim=1, shape=(2,)).tolist()
     return Adam(1.0, beta1, beta2, epsilon=0.0)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.validation import FloatArray, require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.bias import ImplicitBias, implicit_bias
@@ -450,7 +450,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExactTrace(Result):
+class ExactTrace(Recorded):
     """Matrices of a curve that is known beyond what ``W`` can hold, such as a flow or a path.
 
     Attributes

@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import (
     FloatArray,
     IntArray,
     as_indices,
     as_integer,
+    counted,
     require_dense,
     require_increasing,
+    require_type,
 )
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
@@ -34,7 +36,7 @@ LOOK_AT_THE_CLOCK = 0.05  # seconds between two looks, where steps are shorter
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace(Result):
+class Trace(Recorded):
     """Recorded matrices of a run, of one problem or of a batch.
 
     Shapes are those of one problem. Of a batch of n, every array but ``steps`` has a leading axis
@@ -392,11 +394,7 @@ def stepper(problem: ProblemBatch, method: Optimizer, W: FloatArray) -> Advance:
     >>> bool(W.any())
     True
     """
-    if not isinstance(method, Optimizer):
-        raise TypeError(
-            f"method is of type {type(method).__name__}; one of GD, NGD, Adam, SGD or "
-            "SteepestDescent is needed"
-        )
+    require_type("method", method, Optimizer, "one of GD, NGD, Adam, SGD or SteepestDescent")
     with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
         begun = method._begin(problem, W)
 
@@ -489,7 +487,7 @@ def require_small_step(step: float, steps: int, what: str, largest: float, limit
     """
     if not largest <= limit:  # NaN too
         raise ValueError(
-            f"step is {step:g}, too large: after {steps} steps {what} has the entry "
+            f"step is {step:g}, too large: after {counted(steps, 'step')} {what} has the entry "
             f"{largest:g}; none may be larger than {limit:g}"
         )
 
@@ -528,7 +526,7 @@ def require_all_steps(
     >>> require_all_steps(Watch(seconds=1), np.array([10]), np.array([20]), np.array([0.5]), None)
     Traceback (most recent call last):
     ...
-    ntpnb.basics.errors.ConvergenceError: stopped after 1 seconds: 10 of 20 steps are done, ...
+    ntpnb.basics.errors.ConvergenceError: stopped after 1 second: 10 of 20 steps are done, ...
     """
     if steps[-1] == grid[-1]:
         return

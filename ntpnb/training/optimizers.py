@@ -9,7 +9,13 @@ import numpy as np
 
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import FloatArray, as_integer, require_number
+from ntpnb.basics.validation import (
+    FloatArray,
+    as_integer,
+    require_choice,
+    require_number,
+    require_type,
+)
 from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.training.batch import BlockBatch, ProblemBatch
 
@@ -266,8 +272,7 @@ class SGD(Optimizer):
         super().__post_init__()
         as_integer("batch_size", self.batch_size, 1)
         as_integer("seed", self.seed, 0)
-        if not isinstance(self.over, str) or self.over not in ("contexts", "sequences"):
-            raise ValueError(f'over is {self.over!r}; it must be "contexts" or "sequences"')
+        require_choice("over", self.over, ("contexts", "sequences"))
 
     def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
         if isinstance(problem, BlockBatch):
@@ -350,10 +355,7 @@ class SteepestDescent(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         norm_named(self.norm)
-        if not isinstance(self.normalized, bool):
-            raise TypeError(
-                f"normalized is of type {type(self.normalized).__name__}; it must be True or False"
-            )
+        require_type("normalized", self.normalized, bool, "True or False")
         require_number("decay", self.decay, lambda x: x >= 0, "be nonnegative")
         require_number("momentum", self.momentum, lambda x: 0 <= x < 1, "lie in [0, 1)")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded, Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import (
     FloatArray,
@@ -30,7 +30,7 @@ LARGEST_ENTRY = float(np.finfo(float).eps ** -0.5)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JointTrace(Result):
+class JointTrace(Recorded):
     """Recorded vectors and logits of joint runs.
 
     Shapes are those of one run. Of n runs at once, every array but ``steps`` has a leading axis

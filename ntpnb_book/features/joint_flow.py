@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import FloatArray, as_increasing, require_number
 from ntpnb.basics.watch import Progress, Watch
@@ -26,7 +26,7 @@ from ntpnb_book.features.joint import JointStart, free_laws, start_of_runs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JointFlow(Result):
+class JointFlow(Recorded):
     """Word and context vectors along the late gradient flow.
 
     Attributes

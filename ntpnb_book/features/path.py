@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import FloatArray, as_floats
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
@@ -35,7 +35,7 @@ UNPOLISHED_GAP = 1e-5  # as in the nuclear module, for minimisers as the barrier
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NuclearPath(Result):
+class NuclearPath(Recorded):
     """Minimisers of ``CE(L) + λ‖L‖_*``, one for each ``λ``.
 
     Attributes

@@ -97,7 +97,7 @@ def test_a_name_in_standard_input_is_a_text(run, pipe, tmp_path, monkeypatch):
     pipe(b"we see")
     status, output, _ = run("report", "-", "--context-length", 1)
     assert status == 0
-    assert output.startswith("1 contexts, 2 tokens")
+    assert output.startswith("1 context, 2 tokens;")
 
 
 def test_json(run, story):
@@ -168,6 +168,7 @@ def test_a_figure_is_drawn(run, story, tmp_path, ending):
         (None, "No such file or directory"),
         (b"two words", "text has 2 words; at least context_length + 1 = 3 are needed"),
         (b"", "text has 0 words"),
+        (b"word", "text has 1 word; at least"),
         (b"caf\xe9 au lait", "is not in UTF-8"),
         (b"\x00\x01", "holds a zero byte"),
     ],

@@ -179,6 +179,20 @@ def test_laws_that_no_matrix_meets_have_a_flow():
     assert (np.diff(found.angle) < 0).all()
 
 
+@pytest.mark.parametrize("length", [1.0, 2.0**20, 2.0**-60])
+def test_a_start_is_where_the_flow_begins_whatever_the_unit_of_embeddings(length):
+    data = toy().replace(context_embeddings=length * toy().context_embeddings)
+    W = np.arange(10.0).reshape(data.shape) / length  # on the tied subspace and off it
+    coords = Coordinates(data, W)
+    begun = coords.weights(coords.u_start, np.zeros(len(coords.gram)))
+    np.testing.assert_allclose(begun, W, rtol=1e-12, atol=1e-12 / length)
+    scores = coords.logits(coords.u_start, np.zeros(len(coords.gram)))
+    probs = np.zeros(data.target_probs.shape)
+    probs[coords.row, coords.token] = np.exp(coords.log_probs(scores))
+    expected = np.exp(ntpnb.logits(W, data))
+    np.testing.assert_allclose(probs, expected / expected.sum(1, keepdims=True), rtol=1e-9)
+
+
 def test_without_strict_pairs_the_flow_converges():
     data = regimes()["every token in every support"]
     fin = ntpnb.finite_part(data)

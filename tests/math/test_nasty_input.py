@@ -12,6 +12,7 @@ from ntpnb import ConvergenceError, NextTokenData, attention, datasets, threshol
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
+REPORT = ntpnb.report(TOY)
 BOTH_WAYS = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
 PACKAGE = Path(ntpnb.__file__).parent
 
@@ -113,8 +114,48 @@ NASTY = {
     ),
     "a path that is none": (lambda: ntpnb.load(None), "path is of type NoneType"),
     "a number as a path": (lambda: TOY.save(3), "path is of type int"),
+    "a seed as a generator": (lambda: thresholds.random_data(0, 5, 1, 3), "rng is of type int"),
+    "fewer than no tokens": (lambda: thresholds.separability_threshold(-1, 1), "vocab_size -1"),
+    "no shares": (lambda: thresholds.separability_threshold(5, {}), r"support_size is \{\}"),
+    "a ragged support": (
+        lambda: thresholds.compatible_dimension([1, [2]]),
+        "support is not a table of truth values",
+    ),
+    "no condition of numbers": (lambda: thresholds.first_true(3, 9, 1, 1), "holds is of type int"),
+    "no numbers to try": (lambda: thresholds.first_true(bool, -1, 1, 1), "top is -1"),
+    "no cells": (lambda: thresholds.sweep(None, 1), "cells is of type NoneType"),
+    "half a trial": (lambda: thresholds.sweep([(3, 1, 4)], 0.5), "trials has dtype float64"),
+    "trials of other cells": (lambda: thresholds.sweep([(3, 1, 4)], [1, 2]), "each of the 1 cell"),
+    "fewer than no trials": (lambda: thresholds.sweep([(3, 1, 4)], -1), "trials is -1"),
+    "a text as a seed": (lambda: thresholds.sweep([(3, 1, 4)], 1, "x"), "seed is of type str"),
+    "nothing to draw with": (
+        lambda: thresholds.sweep([(3, 1, 4)], 1, draw=None),
+        "draw is of type NoneType",
+    ),
+    "a letter as betas": (lambda: ntpnb.adam_metric(TOY, np.array("a")), "betas is not"),
+    "a table of betas": (lambda: ntpnb.adam_metric(TOY, [1, [2]]), "betas is not"),
+    "an array as a norm": (lambda: ntpnb.max_margin(TOY, norm=np.array([])), "norm is array"),
+    "a norm that is none": (lambda: ntpnb.max_margin(TOY, norm="l1"), "norm is 'l1'; .*frobenius"),
+    "an array as a kind": (lambda: datasets.attention_trials(kind=np.array([])), "kind is array"),
+    "an array as an embedding": (
+        lambda: NextTokenData.from_text("a b c d", embedding=np.array([])),
+        "embedding is array",
+    ),
+    "a letter as words": (lambda: ntpnb.report(TOY, words=np.array("a")), "words is of type ndarr"),
+    "an angle of words": (lambda: REPORT.log10_steps("a"), "degrees is of type str"),
+    "an angle that is none": (lambda: REPORT.log10_steps(np.nan), "degrees is nan"),
+    "a row after the last": (lambda: REPORT.row_name(3), r"row is 3; it must .* \(below 3\)"),
+    "a row before the first": (lambda: REPORT.row_name(-1), "row is -1"),
+    "a context that there is not": (lambda: REPORT.context_name(3), "context is 3; .*_groups"),
+    "no context": (lambda: REPORT.context_name(None), "context is of type NoneType"),
+    "no pair": (lambda: REPORT.spell((1.0, 0)), "pair is of type tuple; Pair is needed"),
     "bytes as a report": (lambda: ntpnb.report(b"some text"), "data is of type bytes"),
 }
+
+
+def test_integers_may_be_written_otherwise():
+    assert datasets.overparameterized(support_size=True).support.sum(1).tolist() == [1] * 50
+    assert datasets.text_corpus(np.int8(2)) == datasets.text_corpus(2.0)
 
 
 @pytest.mark.parametrize("case", slow_but(NASTY.keys() - {"a tiny radius"}, NASTY))

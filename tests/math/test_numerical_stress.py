@@ -345,7 +345,7 @@ def test_contradictions_are_refused_at_every_scale_of_tokens(c):
 
 def test_a_step_that_overflows_is_named():
     data = datasets.toy()
-    with pytest.raises(ValueError, match=r"step is 1e\+250, too large: after 1 steps W has"):
+    with pytest.raises(ValueError, match=r"step is 1e\+250, too large: after 1 step W has"):
         ntpnb.descend(data, GD(1e250), 1)
     with pytest.raises(TypeError, match="method is SGD"):
         attention.descend_head(datasets.figure2(), attention.squared, ntpnb.SGD(0.1), 1)

@@ -1,5 +1,7 @@
 """A report whose parts fail one by one, that is limited in time, or that is given weights."""
 
+import re
+
 import numpy as np
 import pytest
 from problems import t24
@@ -7,6 +9,7 @@ from saved import again
 
 import ntpnb
 from ntpnb import datasets
+from ntpnb.basics.watch import Watch
 from ntpnb.bias import partition
 from ntpnb.reporting import findings, way
 from ntpnb.tied import large
@@ -321,3 +324,37 @@ def test_a_report_says_what_the_loss_tends_to_where_log_odds_cannot_be_met():
     floor = ntpnb.loss_floor(data)
     (line,) = (line for line in str(found).splitlines() if "it tends to" in line)
     assert float(line.split()[-2]) == pytest.approx(floor.upper, abs=1e-4)
+
+
+# -- what there is one of -------------------------------------------------------------------------
+
+
+ONE = {
+    "of all": ([[1.0]], [[1.0]], ["1 context, 1 token;", "NextTokenData(1 context, 1 token, W"]),
+    "pair": ([[1.0]], [[1.0, 0.0]], ["1 of 1 ordered pair decides W^mm"]),
+    "deciding pair": ([[1.0], [2.0]], [[1.0, 0.0]] * 2, ["1 of 2 ordered pairs decides W^mm"]),
+    "wrong context": ([[1.0], [-1.0]], [[1.0, 0.0], [0.0, 1.0]], []),
+    "number": ([[1.0], [2.0]], [[0.5, 0.5], [0.6, 0.4]], ["2 tokens, whose rows have 1 number:"]),
+}
+
+
+@pytest.mark.parametrize("case", ONE)
+def test_what_there_is_one_of_is_singular(case):
+    H, P, said = ONE[case]
+    data = ntpnb.NextTokenData(H, P)
+    found = ntpnb.report(data, W=np.linspace(-1, 1, data.vocab_size).reshape(1, -1, 1))
+    text = f"{found}\n{found.summary()}\n{data}"
+    for words in [*said, "your W:"]:
+        assert words in text
+    assert not re.search(
+        r"(?<![\d.,])1 (context|token|ordered pair|number|dimension|matrice)s", text
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(1, "1 second"), (1.0, "1 second"), (2, "2 seconds")]
+)
+def test_a_second_is_singular(seconds, said):
+    watch = Watch(seconds)
+    assert watch.stopped == f"stopped after {said}"
+    assert watch.over == f"{said} {'is' if seconds == 1 else 'are'} over"

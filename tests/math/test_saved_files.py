@@ -183,6 +183,45 @@ def test_data_that_the_constructor_would_refuse(name, value, words, tmp_path):
     require_one_clear_line(caught.value, words)
 
 
+RUN = ntpnb.descend(TOY, ntpnb.GD(0.5), 6)  # of seven records, as no axis of W is long
+BATCH = ntpnb.descend([TOY, TOY], ntpnb.GD(0.5), 6)
+FLOW = ntpnb.gradient_flow(TOY, [0.0, 1.0, 2.0])
+METRIC = ntpnb.adam_metric(TOY, (0.0, 0.9), 200)
+ROOM = ntpnb.thresholds.compatible_dimension(TOY.support)
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "value", "words"),
+    [
+        (RUN, "steps", RUN.steps[1:], r"steps has shape \(6,\); others have \(7,\) records"),
+        (RUN, "W", RUN.W[1:], r"W has shape \(6, 5, 2\); others have \(7,\) records"),
+        (RUN, "norm", np.append(RUN.norm, 1.0), r"norm has shape \(8,\)"),
+        (BATCH, "steps", BATCH.steps[:2], r"steps has shape \(2,\); others have \(7,\) records"),
+        (BATCH, "W", BATCH.W[:1], r"W has shape \(1, 7, 5, 2\); others have \(2, 7\) records"),
+        (BATCH, "excess", BATCH.excess[:, 1:], r"others have \(2, [67]\) records"),
+        (FLOW, "_inside", FLOW._inside[1:], "_inside has shape"),
+        (FLOW, "log_times", FLOW.log_times[1:], "records"),
+        (ntpnb.report(TOY).way, "angle", np.ones(3), "records"),
+        (METRIC, "D", METRIC.D * np.nan, r"AdamMetric.D\[0, 0\] is nan"),
+        (METRIC, "D", METRIC.D[0], "AdamMetric.D has 1 dimension"),
+        (METRIC, "error", np.nan, "AdamMetric.error is nan"),
+        (METRIC, "betas", np.ones(2), r"beta1 is 1.0; it must lie in \[0, 1\)"),
+        (METRIC, "betas", np.zeros(3), r"betas has shape \(3,\)"),
+        (METRIC, "steps", 3, "steps is 3"),
+        (ROOM, "tokens", ROOM.tokens[:0], "log-odds of 0 tokens need another one"),
+        (ROOM, "tokens", ROOM.tokens.reshape(1, -1), "CompatibleDimension.tokens has dtype"),
+        (ROOM, "dim", 0, "CompatibleDimension.dim is 0"),
+        (ROOM, "dim", ROOM.dim + 1, "CompatibleDimension.dim is"),
+        (ROOM, "equations", 0, "0 log-odds of"),
+    ],
+)
+def test_parts_of_a_result_that_do_not_fit_each_other(thing, name, value, words):
+    assert saving.written(again(thing)) == saving.written(thing)
+    with pytest.raises(ValueError, match=rf"in the {type(thing).__name__}: .*{words}") as caught:
+        again(replace(thing, **{name: value}))
+    require_one_clear_line(caught.value)
+
+
 # -- tables ---------------------------------------------------------------------------------------
 
 

@@ -95,7 +95,7 @@ def test_errors_are_of_the_promised_kinds():
 def test_every_class_of_results_is_exported_and_in_help():
     public = public_names.public_things()
     bases = {saving.Storable, saving.Result}
-    inner = {"ExactTrace", "Findings"}  # what public classes are made from
+    inner = {"ExactTrace", "Findings", "Recorded"}  # what public classes are made from
     inner |= {kind.__name__ for kind in ntpnb.EqualSubspace.__subclasses__()}  # and how
     found = [*saving.Storable.__subclasses__()]
     for kind in found:
