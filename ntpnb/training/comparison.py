@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.errors import ConvergenceError, needs_extra
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HELD
 from ntpnb.basics.validation import FloatArray, require_type
@@ -29,7 +29,7 @@ Part = TypeVar("Part", FinitePart, MarginSolution)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Result):
+class Comparison(Recorded):
     """How recorded matrices ``W_k`` compare with the theory, arrays shaped like ``run.loss``.
 
     Attributes

@@ -200,6 +200,7 @@ ROOM = ntpnb.thresholds.compatible_dimension(TOY.support)
         (BATCH, "W", BATCH.W[:1], r"W has shape \(1, 7, 5, 2\); others have \(2, 7\) records"),
         (BATCH, "excess", BATCH.excess[:, 1:], r"others have \(2, [67]\) records"),
         (FLOW, "_inside", FLOW._inside[1:], "_inside has shape"),
+        (ntpnb.compare(RUN.W, TOY), "angle", np.ones(3), "records"),
         (FLOW, "log_times", FLOW.log_times[1:], "records"),
         (ntpnb.report(TOY).way, "angle", np.ones(3), "records"),
         (METRIC, "D", METRIC.D * np.nan, r"AdamMetric.D\[0, 0\] is nan"),
