@@ -141,7 +141,9 @@ class Distributions:
         counts = block.candidate_counts
         if counts is not None:
             log_counts = np.log(counts, out=np.zeros_like(counts), where=counts > 0)
-            entropies += np.vecdot(q - block.target_probs, log_counts)
+            # Relative to the targets' mean: what counts have in common shall not be rounded.
+            log_counts -= np.vecdot(block.target_probs, log_counts)[:, None]
+            entropies += np.vecdot(q, log_counts)
         return (float(block.context_probs @ entropies),)
 
 
@@ -476,7 +478,9 @@ class FloorSearch:
             (left,) = self.sums(found.moments)
             if have_vanished(left, found, self.size, self.sums):
                 (bound,) = self.sums(found.bound)
-                bound -= float(np.linalg.norm(left) * np.linalg.norm(self.W)) + STOP * bound
+                bound -= float(np.linalg.norm(left) * np.linalg.norm(self.W))
+                # A probability near one is rounded by EPS, and so is −q log q, however small.
+                bound -= STOP * bound + 8 * EPS
                 if bound > self.lower:
                     self.lower = bound
                     self.residual = float(np.linalg.norm(left)) / (self.size or 1.0)
