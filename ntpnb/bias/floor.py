@@ -221,6 +221,7 @@ class LossFloor(Result):
         Parameters
         ----------
         rows : slice
+            As for :meth:`NextTokenData.block`.
 
         Returns
         -------
