@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ntpnb.basics.tolerances import ACCEPT
+from ntpnb.basics.tolerances import ACCEPT, VANISHES
 from ntpnb.basics.validation import FloatArray, require_choice
 
 MATRIX_AXES = (-2, -1)
@@ -93,9 +93,14 @@ class SumNorm(MatrixNorm):
         return np.asarray(np.abs(W).sum(axis=MATRIX_AXES))
 
     def steepest(self, G: FloatArray) -> FloatArray:
-        """The sign of the largest entry, the first of them where several are equal."""
+        """The sign of the largest entry, the first of them where several are equal up to rounding.
+
+        They often are: of two tokens in all contexts, one's gradient is minus the other's.
+        """
         flat = G.reshape(*G.shape[:-2], -1)
-        largest = np.abs(flat).argmax(axis=-1)[..., None]
+        sizes = np.abs(flat)
+        is_largest = sizes >= (1 - VANISHES) * sizes.max(axis=-1, keepdims=True)
+        largest = is_largest.argmax(axis=-1)[..., None]
         direction = np.zeros_like(flat)
         signs = np.sign(np.take_along_axis(flat, largest, axis=-1))
         np.put_along_axis(direction, largest, signs, axis=-1)

@@ -810,10 +810,16 @@ class NextTokenData(Storable):
         Parameters
         ----------
         rows : slice
+            Of rows that follow each other, read as numpy does.
 
         Returns
         -------
         RowBlock
+
+        Raises
+        ------
+        ValueError
+            A slice that leaves out rows on its way.
 
         Examples
         --------
@@ -821,6 +827,10 @@ class NextTokenData(Storable):
         >>> ntpnb.datasets.toy().block(slice(2, 3)).target_probs.tolist()
         [[0.15, 0.15, 0.0, 0.0, 0.7]]
         """
+        start, stop, step = rows.indices(self.num_contexts)
+        if step != 1:
+            raise ValueError(f"rows is a slice with the step {step}; it needs the step 1")
+        rows = slice(start, max(start, stop))
         return RowBlock(
             context_embeddings=self._embeddings[rows],
             context_probs=self.context_probs[rows],

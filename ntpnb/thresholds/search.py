@@ -129,12 +129,13 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
 
     The condition must be monotone in ``d``, as separability and independent equations are: a
     solution in few coordinates is one in more. The search starts where the formula puts it and
-    widens in steps of the conjectured width, so that four or five verdicts are enough.
+    widens in steps of the conjectured width, so that four or five verdicts are enough for one-hot
+    tokens that are all candidates.
 
     Parameters
     ----------
     data : NextTokenData
-        One-hot tokens; embeddings in as many dimensions as are to be tried.
+        Embeddings in as many dimensions as are to be tried; all else stays as it is.
     holds : callable
         From data to a verdict. A ``ConvergenceError`` leaves one ``d`` undecided.
 
@@ -169,7 +170,7 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     H = data.context_embeddings
 
     def holds_in(d: int) -> bool:
-        return holds(NextTokenData(H[:, :d], data.target_probs))
+        return holds(data.replace(context_embeddings=H[:, :d]))
 
     return first_true(
         holds_in,

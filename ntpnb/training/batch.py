@@ -96,10 +96,33 @@ class ProblemBatch:
         self._ones: FloatArray = np.ones((copies_of_the_sum, V))
         # Residuals above 1e-4 of the context weights' norm lose at most four digits to cancellation
         # and keep twelve: only smaller ones need the correction in `residuals`.
-        self._near = 1e-4**2 * (self.pi**2).sum()
+        self._near_in_each: FloatArray = (1e-4 * self.pi[:, 0]) ** 2
+        self._near = self._near_in_each.sum()
+        self._looks_at_each_context = False
         self.gram: FloatArray | None = None
         if self.T is None and m < 2 * q:
             self.gram = product(self.H, self.Ht)
+
+    def look_at_each_context(self) -> None:
+        """Let residuals keep their digits in each context, however large those of others are.
+
+        It is for methods that move by the signs of entries, or relative to their sizes: there a
+        small entry counts as much as a large one.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> from ntpnb.training.batch import ProblemBatch
+        >>> data = ntpnb.NextTokenData([[60.0, 0.0], [0.0, 1.0]], [[1, 0], [0.5, 0.5]])
+        >>> batch = ProblemBatch([data])
+        >>> W = [[[1.0, 1.0], [0.0, 0.0]]]
+        >>> batch.gradient(W)[0, :, 0]  # in the first context, where one token has all but e^-60
+        array([0.00000000e+00, 2.62695323e-25])
+        >>> batch.look_at_each_context()
+        >>> batch.gradient(W)[0, :, 0]
+        array([-2.62695323e-25,  2.62695323e-25])
+        """
+        self._looks_at_each_context = True
 
     def gradient(
         self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
@@ -193,10 +216,18 @@ class ProblemBatch:
         R -= target
         # Over a context's tokens R sums to zero. Computed from the others, the likeliest token's
         # entry keeps its digits when its probability rounds to one; otherwise normalized GD drifts.
-        # The size of R tells nothing of several problems: a large one would hide a small one.
-        if len(R) > 1 or np.vdot(R, R) < self._near:
+        if self._may_be_near(R):
             R -= self._likeliest * (self._ones @ R)
         return R
+
+    def _may_be_near(self, R: FloatArray) -> bool:
+        """Whether residuals are so small that the likeliest token's may have lost digits."""
+        if len(R) > 1:  # the size of R tells nothing: a large problem would hide a small one
+            return True
+        if self._looks_at_each_context:
+            squares = np.einsum("nvm,nvm->nm", R, R)
+            return bool((squares < self._near_in_each).any())
+        return bool(np.vdot(R, R) < self._near)
 
     def probabilities(self, W: FloatArray) -> FloatArray:
         """Next-token probabilities.

@@ -333,8 +333,9 @@ def _floor(
     data = bias.data
     is_compatible = isinstance(finite, FinitePart) and finite.compatible
     if is_compatible and isinstance(svm, MarginSolution):
-        is_own = trained is bias or not isinstance(trained, Twin)
-        return data.entropy if is_own else trained.loss_limit
+        if isinstance(trained, Twin) and trained is not bias:
+            return trained.loss_limit
+        return data.entropy
     if data.num_contexts * data.vocab_size > HELD:
         return np.nan
     return bias.floor.lower

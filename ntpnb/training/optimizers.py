@@ -22,6 +22,8 @@ from ntpnb.training.batch import BlockBatch, ProblemBatch
 # A sum of squares above it has lost less than rounding to underflow.
 SAFE_SQUARE = np.finfo(float).tiny / np.finfo(float).eps
 
+SMALL_EPSILON = 1e-100  # Adam's, below which gradients whose squares underflow are not negligible
+
 # Takes the steps done + 1 … until, and leaves W at the last of them.
 Advance = Callable[[int, int], None]
 # What step k takes away from W.
@@ -157,9 +159,9 @@ class Adam(Optimizer):
     beta1, beta2 : float
         How much of the running means of the gradient and of its square is kept, in [0, 1).
     epsilon : float
-        Added to the root of the mean square, nonnegative. With zero, the root is computed without
-        squares, so that it loses nothing to underflow; an entry whose gradients have all been zero
-        stays where it is.
+        Added to the root of the mean square, nonnegative. With zero, or less than 1e-100, the root
+        is computed without squares, so that it loses nothing to underflow; with zero, an entry
+        whose gradients have all been zero stays where it is.
     decay : float
         Step ``k`` has the size ``step / k**decay``; nonnegative. Default: 0, all alike.
 
@@ -194,8 +196,9 @@ class Adam(Optimizer):
             require_number(name, getattr(self, name), lambda x: x >= 0, "be nonnegative")
 
     def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
+        problem.look_at_each_context()
         mean = np.zeros_like(W)
-        # Of the mean square, or without ε its root, which underflows half as early as the square.
+        # Of the mean square, or with next to no ε its root: squares underflow below 1e-154.
         size = np.zeros_like(W)
 
         def decrement(k: int) -> FloatArray:
@@ -204,10 +207,11 @@ class Adam(Optimizer):
             mean = self.beta1 * mean + (1 - self.beta1) * gradient
             rate = _step_size(self, k) / (1 - self.beta1**k)  # bias correction of the mean
             bias = 1 - self.beta2**k  # of the mean square
-            if self.epsilon == 0:
+            if self.epsilon < SMALL_EPSILON:
                 size = np.hypot(np.sqrt(self.beta2) * size, np.sqrt(1 - self.beta2) * gradient)
                 rate *= np.sqrt(bias)
-                divisor = np.where(size > 0, size, np.inf)
+                divisor = size + np.sqrt(bias) * self.epsilon
+                divisor = np.where(divisor > 0, divisor, np.inf)
             else:
                 size = self.beta2 * size + (1 - self.beta2) * gradient**2
                 divisor = np.sqrt(size / bias) + self.epsilon
@@ -360,6 +364,7 @@ class SteepestDescent(Optimizer):
         require_number("momentum", self.momentum, lambda x: 0 <= x < 1, "lie in [0, 1)")
 
     def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
+        problem.look_at_each_context()
         norm = norm_named(self.norm)
         mean = np.zeros_like(W)
 

@@ -9,7 +9,7 @@ from problems import ARGUMENTS, any_problem, regimes, start, t24
 from scipy.spatial.distance import pdist
 from scipy.stats import entropy
 
-from ntpnb import NextTokenData
+from ntpnb import NextTokenData, datasets
 
 EPS = np.finfo(float).eps
 H = [[0.0, 1.0], [1.0, 0.0]]
@@ -273,3 +273,13 @@ def test_diameters_of_a_large_vocabulary():
     assert (
         abs(data.smoothness - pdist(T).max() ** 2 / 4) <= 1e-13 * data.smoothness
     )  # a few roundings
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(-2, None), slice(1, 99), slice(2, 1)])
+def test_a_block_reads_its_slice_as_numpy_does(rows):
+    data = datasets.toy()
+    block = data.block(rows)
+    assert block.target_probs.tolist() == data.target_probs[rows].tolist()
+    assert block.context_embeddings.tolist() == data.context_embeddings[rows].tolist()
+    with pytest.raises(ValueError, match="the step 2; it needs the step 1"):
+        data.block(slice(0, 3, 2))

@@ -120,6 +120,34 @@ def test_a_batch_is_each_problem_alone(method, make):
             assert np.abs(getattr(batch, field)[i] - getattr(alone, field)).max() <= 1e-12
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        ntpnb.SteepestDescent(0.25, "max", normalized=True),
+        Adam(0.25, beta1=0.5, beta2=0.5, epsilon=0.0),
+    ],
+    ids=["signs", "Adam"],
+)
+def test_a_context_that_bounces_hides_none_that_is_nearly_learned(method):
+    # The second context bounces around its odds; the first one's likeliest token goes on growing
+    # as its others fall, also where its probability rounds to one.
+    data = NextTokenData(np.eye(2), [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    init = [[0.0, 0.3], [0.0, 0.05], [0.0, 0.0]]
+    W = descend(data, method, 300, init, record=[300]).W[0]
+    [in_batch] = descend([data, data], method, 300, [init, init], record=[300]).W[0]
+    np.testing.assert_allclose(W, in_batch, rtol=1e-9)
+    np.testing.assert_allclose(W[0, 0], -W[1:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-200])
+def test_a_tiny_epsilon_is_no_other_than_none(epsilon):
+    # At the start gradients are 1e-174, whose squares are zero in floating point.
+    data = NextTokenData([[1.0]], [[1.0, 0.0]])
+    init = [[200.0], [-200.0]]
+    runs = [descend(data, Adam(1.0, epsilon=e), 3, init).W for e in (epsilon, 0.0)]
+    np.testing.assert_allclose(*runs, rtol=1e-12)
+
+
 def test_a_batch_of_one_keeps_its_axis():
     data = t24(6)
     assert descend([data], GD(0.1), 3, record=[3]).W.shape == (1, 1, *data.shape)

@@ -157,6 +157,29 @@ def test_separable_data_have_their_entropy_for_a_floor(seed):
     np.testing.assert_array_equal(all_of(floor, hard), labels)
 
 
+@pytest.mark.parametrize("count", [1.0, 1e29])
+def test_rounding_lifts_no_small_bound_above_the_infimum(count):
+    data = ntpnb.NextTokenData(
+        [[1.0], [1.0]], np.eye(2), [1 - 1e-6, 1e-6], candidate_counts=np.full((2, 2), count)
+    )
+    often, seldom = data.context_probs  # equal contexts: the infimum is the entropy of these
+    infimum = -often * np.log1p(-seldom) - seldom * np.log(seldom)
+    floor = ntpnb.loss_floor(data, gap=1e-9)
+    assert infimum * (1 - 1e-8) < floor.lower < infimum
+
+
+def test_moments_of_a_rare_context_are_not_rounding_beside_those_of_a_frequent_one(tmp_path):
+    # Separable, so that the infimum is zero; the second context's moments are 1e-21 of the first's.
+    data = ntpnb.NextTokenData([[1e3, 0.0], [0.0, 1e-4]], np.eye(2), [1 - 1e-14, 1e-14])
+    floor = ntpnb.loss_floor(data)
+    assert floor.lower == 0
+    assert not floor.refutes
+    forged = replace(floor, lower=5e-15, _distributions=module.Distributions(floor.W, 0.0))
+    forged.save(tmp_path / "forged.npz")
+    with pytest.raises(ValueError, match="do not have the moments of its data"):
+        ntpnb.load(tmp_path / "forged.npz")
+
+
 def test_where_all_embeddings_are_zero_every_matrix_has_the_floor():
     data = ntpnb.NextTokenData(np.zeros((2, 3)), [[1, 0, 0], [0.5, 0.5, 0]])
     floor = ntpnb.loss_floor(data)

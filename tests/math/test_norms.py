@@ -402,6 +402,19 @@ def test_adam_s_steps_decay():
         np.testing.assert_allclose(run.W[k], W, atol=1e-12)
 
 
+def test_of_entries_equal_up_to_rounding_the_first_moves():
+    # Of two tokens one's gradient is minus the other's, so that every step has two largest entries.
+    rng = np.random.default_rng(1)
+    method = ntpnb.SteepestDescent(0.5, "sum", normalized=True)
+    for _ in range(20):
+        H = rng.standard_normal((3, 2))
+        P = rng.dirichlet([1.0, 1.0], 3)
+        W = descend(NextTokenData(H, P), method, 20).W[-1]
+        assert not W[1].any()
+        turned = descend(NextTokenData(H[::-1], P[::-1]), method, 20).W[-1]
+        np.testing.assert_array_equal(W, turned)
+
+
 def test_adam_without_epsilon_is_the_limit_of_small_ones():
     data = problem(5)
     small = descend(data, Adam(0.1, epsilon=1e-100), 60).W[-1]

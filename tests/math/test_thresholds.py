@@ -141,6 +141,15 @@ def verdicts_in_every_dimension(data, holds):
     ]
 
 
+def test_first_dimension_keeps_candidates_and_token_embeddings():
+    H = [[1.0, 0.0], [1.0, 1.0]]
+    P = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    apart = ntpnb.NextTokenData(H, P, candidate_counts=[[1, 0, 1], [0, 1, 1]])
+    assert thresholds.first_dimension(apart) == (0, 1)  # the two targets never compete
+    on_a_line = ntpnb.NextTokenData(H, P, token_embeddings=[[1.0], [2.0], [-1.0]])
+    assert thresholds.first_dimension(on_a_line) == (2, 3)  # the first target lies between others
+
+
 @pytest.mark.parametrize("sizes", [1, pytest.param(3, marks=pytest.mark.slow), {1: 0.5, 2: 0.5}])
 @pytest.mark.parametrize("holds", [ntpnb.is_separable, thresholds.independent_equations])
 def test_first_dimension_is_that_of_a_full_scan_and_verdicts_are_monotone(sizes, holds):
