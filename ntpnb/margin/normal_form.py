@@ -163,14 +163,22 @@ class MarginProgram(ABC):
 
     def margins(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``a_k c_k − φ_k(W)``: to be zero on ties, else at least ``b_k``."""
-        margins = -self.scores(weights)
-        if self.num_columns:
-            margins = margins + self.roots * common[self.column]
-        return np.asarray(margins, dtype=np.float64)
+        return self._below_common(self.scores(weights), common)
 
     def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``a_k c_k − φ_k(W) − b_k``: to be zero on ties, else nonnegative."""
         return self.margins(weights, common) - self.rhs
+
+    def slack_of(self, dual: FloatArray, common: FloatArray) -> FloatArray:
+        """The same of the ``W`` that a dual stands for."""
+        return self._below_common(self.scores_of(dual), common) - self.rhs
+
+    def _below_common(self, scores: FloatArray, common: FloatArray) -> FloatArray:
+        """``a_k c_k`` less scores ``φ_k``."""
+        margins = -scores
+        if self.num_columns:
+            margins = margins + self.roots * common[self.column]
+        return np.asarray(margins, dtype=np.float64)
 
     def column_sums(self, dual: FloatArray) -> FloatArray:
         """Sum of each column of a dual by the roots, shape (num_columns,); to be zero."""

@@ -106,12 +106,12 @@ def active_set(
             solver = program.guess_solver(tight)
             dual = np.where(tight, dual, 0.0)
         accuracy = max(rough, EPS * np.sqrt(len(program))) * max(1.0, np.abs(dual).max())
-        residual = program.slack(program.weights(dual), common) - PROX * (dual - centre)
+        residual = program.slack_of(dual, common) - PROX * (dual - centre)
         for _ in range(2):  # the second time what the first left, where the system is near-singular
             newton = solver(residual, -program.column_sums(dual), accuracy)
             dual = dual + newton.step
             common = common + newton.common
-            slack = program.slack(program.weights(dual), common)
+            slack = program.slack_of(dual, common)
             residual = slack - PROX * (dual - centre)
             noise = max(rough, 0.1 * STOP) * max(1.0, np.abs(dual).max())
             if np.abs(residual[tight]).max(initial=0.0) <= noise:

@@ -83,7 +83,7 @@ def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
     dual = iterate.dual
     common = iterate.common
     for _ in range(2):  # the proximal term leaves a little of the ties the first time
-        slack = np.where(program.tied, program.slack(program.weights(dual), common), 0.0)
+        slack = np.where(program.tied, program.slack_of(dual, common), 0.0)
         newton = program.ties_solver(slack, -program.column_sums(dual))
         dual = dual + newton.step
         common = common + newton.common
