@@ -499,7 +499,7 @@ class NextTokenData(Storable):
 
         References
         ----------
-        L24 (004) Sec. 3, Eq. (1) and Assumptions 1–2.
+        L24 (004) Sec. 3, Eq. (1) and Assumptions 2 and 4.
 
         Examples
         --------
