@@ -125,9 +125,9 @@ class ConvergenceError(RuntimeError):
     ----------
     residual : float
         The residual that was reached, in the units that the raising function documents.
-    point : ndarray, MarginSolution or None
-        The best point that was reached, to which the residual belongs, where the raising function
-        says that it gives one.
+    point : object or None
+        The best that was reached, such as a matrix or a trace, to which the residual belongs, where
+        the raising function says that it gives one.
 
     Examples
     --------

@@ -257,8 +257,8 @@ class LossFloor(Result):
         Returns
         -------
         ndarray, shape (num_strict,)
-            Shares of all, a certificate that data are not separable where the floor
-            :attr:`refutes`; else zeros.
+            Shares of all, a certificate that data are not separable where they are compatible and
+            the floor :attr:`refutes`; zeros where no loser has any mass.
 
         Examples
         --------

@@ -132,8 +132,9 @@ def max_margin(
     TypeError
         ``data`` is no dataset, or ``order`` no order.
     ValueError
-        An unknown ``norm``; ``gap``, ``seconds`` or ``metric`` out of range, or given with another
-        norm; or pairs whose matrices have more than 2**28 entries, with a metric.
+        An unknown ``norm``; an ``order`` of other groups or tokens; ``gap``, ``seconds`` or
+        ``metric`` out of range, or given with another norm; or, with a metric or another norm,
+        pairs whose matrices have more than 2**28 entries.
     NotSeparableError
         ``.certificate`` is ``λ ≥ 0`` with ``Σ λ_k = 1``; with some ``μ``, the ``W`` of
         :class:`MarginSolution` has a norm of at most ``1e-12 Σ λ_k ‖t_i − t_j‖ ‖h_g‖``. There, an
@@ -227,7 +228,7 @@ def is_separable(
     TypeError
         ``data`` is no dataset, or ``order`` no order.
     ValueError
-        ``seconds`` is negative.
+        ``seconds`` is negative, or ``order`` one of other groups or tokens.
     ConvergenceError
         Undecided: no proof was reached, or not in time;
         ``.residual`` is the best KKT residual, and ``inf`` where none was computed.

@@ -274,7 +274,7 @@ class NextTokenData(Storable):
         dim : int, optional
             Dimension of the embeddings. Default: the number of vectors that are drawn, times
             ``context_length`` where they are concatenated, or 256 for each where that would be more
-            than 2000. With as many dimensions as distinct contexts the embeddings are linearly
+            than 2000. With as many dimensions as contexts ``"random"`` embeddings are linearly
             independent with probability one, so that the scores after each context can be chosen
             freely and the data are compatible and separable (T24 (002) Lemma 1, which is stated for
             one dimension more).
@@ -499,7 +499,7 @@ class NextTokenData(Storable):
 
         References
         ----------
-        L24 (004) Sec. 3, Eq. (1) and Assumptions 1–2.
+        L24 (004) Sec. 3, Eq. (1) and Assumptions 2 and 4.
 
         Examples
         --------

@@ -300,8 +300,8 @@ def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
 
     Raises
     ------
-    TypeError
-        ``data`` is no dataset, or ``order`` something else.
+    TypeError, ValueError
+        ``data`` is no dataset, or ``order`` none of its groups and tokens.
 
     Examples
     --------

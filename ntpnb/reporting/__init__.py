@@ -56,9 +56,9 @@ class Report(Findings):
     way : Way or None
         The way of training from zero, with ``log10_steps``, ``angle`` and ``excess`` at r of its
         steps; None where there is no direction to go (nothing is ordered, or no pair can be won),
-        or where a step of descent takes more than a second. Where the data are not separable it is
-        the ``twin``'s, which is the same, its loss above the entropy is the twin's. The next four
-        attributes are its parts.
+        or where a hundred steps of descent take over a second. Where the data are not separable it
+        is the ``twin``'s, which is the same; its loss above the entropy is the twin's. The next
+        four attributes are its parts.
     flow : FlowTrace or None
         Gradient flow from zero; None also where more than 400 candidates are dominated, or where
         ties settle so slowly that it cannot be followed, and for a ``twin`` also where its tied

@@ -96,8 +96,8 @@ def restrict(data: NextTokenData, order: TokenPriority | None = None) -> NextTok
 
     Raises
     ------
-    TypeError
-        ``data`` is no dataset, or ``order`` no order.
+    TypeError, ValueError
+        ``data`` is no dataset, or ``order`` none of its groups and tokens.
 
     References
     ----------

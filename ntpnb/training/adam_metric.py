@@ -122,7 +122,7 @@ def adam_metric(
         ``beta1`` and ``beta2`` of Adam, in [0, 1).
     steps : int
         At least 16 memories of ``1/(1 − β)`` steps, with the larger β; the first 8 are left out of
-        ``D``. Default: 40,000, five sixths of which are measured with ``beta2 = 0.999``: an error
+        ``D``. Default: 40,000, four fifths of which are measured with ``beta2 = 0.999``: an error
         of two or three thousandths on random problems, in a few seconds.
     seed : int or sequence of int
         Of the starts, standard normal on F: a step's length from the floor.
