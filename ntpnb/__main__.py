@@ -215,7 +215,7 @@ def _parser() -> _Parser:
         type=_positive_integer,
         metavar="N",
         help="dimension of the embeddings (default: as many as vectors are drawn, in which any "
-        "text is separable, or 256 where these are more than 2000)",
+        "text is separable whose contexts have one each, or 256 where these are more than 2000)",
     )
     said.add_argument(
         "--embedding",

@@ -818,6 +818,8 @@ class NextTokenData(Storable):
 
         Raises
         ------
+        TypeError
+            ``rows`` is no slice.
         ValueError
             A slice that leaves out rows on its way.
 
@@ -827,6 +829,7 @@ class NextTokenData(Storable):
         >>> ntpnb.datasets.toy().block(slice(2, 3)).target_probs.tolist()
         [[0.15, 0.15, 0.0, 0.0, 0.7]]
         """
+        require_type("rows", rows, slice, "a slice")
         start, stop, step = rows.indices(self.num_contexts)
         if step != 1:
             raise ValueError(f"rows is a slice with the step {step}; it needs the step 1")

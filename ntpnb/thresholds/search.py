@@ -164,9 +164,9 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     """
     require_data("data", data)
     require_function("holds", holds)
-    vocab_size = data.vocab_size
-    codimensions = [codimension(vocab_size, int(size)) for size in data.support.sum(1)]
+    codimensions = [codimension(data.vocab_size, int(size)) for size in data.support.sum(1)]
     mean, variance = np.sum(codimensions, axis=0)
+    other_tokens = max(1, data.vocab_size - 1)
     H = data.context_embeddings
 
     def holds_in(d: int) -> bool:
@@ -175,8 +175,8 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     return first_true(
         holds_in,
         top=H.shape[1],
-        guess=mean / (vocab_size - 1),
-        step=np.sqrt(variance) / (vocab_size - 1),
+        guess=mean / other_tokens,
+        step=np.sqrt(variance) / other_tokens,
     )
 
 

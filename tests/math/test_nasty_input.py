@@ -101,6 +101,7 @@ NASTY = {
     "growing ridges": (lambda: ntpnb.ridge_path(TOY, [0.0, 1.0]), "log_multipliers"),
     "a vector to compare": (lambda: ntpnb.compare(np.ones(3), TOY), r"W has shape \(3,\)"),
     "a tensor to compare": (lambda: ntpnb.compare(Tensor(), TOY), "W .*detach"),
+    "rows that are no slice": (lambda: TOY.block([1]), "rows is of type list"),
     "no condition": (lambda: thresholds.first_dimension(TOY, 3), "holds is of type int"),
     "a loss that is a number": (
         lambda: attention.descend_head(FIGURE2, lambda outputs, label: 3, ntpnb.GD(0.1), 5),

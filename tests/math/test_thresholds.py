@@ -141,6 +141,11 @@ def verdicts_in_every_dimension(data, holds):
     ]
 
 
+def test_one_token_is_separable_in_one_dimension():
+    alone = ntpnb.NextTokenData([[1.0, 2.0]], [[1.0]])
+    assert thresholds.first_dimension(alone) == (0, 1)
+
+
 def test_first_dimension_keeps_candidates_and_token_embeddings():
     H = [[1.0, 0.0], [1.0, 1.0]]
     P = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
