@@ -15,7 +15,7 @@ from ntpnb_book import figures
 from publishing import live, project
 
 OTHER = {
-    "01_toy": [{"steps": 7}, {"steps": 2_000}, {"steps": 20_000, "large_seeds": [5]}],
+    "01_toy": [{"steps": 7, "large_seeds": [5]}, {"steps": 20_000, "large_seeds": [5]}],
     "02_entropy": [{"steps": 700, "step": 0.4}],
     "03_overparameterization": [{"seed": 2, "V": 4, "m": 20, "trials": 6}],
     "04_regularization_path": [{"seed": 2}],
@@ -36,7 +36,7 @@ OTHER = {
     "17_real_text": [{"seeds": (3, 4), "frequent": 5}],
     "18_features": [{"seed": 2, "runs": 2, "steps": 3_000, "farthest": 100}],
     "19_geometries": [{"seed": 5, "num_problems": 4, "steps": 2_000, "adam_steps": 3_000}],
-    "20_heads": [{"seed": 7, "num_trials": 10, "num_factored": 6}],
+    "20_heads": [{"seed": 7, "num_starts": 9, "num_trials": 4, "num_factored": 2}],
     "21_language_model": [{"few": 30, "many": 700, "steps": 60, "record": [1, 5, 20, 60]}],
     "22_topics": [{"pairs_of_topics": 12, "steps": 1000, "seed": 5}],
 }

@@ -289,6 +289,12 @@ def separable_problems():
     return [d for d in found if ntpnb.is_separable(d) and len(ntpnb.token_priority(d).strict)]
 
 
+@cache
+def followed():
+    """Reports on them, whose flows are followed for as long as a question asks."""
+    return [ntpnb.report(data) for data in separable_problems()]
+
+
 def test_without_a_flow_the_constant_is_the_next_order_term(monkeypatch):
     """One solve with the margin problem's factors against Newton's method on the exponentials."""
     problems, worst = separable_problems(), 0.0
@@ -306,14 +312,12 @@ def test_without_a_flow_the_constant_is_the_next_order_term(monkeypatch):
 @pytest.mark.slow
 def test_the_law_by_multipliers_is_a_lower_bound_in_the_limit():
     """Pairs that are nearly tight delay the limit, to less than a hundredth of a degree here."""
-    problems = separable_problems()
-    exact = [ntpnb.report(data).log10_steps(0.01) for data in problems]
-    assert len(problems) >= 20
-    for data, expected in zip(problems, exact, strict=True):
-        bias = ntpnb.implicit_bias(data)
-        law = late_time.late_law(late_constant(bias), bias.max_margin)
+    assert len(followed()) >= 20
+    for found in followed():
+        law = late_time.late_law(late_constant(found.bias), found.bias.max_margin)
         log_time = law.constant / np.tan(np.radians(0.01)) - law.shift
-        assert (log_time + np.log(data.smoothness)) / np.log(10) < 1.0001 * expected
+        log10_steps = (log_time + np.log(found.bias.data.smoothness)) / np.log(10)
+        assert log10_steps < 1.0001 * found.log10_steps(0.01)
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
@@ -410,12 +414,11 @@ def test_the_way_of_data_that_are_not_separable_is_drawn(agg):
 @pytest.mark.slow
 def test_the_late_law_answers_only_where_it_holds(monkeypatch):
     """Where it is used, a flow to any time says the same; elsewhere nothing is said."""
-    problems = separable_problems()
-    exact = [ntpnb.report(data).log10_steps(1) for data in problems]
+    exact = [found.log10_steps(1) for found in followed()]
     monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     monkeypatch.setattr(way, "LONGEST_RUN", 100_000)
     held = 0
-    for data, expected in zip(problems, exact, strict=True):
+    for data, expected in zip(separable_problems(), exact, strict=True):
         found = ntpnb.report(data)
         if found.law is not None:
             held += 1
@@ -426,7 +429,7 @@ def test_the_late_law_answers_only_where_it_holds(monkeypatch):
             assert np.isnan(found.log10_steps(0.001))
             assert "by the late law" not in str(found)
             assert "and more were not tried" in str(found)
-    assert 3 <= held <= len(problems) - 3
+    assert 3 <= held <= len(exact) - 3
 
 
 def test_without_a_flow_descent_and_the_late_law_answer(monkeypatch):
