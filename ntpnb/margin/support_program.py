@@ -174,13 +174,12 @@ class SupportPairs(AllPairs):
         Of each context there are at most so many, the worst, where that is given.
         """
         found = []
-        for block in self._blocks_of_margins(weights, common):
+        for block in self._blocks_of_margins(weights, common - self.goals):
             slack = block.margins
-            slack -= np.outer(self.goals[block.columns], self.roots)
             slack.ravel()[block.places_of(program.keys)] = np.inf
             is_missed = slack < -by
             if most is not None:
-                crowded = np.flatnonzero(is_missed.sum(axis=1) > most)
+                crowded = np.flatnonzero(np.count_nonzero(is_missed, axis=1) > most)
                 worst = np.argpartition(slack[crowded], most, axis=1)[:, :most]
                 is_missed[crowded] = False
                 is_missed[crowded[:, None], worst] = True
@@ -195,11 +194,12 @@ class SupportPairs(AllPairs):
     def _blocks_of_margins(
         self, weights: FloatArray, common: FloatArray
     ) -> Iterator["BlockOfMargins"]:
-        """``a_v c_j − w_v · u_j`` of all strict pairs, some columns at a time."""
+        """``a_v c_j − w_v · u_j`` of all strict pairs, some columns at a time, by one product each."""
+        downward = np.column_stack([-weights, self.roots])
         for columns in row_slices(self.shape):
-            margins = product(self.directions[columns], -weights.T)
-            margins += np.outer(common[columns], self.roots)
-            block = BlockOfMargins(columns, columns.start * self.vocab_size, margins)
+            contexts = np.column_stack([self.directions[columns], common[columns]])
+            margins = product(contexts, downward.T)
+            block = BlockOfMargins(columns.start * self.vocab_size, margins)
             if self.listed is None:
                 margins.ravel()[block.places_of(self._ties)] = np.inf
             else:
@@ -263,7 +263,6 @@ class SupportPairs(AllPairs):
 class BlockOfMargins(NamedTuple):
     """Margins of some columns' strict pairs, infinite at all other entries, shape (b, V)."""
 
-    columns: slice
     first_key: int
     margins: FloatArray
 
