@@ -207,8 +207,8 @@ def figure2() -> NextTokenData:
     """Seven sequences that have every property L24 states of its Fig. 2, with orthonormal tokens.
 
     ``G(1)`` has four singleton components in the order 3 > 2 > 4 > 1; ``G(2)`` has {1, 2, 3} above
-    {4}; samples 4 to 7 are cyclic. The paper draws the graphs and prints no sequences: these are
-    one choice among several. Tokens are numbered from one in the paper, from zero here.
+    {4}; samples 4 to 7 are cyclic. Of the paper's figure we have the text alone: these are one
+    choice among several. Tokens are numbered from one in the paper, from zero here.
 
     Returns
     -------
