@@ -203,6 +203,29 @@ def test_without_strict_pairs_the_flow_converges():
     np.testing.assert_array_equal(next_order_term(data), fin.W)
 
 
+@pytest.mark.parametrize(
+    ("embeddings", "laws"),
+    [
+        ([[0.4]], [[0.12, 0.88]]),
+        ([[-1.1, 1.3]], [[0.22, 0.67, 0.11]]),
+        ([[0.9, 0.2], [0.3, 1.4], [0.3, 0.5]], [[0.69, 0.31], [0.36, 0.64], [0.38, 0.62]]),
+    ],
+)
+def test_a_flow_rests_where_nothing_is_dominated(embeddings, laws):
+    data = NextTokenData(embeddings, laws)
+    flow = gradient_flow(data, [0.0, 30.0])
+    assert np.abs(flow.W[1] - ntpnb.finite_part(data).W).max() <= 1e-13
+    # and is on the way there at a time that a general integrator reaches
+    integrated = solve_ivp(
+        lambda t, w: -ntpnb.gradient(w.reshape(data.shape), data).ravel(),
+        (0, 1.0),
+        np.zeros(data.shape).ravel(),
+        rtol=1e-10,
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(flow.W[0].ravel(), integrated.y[:, -1], atol=1e-7)
+
+
 def test_what_the_gradient_cannot_move_stays():
     for name in ("one token", "attention, one token", "all embeddings zero"):
         data = regimes()[name]
