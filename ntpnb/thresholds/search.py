@@ -168,6 +168,7 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     codimensions = [codimension(vocab_size, int(size)) for size in data.support.sum(1)]
     mean, variance = np.sum(codimensions, axis=0)
     H = data.context_embeddings
+    others = max(vocab_size - 1, 1)  # with a single token the formula is 0/0, and any guess serves
 
     def holds_in(d: int) -> bool:
         return holds(data.replace(context_embeddings=H[:, :d]))
@@ -175,8 +176,8 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     return first_true(
         holds_in,
         top=H.shape[1],
-        guess=mean / (vocab_size - 1),
-        step=np.sqrt(variance) / (vocab_size - 1),
+        guess=mean / others,
+        step=np.sqrt(variance) / others,
     )
 
 
