@@ -245,5 +245,8 @@ def test_a_pulled_tight_pair_can_be_carried_by_the_others():
 def test_selections_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="one token of each row"):
         local_balance(CIRCLE, [2, 1, 2], cross_entropy)
+    for outside in (-1, 4):  # a negative one would count from the end, as another token
+        with pytest.raises(ValueError, match=rf"token {outside}; tokens must lie in 0…3"):
+            local_balance(CIRCLE, [0, 1, outside], cross_entropy)
     with pytest.raises(ValueError, match="contradicts itself"):
         local_balance(CIRCLE, [0, 1, 2], cross_entropy)
