@@ -83,6 +83,8 @@ def test_the_circle_meets_the_theorem_s_limit():
 
 
 def test_shapes_and_data_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="data is an empty list"):
+        descend_heads([], GD(0.1), 1, np.zeros((0, 2, 4, 4)))
     with pytest.raises(ValueError, match=r"init has shape \(4, 4\); it needs \(1, number of heads"):
         descend_heads([CIRCLE], GD(0.1), 1, np.zeros((4, 4)))
     with pytest.raises(ValueError, match=r"init has shape \(1, 4, 4\); it needs \(1, 8, rank\)"):
