@@ -167,6 +167,20 @@ def test_small_embeddings_settle_late_and_are_waited_for(h):
     np.testing.assert_allclose(odds, reference.y[0], rtol=1e-6)  # the flow's 1e-8 a step
 
 
+@pytest.mark.parametrize("length", [1e-7, 1e-9])
+def test_ties_wait_for_a_candidate_with_a_short_embedding(length):
+    """The lag of the ties is ``length`` times a function of ``t length²`` alone."""
+
+    def lags(length):
+        embeddings = [[1.0, 0.0], [length, length]]
+        data = NextTokenData(embeddings, [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+        log_times = np.array([0.0, 2.0]) - 2 * np.log(length)
+        bias = ntpnb.implicit_bias(data)
+        return gradient_flow(bias, log_times).compare(bias).finite_error / length
+
+    np.testing.assert_allclose(lags(length), lags(1e-5), rtol=1e-3, atol=1e-10 / length)
+
+
 def test_laws_that_no_matrix_meets_have_a_flow():
     laws = [[0.8, 0.2, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]]
     data = NextTokenData([[1.0, 0.5], [1.0, 0.5], [-1.0, 1.0]], laws)
