@@ -438,7 +438,7 @@ class TextCorpus(Result):
         >>> ntpnb.datasets.TextCorpus("abc", ((0, 1), (2,))).windows(2).tolist()
         [[0, 1], [1, 2], [2, 0]]
         """
-        text: IntArray = np.concatenate(self.verses)
+        text: IntArray = np.array(list(chain.from_iterable(self.verses)), dtype=int)
         length = _as_part("length", length, len(text), f"{len(text)} words")
         starts = np.arange(len(text))
         positions = starts[:, None] + np.arange(length)

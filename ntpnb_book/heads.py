@@ -20,6 +20,7 @@ from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import candidate_logits
 from ntpnb.problem.order import token_priority
 from ntpnb.tied.finite import restrict
+from ntpnb.training.batch import require_equal_shapes
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import GD, NGD, Adam
 from ntpnb_book.labelled_batch import LabelledBatch
@@ -106,6 +107,7 @@ def descend_heads(
     >>> print(np.allclose(one.W[0, 0, 0], ntpnb.descend(data, ntpnb.GD(0.1), 9).W[-1]))
     True
     """
+    require_equal_shapes(problems)
     start = as_floats("init", init)
     shape = (len(problems), *problems[0].shape)
     if start.ndim != 4 or (start.shape[0], *start.shape[2:]) != shape:

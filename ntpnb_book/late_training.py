@@ -199,6 +199,8 @@ def next_order(data: NextTokenData) -> NextOrder:
 
     Raises
     ------
+    ValueError
+        Nothing is ordered, so that training ends at W*.
     NotSeparableError
         No max-margin direction exists.
     ConvergenceError
@@ -219,6 +221,8 @@ def next_order(data: NextTokenData) -> NextOrder:
     (True, 0.490129)
     """
     at = Coordinates(data)
+    if not len(at.gram):
+        raise ValueError("data order nothing, W^mm is zero; a token that must lose is needed")
     tight = tight_pairs(at)
     term = next_order_term(data)
     pull = np.exp(tight.log_odds - tight.matrices @ term.ravel())

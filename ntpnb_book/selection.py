@@ -12,7 +12,13 @@ from numpy.typing import ArrayLike
 
 from ntpnb.attention import HeadLoss
 from ntpnb.basics.tolerances import NEWTON_STEPS
-from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, as_indices
+from ntpnb.basics.validation import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_indices,
+    require_range,
+)
 from ntpnb.margin import max_margin
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.order import token_priority
@@ -139,6 +145,7 @@ def local_balance(
     ([[2, 0, 1], [2, 0, 2]], [0.0, 0.0])
     """
     chosen = as_indices("selected", selected)
+    require_range("selected", chosen, data.vocab_size)
     E = data.token_embeddings
     if E is None or not (data.support.sum(1) == 1).all():
         raise ValueError("data needs token_embeddings and one label per row")

@@ -166,8 +166,8 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     require_function("holds", holds)
     codimensions = [codimension(data.vocab_size, int(size)) for size in data.support.sum(1)]
     mean, variance = np.sum(codimensions, axis=0)
-    other_tokens = max(1, data.vocab_size - 1)
     H = data.context_embeddings
+    others = max(data.vocab_size - 1, 1)  # with a single token the formula is 0/0, and any guess serves
 
     def holds_in(d: int) -> bool:
         return holds(data.replace(context_embeddings=H[:, :d]))
@@ -175,8 +175,8 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     return first_true(
         holds_in,
         top=H.shape[1],
-        guess=mean / other_tokens,
-        step=np.sqrt(variance) / other_tokens,
+        guess=mean / others,
+        step=np.sqrt(variance) / others,
     )
 
 

@@ -107,7 +107,9 @@ class ProblemBatch:
         """Let residuals keep their digits in each context, however large those of others are.
 
         It is for methods that move by the signs of entries, or relative to their sizes: there a
-        small entry counts as much as a large one.
+        small entry counts as much as a large one. And it is for those that move relative to the
+        gradient's size: contexts that can not be learned, for want of length or because they
+        contradict each other, leave nothing of their large residuals in it.
 
         Examples
         --------

@@ -516,6 +516,8 @@ def _compared(
 
 def _angle(W: FloatArray, direction: FloatArray) -> FloatArray:
     """Angle in radians between matrices, shape (...); Kahan's formula, accurate near 0 and π."""
+    largest = np.abs(W).max(axis=(-2, -1), keepdims=True)
+    W = np.ldexp(W, -np.frexp(largest)[1])  # squares below 1e-308 would be lost
     W_norm = np.linalg.norm(W, axis=(-2, -1), keepdims=True)
     direction_norm = np.linalg.norm(direction, axis=(-2, -1), keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):

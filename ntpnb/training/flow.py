@@ -28,6 +28,10 @@ from ntpnb.training.descent import start_at
 # falls as 1/t. After this time, in units of the slowest tie's and as a natural logarithm, the lag
 # is of the size of rounding.
 LOG_SETTLING_TIMES = np.log(1e13)
+LOG_OF_SMALLEST_LAG = np.log(1e-10)  # that the integrator can tell from none
+# Where no candidate is dominated nothing moves them, and the lag falls exponentially: a hundred
+# times leave less than rounding, and as many for each unit by which logits begin off their limit.
+EXPONENTIAL_SETTLING_TIMES = 100.0
 EVALUATIONS = 50_000  # ordinary flows take some hundreds, difficult ones some thousands
 
 Velocity = Callable[[float, FloatArray], FloatArray]
@@ -155,7 +159,7 @@ def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points
     Where the time is over, the points end with the last time that was reached.
     """
     dim = len(coords.u_limit)
-    log_settled = LOG_SETTLING_TIMES - np.log(slowest_rate(coords))
+    log_settled = _log_settling_time(coords)
     early = log_times[log_times <= log_settled]
     late = log_times[log_times > log_settled]
 
@@ -172,6 +176,22 @@ def _follow(coords: Coordinates, log_times: FloatArray, watch: Watch) -> _Points
         a = np.concatenate([a, a_late])
         logits += [coords.logits(None, strict) for strict in a_late]
     return _Points(u, a, np.reshape(logits, (len(u), len(coords.row))))
+
+
+def _log_settling_time(coords: Coordinates) -> float:
+    """Natural logarithm of the time from which on the tied coordinates are at their limit."""
+    log_times = float(LOG_SETTLING_TIMES)
+    if not len(coords.gram):
+        # Later a velocity is rounding alone, in which the integrator's Newton method goes astray.
+        way = coords.slopes @ (coords.u_start - coords.u_limit)
+        log_times = float(np.log(EXPONENTIAL_SETTLING_TIMES * (1 + np.abs(way).max(initial=0.0))))
+    else:
+        # The mass of a candidate falls as 1/(t ‖P_⊥ D_k‖²), and pulls with ‖P_F D_k‖. Where a
+        # short embedding makes the quotient of the two large, the ties wait for that candidate.
+        pulls = np.linalg.norm(coords.slopes[coords.dominated], axis=1)
+        log_lag = float(np.log(max(1.0, (pulls / np.diag(coords.gram)).max())))
+        log_times = max(log_times, log_lag - float(LOG_OF_SMALLEST_LAG))
+    return log_times - float(np.log(slowest_rate(coords)))
 
 
 def slowest_rate(coords: Coordinates) -> float:

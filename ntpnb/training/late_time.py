@@ -70,6 +70,7 @@ def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw |
     Returns
     -------
     LateLaw or None
+        None, too, where ``W^mm`` is zero: there is no angle to it.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw |
     (0.0, 3.0)
     """
     require_type("svm", svm, MarginSolution)
-    if constant_term is None:
+    if constant_term is None or not svm.norm:
         return None
     shift = np.vdot(constant_term, svm.W) / svm.norm**2
     across = np.linalg.norm(constant_term - shift * svm.W)

@@ -134,6 +134,8 @@ class NGD(Optimizer):
     """
 
     def _decrements(self, problem: ProblemBatch, W: FloatArray) -> Decrement:
+        problem.look_at_each_context()
+
         def decrement(k: int) -> FloatArray:
             gradient = problem.gradient(W)
             square = np.einsum("npq,npq->n", gradient, gradient)

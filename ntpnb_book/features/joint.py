@@ -179,9 +179,9 @@ def descend_jointly(
         The time is over. ``.point`` is the trace up to the step that was reached, and ``.residual``
         the largest loss above the entropy there.
     ValueError
-        Problems of different sizes, or other than a linear decoder's, an ``init`` that does not
-        fit, an unusable ``step`` or ``record``, or a step so large that an entry of a factor
-        exceeds 6.7e7.
+        No problem, problems of different sizes, or other than a linear decoder's, an ``init`` that
+        does not fit, an unusable ``step`` or ``record``, or a step so large that an entry of a
+        factor exceeds 6.7e7.
 
     References
     ----------
@@ -198,7 +198,11 @@ def descend_jointly(
     """
     watch = Watch(seconds, progress)
     problems = list(data) if isinstance(data, Sequence) else [data]
-    targets = np.stack([free_laws(problem) for problem in problems])
+    laws = [free_laws(problem) for problem in problems]
+    shapes = sorted({law.shape for law in laws})
+    if len(shapes) != 1:
+        raise ValueError(f"data have target_probs of the shapes {shapes}; exactly one is needed")
+    targets = np.stack(laws)
     frequencies = np.stack([problem.context_probs for problem in problems])[..., None]
     require_number("step", step, lambda x: x > 0, "be positive")
     grid = record_grid(steps, record)

@@ -70,3 +70,8 @@ def test_steps_up_to_two_over_l_stay_within_the_bound(part):
     log_time = np.log(100 * step)
     flow = ntpnb.gradient_flow(data, [log_time], start).W[0]
     assert 0 < distance(descent, flow) < euler_bound(data, start, step, log_time)
+
+
+def test_data_that_order_nothing_have_no_next_order():
+    with pytest.raises(ValueError, match="data order nothing"):
+        next_order(ntpnb.NextTokenData([[1.0, 2.0]], [[0.4, 0.6]]))

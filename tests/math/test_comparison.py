@@ -79,6 +79,16 @@ def test_comparison_at_the_ends():
     )
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-170, 1e-158, 1e150])
+def test_angles_do_not_depend_on_the_size_of_a_matrix(size):
+    _, fin, svm = theory(3)
+    W = svm.W + 0.1 * fin.W
+    expected = comparison.compare_with(W, fin, svm)
+    found = comparison.compare_with(size * W, fin, svm)
+    assert found.angle == pytest.approx(expected.angle, rel=1e-14)
+    assert found.alignment == pytest.approx(expected.alignment, rel=1e-14)
+
+
 def test_a_batch_compares_problem_by_problem():
     problems = [t24(s, V=4, m=3, d=5, size=2) for s in range(3)]
     finite = [ntpnb.finite_part(d) for d in problems]

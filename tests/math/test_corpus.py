@@ -62,6 +62,14 @@ def test_windows_run_over_the_text_and_around_its_end(length):
     assert all(list(w) == doubled[i : i + length] for i, w in enumerate(windows))
 
 
+def test_windows_are_integers_though_a_verse_is_empty():
+    windows = datasets.TextCorpus(("a", "b"), ((0,), (), (1,))).windows(2)
+    assert windows.dtype.kind == "i"
+    assert windows.tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(ValueError, match="length is 1; it must lie between 1 and 0 words"):
+        datasets.TextCorpus(("a", "b"), ()).windows(1)
+
+
 def test_windows_are_stationary():
     windows = datasets.text_corpus(13).windows(5)
     pairs = [Counter(map(tuple, windows[:, i : i + 2].tolist())) for i in range(4)]

@@ -139,6 +139,27 @@ def test_a_context_that_bounces_hides_none_that_is_nearly_learned(method):
     np.testing.assert_allclose(W[0, 0], -W[1:, 0], rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("embeddings", "laws"),
+    [
+        ([[0.0, 0.0]], [[0.6, 0.4, 0.0]]),
+        ([[0.0, 1e-40]], [[0.6, 0.4, 0.0]]),
+        ([[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),
+    ],
+    ids=["zero", "short", "contradicting"],
+)
+def test_contexts_that_can_not_be_learned_hide_none_that_is(embeddings, laws):
+    # Normalized steps depend on the direction of the gradient alone: on that of the last context,
+    # whose likeliest token has all but e^-40, since the others' gradients are next to nothing.
+    init = [[0.0, 20.0], [0.0, 0.0], [-800.0, 0.0]]
+    method = NGD(0.1)
+    learned = NextTokenData([[0.0, 2.0]], [[1.0, 0.0, 0.0]])
+    data = NextTokenData([*embeddings, [0.0, 2.0]], [*laws, [1.0, 0.0, 0.0]])
+    W = descend(data, method, 5, init, [5]).W[0]
+    alone = descend(learned, method, 5, init, [5]).W[0]
+    np.testing.assert_allclose(W, alone, rtol=1e-12)
+
+
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-200])
 def test_a_tiny_epsilon_is_no_other_than_none(epsilon):
     # At the start gradients are 1e-174, whose squares are zero in floating point.

@@ -167,6 +167,20 @@ def test_small_embeddings_settle_late_and_are_waited_for(h):
     np.testing.assert_allclose(odds, reference.y[0], rtol=1e-6)  # the flow's 1e-8 a step
 
 
+@pytest.mark.parametrize("length", [1e-7, 1e-9])
+def test_ties_wait_for_a_candidate_with_a_short_embedding(length):
+    """The lag of the ties is ``length`` times a function of ``t length²`` alone."""
+
+    def lags(length):
+        embeddings = [[1.0, 0.0], [length, length]]
+        data = NextTokenData(embeddings, [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+        log_times = np.array([0.0, 2.0]) - 2 * np.log(length)
+        bias = ntpnb.implicit_bias(data)
+        return gradient_flow(bias, log_times).compare(bias).finite_error / length
+
+    np.testing.assert_allclose(lags(length), lags(1e-5), rtol=1e-3, atol=1e-10 / length)
+
+
 def test_laws_that_no_matrix_meets_have_a_flow():
     laws = [[0.8, 0.2, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]]
     data = NextTokenData([[1.0, 0.5], [1.0, 0.5], [-1.0, 1.0]], laws)
@@ -201,6 +215,29 @@ def test_without_strict_pairs_the_flow_converges():
     assert np.abs(flow.W[1] - fin.W).max() <= 1e-7
     assert np.abs(flow.W[2] - fin.W).max() <= 1e-13
     np.testing.assert_array_equal(next_order_term(data), fin.W)
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "laws"),
+    [
+        ([[0.4]], [[0.12, 0.88]]),
+        ([[-1.1, 1.3]], [[0.22, 0.67, 0.11]]),
+        ([[0.9, 0.2], [0.3, 1.4], [0.3, 0.5]], [[0.69, 0.31], [0.36, 0.64], [0.38, 0.62]]),
+    ],
+)
+def test_a_flow_rests_where_nothing_is_dominated(embeddings, laws):
+    data = NextTokenData(embeddings, laws)
+    flow = gradient_flow(data, [0.0, 30.0])
+    assert np.abs(flow.W[1] - ntpnb.finite_part(data).W).max() <= 1e-13
+    # and is on the way there at a time that a general integrator reaches
+    integrated = solve_ivp(
+        lambda t, w: -ntpnb.gradient(w.reshape(data.shape), data).ravel(),
+        (0, 1.0),
+        np.zeros(data.shape).ravel(),
+        rtol=1e-10,
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(flow.W[0].ravel(), integrated.y[:, -1], atol=1e-7)
 
 
 def test_what_the_gradient_cannot_move_stays():

@@ -83,6 +83,8 @@ def test_the_circle_meets_the_theorem_s_limit():
 
 
 def test_shapes_and_data_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="data is an empty list"):
+        descend_heads([], GD(0.1), 1, np.zeros((0, 2, 4, 4)))
     with pytest.raises(ValueError, match=r"init has shape \(4, 4\); it needs \(1, number of heads"):
         descend_heads([CIRCLE], GD(0.1), 1, np.zeros((4, 4)))
     with pytest.raises(ValueError, match=r"init has shape \(1, 4, 4\); it needs \(1, 8, rank\)"):
@@ -245,5 +247,8 @@ def test_a_pulled_tight_pair_can_be_carried_by_the_others():
 def test_selections_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="one token of each row"):
         local_balance(CIRCLE, [2, 1, 2], cross_entropy)
+    for outside in (-1, 4):  # a negative one would count from the end, as another token
+        with pytest.raises(ValueError, match=rf"token {outside}; tokens must lie in 0…3"):
+            local_balance(CIRCLE, [0, 1, outside], cross_entropy)
     with pytest.raises(ValueError, match="contradicts itself"):
         local_balance(CIRCLE, [0, 1, 2], cross_entropy)

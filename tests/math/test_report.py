@@ -282,6 +282,11 @@ def test_the_late_law_continues_the_flow(name):
         assert longer.log10_steps_to(degrees) == pytest.approx(found.log10_steps(degrees), rel=1e-3)
 
 
+def test_without_a_direction_there_is_no_late_law():
+    bias = ntpnb.implicit_bias(ntpnb.NextTokenData([[1.0, 2.0]], [[0.5, 0.5]]))
+    assert late_time.late_law(ntpnb.next_order_term(bias), bias.max_margin) is None
+
+
 def separable_problems():
     """Of both papers, each with a direction to go."""
     found = [t24(seed) for seed in range(12)] + [l24(seed, n=3) for seed in range(12)]

@@ -141,9 +141,10 @@ def verdicts_in_every_dimension(data, holds):
     ]
 
 
-def test_one_token_is_separable_in_one_dimension():
-    alone = ntpnb.NextTokenData([[1.0, 2.0]], [[1.0]])
-    assert thresholds.first_dimension(alone) == (0, 1)
+def test_a_single_token_is_separated_in_the_first_dimension():
+    with np.errstate(all="raise"):
+        found = thresholds.first_dimension(ntpnb.NextTokenData([[1.0, 2.0]], [[1.0]]))
+    assert found == (0, 1)
 
 
 def test_first_dimension_keeps_candidates_and_token_embeddings():
