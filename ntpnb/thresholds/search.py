@@ -167,7 +167,7 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     codimensions = [codimension(data.vocab_size, int(size)) for size in data.support.sum(1)]
     mean, variance = np.sum(codimensions, axis=0)
     H = data.context_embeddings
-    others = max(data.vocab_size - 1, 1)  # with a single token the formula is 0/0, and any guess serves
+    others = max(data.vocab_size - 1, 1)  # of one token alone the formula is 0/0
 
     def holds_in(d: int) -> bool:
         return holds(data.replace(context_embeddings=H[:, :d]))
