@@ -194,7 +194,7 @@ class SupportPairs(AllPairs):
     def _blocks_of_margins(
         self, weights: FloatArray, common: FloatArray
     ) -> Iterator["BlockOfMargins"]:
-        """``a_v c_j − w_v · u_j`` of all strict pairs, by one product for some columns at a time."""
+        """``a_v c_j − w_v · u_j`` of strict pairs, by one product for some columns at a time."""
         downward = np.column_stack([-weights, self.roots])
         for columns in row_slices(self.shape):
             contexts = np.column_stack([self.directions[columns], common[columns]])
