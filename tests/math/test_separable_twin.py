@@ -331,6 +331,12 @@ def test_genesis_1_to_4_in_sixty_dimensions():
     assert twin.finite_part.compatible
 
 
+def test_progress_says_how_far_a_newton_step_goes():
+    lines = []
+    _ = ntpnb.implicit_bias(won_in_part(0), progress=lines.append).twin
+    assert any(line.startswith("Newton step 1: probabilities change by") for line in lines)
+
+
 def test_what_memory_cannot_hold_is_said_at_once():
     tokens = vstack([eye_array(2**13, format="csr")] * 2)
     long = NextTokenData(np.ones((2**14, 1)), tokens)

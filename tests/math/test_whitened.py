@@ -105,6 +105,28 @@ def test_an_undecided_search_in_other_coordinates_is_not_the_end(monkeypatch):
     assert asked[1] is data
 
 
+def test_arithmetic_that_fails_in_other_coordinates_is_not_the_end(monkeypatch):
+    _, data = stretched(0, m=60, V=20, d=16, digits=2)
+    expected = is_separable(data)
+    calls = []
+    original = solve.growing_set
+
+    def failing_first(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise np.linalg.LinAlgError("no factor")
+        return original(*arguments)
+
+    monkeypatch.setattr(solve, "growing_set", failing_first)
+    try:
+        assert max_margin(data).kkt_residual <= 1e-10
+        found = True
+    except NotSeparableError:
+        found = False
+    assert found == expected
+    assert len(calls) == 2
+
+
 def test_what_progress_raises_there_ends_the_search_too():
     """Also an error of the kind that says that something is undecided."""
     told = []
