@@ -526,7 +526,7 @@ class Findings(Result):
         if data.labels is not None:
             return repr(data.labels[row])
         if data.contexts is not None:
-            return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
+            return "'" + " ".join(self.token_name(v) for v in data.contexts[row]) + "'"
         if np.array_equal(data.group_names, np.arange(data.num_contexts)):
             return f"context row {row}"
         T = data.token_embeddings

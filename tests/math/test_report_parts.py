@@ -307,6 +307,35 @@ def test_contexts_without_words_are_named_by_their_rows():
     assert "context row 0" in str(plain).splitlines()[-1]
 
 
+def test_merged_contexts_are_named_by_where_they_stand_now():
+    """By the tokens, or the row, of the context that is meant, though rows before it have gone."""
+    embeddings = {0: [1.0, 0.0], 1: [1.0, 1e-9], 2: [0.0, 1.0], 3: [-1.0, 0.3]}
+    sequences = [[0, 1], [1, 1], [2, 0], [3, 2]]
+    data = ntpnb.NextTokenData.from_sequences(
+        sequences, lambda c: embeddings[c[0]], context_length=1, merge_tolerance=1e-6
+    )
+    assert data.contexts == ((0,), (2,), (3,))
+    named = ntpnb.report(data, words=["a", "b", "c", "d"])
+    assert [named.row_name(row) for row in range(3)] == ["'a'", "'c'", "'d'"]
+    # What follows a context says which one it is.
+    after = {(1,): "'a'", (0,): "'c'", (2,): "'d'"}
+    assert all(named.context_name(pair.context) == after[pair.winners] for pair in named.pairs)
+
+    arguments = [*embeddings.values()], np.eye(3)[[1, 1, 0, 2]]
+    at_once = ntpnb.NextTokenData(*arguments, merge_tolerance=1e-6)
+    later = ntpnb.NextTokenData(*arguments).replace(merge_tolerance=1e-6)
+    for merged in (at_once, later, later.replace(context_probs=None)):
+        unnamed = ntpnb.report(merged)
+        rows = [unnamed.row_name(row) for row in range(3)]
+        assert rows == ["context row 0", "context row 1", "context row 2"]
+
+
+def test_contexts_of_renamed_groups_keep_their_tokens_as_names():
+    data = ntpnb.NextTokenData.from_sequences([[0, 1, 0]], lambda c: [len(c)])
+    found = ntpnb.report(data.replace(context_groups=[5, 0]), words=["a", "b"])
+    assert [found.context_name(group) for group in (5, 0)] == ["'a'", "'a b'"]
+
+
 def test_words_that_cannot_be_seen_are_written_as_python_would():
     data = ntpnb.NextTokenData.from_hidden_states(np.eye(4), [0, 1, 2, 3], labels=["a\nb"] * 4)
     found = ntpnb.report(data, words=["\n", " the", "", "the"])
