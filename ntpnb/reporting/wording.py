@@ -255,9 +255,9 @@ def _dimensions(found: Findings) -> list[str]:
 
 def _pairs(found: Findings) -> list[str]:
     lines = [f"    {spell_pair(found, pair)}" for pair in found.pairs[:LISTED]]
-    lighter = len(found.pairs) - LISTED
-    if lighter > 0:
-        lines.append(f"    and {lighter} lighter")
+    others = len(found.pairs) - LISTED
+    if others > 0:
+        lines.append(f"    and {others} more")  # which may weigh as much
     return lines
 
 

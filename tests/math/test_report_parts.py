@@ -307,6 +307,12 @@ def test_contexts_without_words_are_named_by_their_rows():
     assert "context row 0" in str(plain).splitlines()[-1]
 
 
+def test_pairs_that_are_not_listed_may_weigh_as_much():
+    found = ntpnb.report(ntpnb.NextTokenData([[1.0]], [[1, 0, 0, 0, 0]]))
+    assert [round(pair.share, 9) for pair in found.pairs] == [0.25] * 4
+    assert "    and 1 more" in str(found).splitlines()
+
+
 def test_merged_contexts_are_named_by_where_they_stand_now():
     """By the tokens, or the row, of the context that is meant, though rows before it have gone."""
     embeddings = {0: [1.0, 0.0], 1: [1.0, 1e-9], 2: [0.0, 1.0], 3: [-1.0, 0.3]}
