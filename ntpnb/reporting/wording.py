@@ -223,10 +223,12 @@ def _separability(found: Findings) -> list[str]:
     if not total:
         return ["separable, for nothing is ordered: training ends at finite weights"]
     proof = max(found.svm.kkt_residual, 1e-10)
+    shared = ["    (one of the tokens that never follow stands for all of them)"]
     return [
         f"separable with margin {found.margin:.4g} (KKT residual at most {proof:.0e}):",
         "    the weights grow without bound towards W^mm",
         f"{deciding} {'decides' if len(found.pairs) == 1 else 'decide'} W^mm",
+        *(shared if found.has_shared_losers else []),
     ]
 
 

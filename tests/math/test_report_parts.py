@@ -275,6 +275,21 @@ def test_large_data_are_reported_without_their_order(monkeypatch):
     assert not {"strict", "components", "pairs"} & vars(found.order).keys()
 
 
+def test_of_large_data_it_is_said_that_one_loser_stands_for_many(monkeypatch):
+    """All tokens that never follow decide alike; as few pairs as can be are listed."""
+    data = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], np.eye(2, 9))
+    said = "    (one of the tokens that never follow stands for all of them)"
+    small = ntpnb.report(data)
+    assert "16 of 16 ordered pairs decide W^mm" in str(small)
+    assert said not in str(small).splitlines()
+    monkeypatch.setattr(large, "LARGE", 1)
+    found = ntpnb.report(data)
+    assert "4 of 16 ordered pairs decide W^mm" in str(found)
+    assert said in str(found).splitlines()
+    every_token = ntpnb.report(data.replace(target_probs=np.eye(2)))
+    assert said not in str(every_token).splitlines()
+
+
 def test_names_of_contexts_may_be_any_numbers_in_large_data(monkeypatch):
     monkeypatch.setattr(large, "LARGE", 1)
     data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 0.5, 0.5]], context_groups=[7, 3])
