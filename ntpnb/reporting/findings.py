@@ -369,8 +369,9 @@ class Findings(Result):
         if self.svm is None or not is_large(self.data):
             return False
         multipliers = self.svm.strict_multipliers
-        is_shared = isinstance(multipliers, SharedMultipliers)
-        return is_shared and multipliers.table.shape[1] < self.data.vocab_size
+        if not isinstance(multipliers, SharedMultipliers):
+            return False
+        return bool(multipliers.table.shape[1] < self.data.vocab_size)
 
     def _pair_weights(self) -> PairWeights | None:
         """Multipliers of the strict pairs, or the certificate; None where there is neither."""
