@@ -26,6 +26,7 @@ from ntpnb.bias.partition import (
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import MarginSearch, max_margin
+from ntpnb.problem.collapse import collapsed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import cross_entropy, gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -190,8 +191,9 @@ class ImplicitBias(Result):
 
     @cached_property
     def _max_margin_or_refusal(self) -> MarginSolution | NotSeparableError | ConvergenceError:
-        # As above: contradictions among few tokens are looked for without an order.
-        order = None if is_large(self.data) else self.order
+        # With an order no token could stand for others, and large data would have to form it.
+        each_for_itself = not is_large(self.data) and collapsed(self.data).is_trivial
+        order = self.order if each_for_itself else None
         watch = self._watch
         try:
             self._refute_by_floor()

@@ -147,6 +147,24 @@ class Distributions:
         return (float(block.context_probs @ entropies),)
 
 
+@register
+@dataclass(frozen=True, eq=False)
+class TargetsButForZeros(Distributions):
+    """The targets, and in contexts of length zero what every ``W`` gives; here ``W`` is zero.
+
+    They have the targets' moments to the last bit. What other distributions move may be rounding
+    where only contexts of length zero keep the loss above the entropy, and then proves nothing.
+    """
+
+    def of(self, block: Rows) -> FloatArray:
+        """The distributions of a block of contexts, shape (k, V)."""
+        q = candidate_logits(self.W, block)
+        to_probabilities(q)
+        has_length = block.context_embeddings.any(axis=1)
+        q[has_length] = block.target_probs[has_length]
+        return q
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LossFloor(Result):
     """Bounds of the infimum over all ``W`` of the cross-entropy, in nats.
@@ -391,6 +409,8 @@ class FloorSearch:
         self.residual = 0.0
         self.proof: Distributions | None = None
         self.size = largest_gradient(data, data.context_probs)
+        if (data.context_lengths == 0).any():
+            self._take(TargetsButForZeros(np.zeros(data.shape), 0.0))
 
     def best(self, ended: str) -> LossFloor:
         """The bounds so far."""
@@ -478,17 +498,21 @@ class FloorSearch:
             before = left
             (left,) = self.sums(found.moments)
             if have_vanished(left, found, self.size, self.sums):
-                (bound,) = self.sums(found.bound)
-                bound -= float(np.linalg.norm(left) * np.linalg.norm(self.W))
-                # A probability near one is rounded by EPS, and so is −q log q, however small.
-                bound -= STOP * bound + 8 * EPS
-                if bound > self.lower:
-                    self.lower = bound
-                    self.residual = float(np.linalg.norm(left)) / (self.size or 1.0)
-                    self.proof = found
+                self._take(found, float(np.linalg.norm(left)))
                 return
             if np.linalg.norm(left) > 10 * HALF_THE_DIGITS * np.linalg.norm(before):
                 return  # what was negative has been cut off, and a better W is needed first
+
+    def _take(self, found: Distributions, left: float = 0.0) -> None:
+        """Take the bound of distributions whose moments leave over so much, if it is higher."""
+        (bound,) = self.sums(found.bound)
+        bound -= left * float(np.linalg.norm(self.W))
+        # A probability near one is rounded by EPS, and so is −q log q, however small.
+        bound -= STOP * bound + 8 * EPS
+        if bound > self.lower:
+            self.lower = bound
+            self.residual = left / (self.size or 1.0)
+            self.proof = found
 
     def _newton_step(self, found: Distributions, moments: FloatArray) -> NewtonStep:
         """The step along which the moments of the distributions vanish."""

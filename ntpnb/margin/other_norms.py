@@ -20,6 +20,7 @@ from scipy import sparse
 
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import Result
+from ntpnb.basics.tolerances import VANISHES
 from ntpnb.basics.validation import FloatArray, as_array
 from ntpnb.margin.pair_program import EveryPair, require_listable
 from ntpnb.norms.largest_margin import SOLVERS, PairRows, Solved, with_ties_met
@@ -165,8 +166,8 @@ def max_margin_in_norm(
     ValueError
         Pairs whose matrices have more than 2**28 entries.
     ConvergenceError
-        The solver's bounds differ by more than 1e-6, as they do where data are not separable;
-        ``.point`` is its solution.
+        The solver's bounds differ by more than 1e-6, or its margins are rounding, as they are where
+        data are not separable; ``.point`` is its solution.
 
     Examples
     --------
@@ -194,7 +195,8 @@ def max_margin_in_norm(
         multipliers=solved.multipliers / rows.lengths[num_ties:],
     )
     solution = _scaled(data, order, solved, norm_named(norm))
-    if not solution.margin_gap <= LARGEST_GAP:
+    is_rounding = solution.relative_margin <= VANISHES
+    if is_rounding or not solution.margin_gap <= LARGEST_GAP:
         raise ConvergenceError(
             f"undecided: {solution.solver} left the largest margin between "
             f"{solution.margin_bounds[0]:.6g} and {solution.margin_bounds[1]:.6g}",

@@ -166,6 +166,8 @@ class NextTokenData(Storable):
             whole = Contexts(np.asarray(H), P, pi, C, groups)
             rows, self.merged_rows = merge(whole, merge_tolerance)
             H, P, pi, C, groups = rows.embeddings, rows.laws, rows.probs, rows.counts, rows.groups
+            if context_groups is None:  # merged rows are counted anew
+                groups = np.arange(len(H))
         self._embeddings = H
         self.context_probs: FloatArray = pi
         self.token_embeddings = T
@@ -562,13 +564,15 @@ class NextTokenData(Storable):
         >>> data.replace(context_embeddings=[[3.0], [4.0]]).context_embeddings.tolist()
         [[3.0], [4.0]]
         """
+        names = self.context_groups
+        is_default = np.array_equal(names, np.arange(len(names)))
         arguments: dict[str, Any] = {
             "context_embeddings": self._embeddings,
             "target_probs": self._laws,
             "context_probs": self.context_probs,
             "token_embeddings": self.token_embeddings,
             "candidate_counts": self._counts,
-            "context_groups": self.context_groups,
+            "context_groups": None if is_default else names,
         }
         replaced = NextTokenData(**(arguments | changes))
         if replaced.num_contexts == self.num_contexts:

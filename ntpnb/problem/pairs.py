@@ -123,9 +123,14 @@ def margin_bounds(
 
 
 def relative_gap(bounds: tuple[float, float]) -> float:
-    """How much two bounds of a margin differ, relative to the upper; one if the lower is zero."""
+    """How much two bounds of a margin differ, relative to the upper; one if the lower is zero.
+
+    One also where the lower is twice the upper or more, which is rounding of a margin of zero.
+    """
     below, above = bounds
-    return 1.0 if below == 0 else max(0.0, 1 - below / above)
+    if not 0 < below < 2 * above:
+        return 1.0
+    return max(0.0, 1 - below / above)
 
 
 def require_multipliers(

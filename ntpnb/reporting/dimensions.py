@@ -36,7 +36,8 @@ def is_by_construction(data: NextTokenData) -> bool:
     """Whether data are separable whatever follows whom, by the dimension that was chosen.
 
     So it is with vectors drawn for each context in as many dimensions as contexts or more: they are
-    independent with probability one, so that scores can be chosen freely.
+    independent with probability one, so that scores can be chosen freely, if tokens are one-hot. If
+    not all tokens were candidates, not any text could follow.
 
     Examples
     --------
@@ -47,7 +48,8 @@ def is_by_construction(data: NextTokenData) -> bool:
     >>> is_by_construction(ntpnb.NextTokenData.from_text("we see what we see", dim=1))
     False
     """
-    return data.embedding == "random" and data.shape[1] >= data.num_contexts
+    is_drawn = data.embedding == "random" and data.is_linear_decoder
+    return is_drawn and data.shape[1] >= data.num_contexts
 
 
 def sweep_of_dimensions(data: NextTokenData, watch: Watch) -> DimensionSweep:

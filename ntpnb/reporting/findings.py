@@ -336,7 +336,10 @@ class Findings(Result):
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Pairs that decide ``W^mm``, or contradict each other, heaviest first: list of Pair."""
+        """Pairs that decide ``W^mm``, or contradict each other, heaviest first: list of Pair.
+
+        One loser may stand for many, see :attr:`has_shared_losers`.
+        """
         weighted = self._pair_weights()
         if weighted is None:
             return []
@@ -356,6 +359,19 @@ class Findings(Result):
             winners, losers = tied.get(winner, (winner,)), tied.get(loser, (loser,))
             found.append(Pair(share, group, winners, losers))
         return found
+
+    @property
+    def has_shared_losers(self) -> bool:
+        """Whether one of the tokens that never follow stands for all of them in :attr:`pairs`.
+
+        Its shares are then the sums of theirs. So it is in large data that are separable.
+        """
+        if self.svm is None or not is_large(self.data):
+            return False
+        multipliers = self.svm.strict_multipliers
+        if not isinstance(multipliers, SharedMultipliers):
+            return False
+        return bool(multipliers.table.shape[1] < self.data.vocab_size)
 
     def _pair_weights(self) -> PairWeights | None:
         """Multipliers of the strict pairs, or the certificate; None where there is neither."""
@@ -526,7 +542,7 @@ class Findings(Result):
         if data.labels is not None:
             return repr(data.labels[row])
         if data.contexts is not None:
-            return "'" + " ".join(self.token_name(v) for v in data.contexts[context]) + "'"
+            return "'" + " ".join(self.token_name(v) for v in data.contexts[row]) + "'"
         if np.array_equal(data.group_names, np.arange(data.num_contexts)):
             return f"context row {row}"
         T = data.token_embeddings

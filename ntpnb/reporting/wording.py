@@ -223,10 +223,12 @@ def _separability(found: Findings) -> list[str]:
     if not total:
         return ["separable, for nothing is ordered: training ends at finite weights"]
     proof = max(found.svm.kkt_residual, 1e-10)
+    shared = ["    (one of the tokens that never follow stands for all of them)"]
     return [
         f"separable with margin {found.margin:.4g} (KKT residual at most {proof:.0e}):",
         "    the weights grow without bound towards W^mm",
         f"{deciding} {'decides' if len(found.pairs) == 1 else 'decide'} W^mm",
+        *(shared if found.has_shared_losers else []),
     ]
 
 
@@ -255,9 +257,9 @@ def _dimensions(found: Findings) -> list[str]:
 
 def _pairs(found: Findings) -> list[str]:
     lines = [f"    {spell_pair(found, pair)}" for pair in found.pairs[:LISTED]]
-    lighter = len(found.pairs) - LISTED
-    if lighter > 0:
-        lines.append(f"    and {lighter} lighter")
+    others = len(found.pairs) - LISTED
+    if others > 0:
+        lines.append(f"    and {others} more")  # which may weigh as much
     return lines
 
 

@@ -231,7 +231,10 @@ def _newton_direction(
     accuracy = float(np.clip(np.sqrt(norm(white_slope)), 1e-8, 0.1))
     # Rare contexts alone leave a slope whose square underflows: solve for it at size one.
     size = np.abs(white_slope).max() or 1.0
-    step = conjugate_gradients(white_hessian, white_slope.ravel() / size, accuracy, watch)
+    ahead = white_slope.ravel() / size
+    step = conjugate_gradients(white_hessian, ahead, accuracy, watch)
+    if not step.any():  # the curvature is rounding, as where a rare context's law is saturated
+        step = ahead / EPS
     direction: FloatArray = size * step.reshape(white_slope.shape)
     return direction
 

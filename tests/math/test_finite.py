@@ -182,6 +182,18 @@ def test_laws_too_small_to_square_their_slope():
         assert finite_part(data).gradient_norm <= 1e-9
 
 
+@pytest.mark.parametrize("rare", [1e-4, 1e-5, 1e-6, 1e-7])
+def test_a_step_may_saturate_a_rare_context(rare):
+    """There the curvature is rounding, below zero perhaps, and the slope leads back."""
+    T = [[2, 2, 2], [-2, -1, 2], [0, 3, -1], [0, 3, 1]]
+    laws = [[0.0, 0.001, 0.9, 0.099], [0.25, 0.25, 0.25, 0.25]]
+    data = ntpnb.NextTokenData([[1.0], [1.0]], laws, [1 - rare, rare], T)
+    fin = finite_part(data)
+    _, slope = restricted_loss(fin.W, data)
+    assert np.abs(slope).max() <= 1e-12
+    assert not fin.compatible
+
+
 # -- failure --------------------------------------------------------------------------------------
 
 

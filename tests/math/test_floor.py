@@ -188,6 +188,23 @@ def test_where_all_embeddings_are_zero_every_matrix_has_the_floor():
     assert floor.W.shape == data.shape
 
 
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6])
+def test_contexts_of_length_zero_lift_the_floor_though_the_others_meet_their_targets(gap):
+    """No W changes what they cost, and the one other context has the odds that it asks for."""
+    laws = [[0.1, 0.2, 0.3, 0.4], [1.0, 0.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0]]
+    counts = [[1, 1, 1, 1], [2, 1, 0, 1], [1, 1, 1, 1]]
+    data = ntpnb.NextTokenData([[-1.0], [0.0], [0.0]], laws, candidate_counts=counts)
+    costs = [-sum(p * np.log(p) for p in laws[0]), np.log(4 / 2), np.log(4)]
+    floor = ntpnb.loss_floor(data, gap)
+    assert floor.ended == "the gap is reached"
+    assert floor.lower <= np.mean(costs) <= floor.upper * (1 + 1e-15)
+    assert floor.lower == pytest.approx(np.mean(costs), rel=1e-12)
+    bound, missed = lower_bound(all_of(floor, data), data)
+    assert bound == pytest.approx(floor.lower, rel=1e-12)
+    assert np.abs(missed).max() <= 1e-15
+    assert again(floor).lower == floor.lower
+
+
 def test_blocks_and_single_precision_say_the_same(monkeypatch):
     data = not_separable(6, m=40, V=8)
     whole = ntpnb.loss_floor(data, gap=1e-9)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import ntpnb
 from ntpnb import GD, NextTokenData, NotSeparableError, datasets
@@ -90,6 +91,18 @@ def test_undecided_is_neither_separable_nor_not(monkeypatch):
     assert "undecided" in repr(bias) or "not asked yet" in repr(bias)
     with pytest.raises(ntpnb.ConvergenceError, match="it came to"):
         bias.require_max_margin()
+
+
+def test_a_vocabulary_just_below_that_of_large_data_is_no_obstacle():
+    """One token stands for all that never follow, as where the direction alone is asked for."""
+    contexts = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
+    entries = [1.0, 1.0, 0.5, 0.5, 1.0], ([0, 1, 2, 2, 3], [0, 1, 2, 3, 4])
+    vocab_size = 2**18 - 1
+    data = NextTokenData(contexts, csr_array(entries, shape=(4, vocab_size)))
+    found = ntpnb.implicit_bias(data).max_margin
+    assert found is not None
+    assert found.kkt_residual < 1e-13
+    np.testing.assert_array_equal(found.W, ntpnb.max_margin(data).W)
 
 
 def test_a_bias_is_returned_as_it_is():

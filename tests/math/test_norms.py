@@ -21,6 +21,7 @@ from ntpnb.norms import largest_margin as solvers
 from ntpnb.norms.largest_margin import SOLVERS
 from ntpnb.norms.matrix_norms import NORMS, norm_named
 from ntpnb.norms.singular_values import largest_margin_of_singular_values
+from ntpnb.problem.pairs import relative_gap
 from ntpnb_book import pair_matrices
 
 OTHER_NORMS = sorted(SOLVERS)
@@ -276,6 +277,30 @@ def test_whatever_is_not_separable_is_refused_with_a_certificate(norm):
         # 1e-12 of the pairs, as max_margin promises; a pair here is at most ten long
         assert np.abs(M).max() < 1e-11
     assert num_refused > 15
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
+@pytest.mark.parametrize(
+    ("embedding", "factor"),
+    [
+        ([3e6, -2e6, 1e6], 1 / 3),
+        ([3e6, -2e6, -1e6], 1.1),
+        ([2 / 3, 1 / 3, -2 / 3, 1.0], 1 / 3),
+        ([0.0, 0.0, -1 / 3, -1 / 3, 1.0], 3.0),
+    ],
+)
+def test_a_margin_that_is_rounding_separates_nothing(norm, embedding, factor):
+    """What ties in one context shall win in another that is parallel, but for rounding."""
+    context = np.array(embedding)
+    data = NextTokenData([context, factor * context], [[0.5, 0.5], [1, 0]])
+    with pytest.raises(ntpnb.NotSeparableError):
+        max_margin(data, norm=norm)
+
+
+def test_a_lower_bound_far_above_the_upper_one_is_rounding():
+    assert relative_gap((1e-20, 0.0)) == 1.0
+    assert relative_gap((4e-22, 1e-22)) == 1.0
+    assert relative_gap((1.0 + 1e-15, 1.0)) == 0.0
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)

@@ -45,6 +45,21 @@ def test_random_tokens_keep_everything_but_the_tokens(seed):
     assert drawn.entropy == pytest.approx(data.entropy, rel=1e-14)
 
 
+def test_no_text_is_separable_by_construction_whatever_the_tokens_are():
+    """A token between two others cannot win, and one that is no candidate cannot follow."""
+    data = NextTokenData.from_text("what see we see we", context_length=1)
+    on_a_line = data.replace(token_embeddings=[[0.0], [1.0], [0.4]])
+    assert ntpnb.is_separable(on_a_line)
+    assert not ntpnb.is_separable(on_a_line.replace(target_probs=np.eye(3)[[2, 2, 2]]))
+    some = data.replace(candidate_counts=[[1, 1, 0], [1, 1, 0], [1, 1, 1]])
+    assert ntpnb.report(data).dimensions is not None
+    for other in (on_a_line, some):
+        found = ntpnb.report(other)
+        assert found.dimensions is None
+        assert not found.failures
+        assert "by construction" not in str(found)
+
+
 def test_what_depends_on_the_text_is_said():
     found = ntpnb.report(text(0))
     said = str(found)

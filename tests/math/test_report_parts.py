@@ -275,6 +275,21 @@ def test_large_data_are_reported_without_their_order(monkeypatch):
     assert not {"strict", "components", "pairs"} & vars(found.order).keys()
 
 
+def test_of_large_data_it_is_said_that_one_loser_stands_for_many(monkeypatch):
+    """All tokens that never follow decide alike; as few pairs as can be are listed."""
+    data = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], np.eye(2, 9))
+    said = "    (one of the tokens that never follow stands for all of them)"
+    small = ntpnb.report(data)
+    assert "16 of 16 ordered pairs decide W^mm" in str(small)
+    assert said not in str(small).splitlines()
+    monkeypatch.setattr(large, "LARGE", 1)
+    found = ntpnb.report(data)
+    assert "4 of 16 ordered pairs decide W^mm" in str(found)
+    assert said in str(found).splitlines()
+    every_token = ntpnb.report(data.replace(target_probs=np.eye(2)))
+    assert said not in str(every_token).splitlines()
+
+
 def test_names_of_contexts_may_be_any_numbers_in_large_data(monkeypatch):
     monkeypatch.setattr(large, "LARGE", 1)
     data = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 0.5, 0.5]], context_groups=[7, 3])
@@ -305,6 +320,41 @@ def test_contexts_without_words_are_named_by_their_rows():
         assert plain.spell(pair).endswith(f", after context row {row}")
     assert "it has pairs in the wrong order in 3 of 3 contexts:" in str(plain)
     assert "context row 0" in str(plain).splitlines()[-1]
+
+
+def test_pairs_that_are_not_listed_may_weigh_as_much():
+    found = ntpnb.report(ntpnb.NextTokenData([[1.0]], [[1, 0, 0, 0, 0]]))
+    assert [round(pair.share, 9) for pair in found.pairs] == [0.25] * 4
+    assert "    and 1 more" in str(found).splitlines()
+
+
+def test_merged_contexts_are_named_by_where_they_stand_now():
+    """By the tokens, or the row, of the context that is meant, though rows before it have gone."""
+    embeddings = {0: [1.0, 0.0], 1: [1.0, 1e-9], 2: [0.0, 1.0], 3: [-1.0, 0.3]}
+    sequences = [[0, 1], [1, 1], [2, 0], [3, 2]]
+    data = ntpnb.NextTokenData.from_sequences(
+        sequences, lambda c: embeddings[c[0]], context_length=1, merge_tolerance=1e-6
+    )
+    assert data.contexts == ((0,), (2,), (3,))
+    named = ntpnb.report(data, words=["a", "b", "c", "d"])
+    assert [named.row_name(row) for row in range(3)] == ["'a'", "'c'", "'d'"]
+    # What follows a context says which one it is.
+    after = {(1,): "'a'", (0,): "'c'", (2,): "'d'"}
+    assert all(named.context_name(pair.context) == after[pair.winners] for pair in named.pairs)
+
+    arguments = [*embeddings.values()], np.eye(3)[[1, 1, 0, 2]]
+    at_once = ntpnb.NextTokenData(*arguments, merge_tolerance=1e-6)
+    later = ntpnb.NextTokenData(*arguments).replace(merge_tolerance=1e-6)
+    for merged in (at_once, later, later.replace(context_probs=None)):
+        unnamed = ntpnb.report(merged)
+        rows = [unnamed.row_name(row) for row in range(3)]
+        assert rows == ["context row 0", "context row 1", "context row 2"]
+
+
+def test_contexts_of_renamed_groups_keep_their_tokens_as_names():
+    data = ntpnb.NextTokenData.from_sequences([[0, 1, 0]], lambda c: [len(c)])
+    found = ntpnb.report(data.replace(context_groups=[5, 0]), words=["a", "b"])
+    assert [found.context_name(group) for group in (5, 0)] == ["'a'", "'a b'"]
 
 
 def test_words_that_cannot_be_seen_are_written_as_python_would():
