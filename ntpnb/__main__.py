@@ -30,7 +30,6 @@ class Exit(IntEnum):
 
 
 STANDARD_INPUT = "-"
-REFRESH = 0.1  # seconds between two lines of progress
 
 EXIT_CODES = """\
 exit status: 0 where the report answers, 1 where there is no answer (the file cannot be read, is too
@@ -272,13 +271,13 @@ class _TerminalLine:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._written_at = -REFRESH
+        self._quiet_until = 0.0
 
     def __call__(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._written_at < REFRESH:
+        if now < self._quiet_until:
             return
-        self._written_at = now
+        self._quiet_until = now + 0.1  # seconds
         width = shutil.get_terminal_size().columns - 1
         self._stream.write("\r\x1b[K" + text[:width])
         self._stream.flush()

@@ -319,11 +319,12 @@ def test_progress_is_shown_on_a_terminal_only(story):
 
 
 def test_a_line_of_progress_fits_the_terminal(monkeypatch):
-    monkeypatch.setattr(command_line, "REFRESH", 0.0)
     monkeypatch.setattr(command_line.shutil, "get_terminal_size", lambda: os.terminal_size((20, 5)))
     stream = io.StringIO()
     told = command_line._TerminalLine(stream)
     told("x" * 100)
+    assert stream.getvalue() == "\r\x1b[K" + "x" * 19
+    told("at once another one")
     assert stream.getvalue() == "\r\x1b[K" + "x" * 19
 
 
