@@ -12,7 +12,7 @@ import ntpnb
 from ntpnb import bias as bias_module
 from ntpnb.basics.watch import Watch
 from ntpnb.tied import finite, large, newton, smallest
-from ntpnb.tied.entries import core_of
+from ntpnb.tied.entries import GatheredRows, core_of
 from ntpnb.tied.finite import finite_part, restrict
 from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
 
@@ -367,11 +367,24 @@ def test_interruption_leaves_nothing_broken(method, line):
     np.testing.assert_array_equal(method(data).W, expected)
 
 
+def test_rows_that_fit_are_gathered_once_and_others_each_time(monkeypatch):
+    embeddings = np.arange(6.0).reshape(3, 2)
+    contexts = [np.array([0, 2]), np.array([1])]
+    monkeypatch.setattr("ntpnb.tied.entries.HELD", 4)
+    rows = GatheredRows(embeddings, contexts)
+    assert rows[0] is rows[0]
+    assert rows[1] is not rows[1]
+    for found, where in zip(rows, contexts, strict=True):
+        np.testing.assert_array_equal(found, embeddings[where])
+
+
 def test_progress_says_what_is_known():
     lines = []
     solve(t24(0, **SIZES["all tokens out of reach"]), progress=lines.append)
     assert "entries of" in lines[0]
     assert "contexts tie" in lines[0]
+    entries = lines[0].split()[0]
+    assert f"; {entries} of them may have odds out of reach" in lines[0]
     assert any(line.startswith("Newton step 1: the gradient's norm") for line in lines)
     assert lines[-1].startswith("the gradient's norm, relative to the embeddings, is ")
 

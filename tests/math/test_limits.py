@@ -136,7 +136,7 @@ def test_progress_of_a_long_run(monkeypatch):
 
 
 def test_a_step_that_is_far_too_long_says_so():
-    with pytest.warns(RuntimeWarning, match=r"GD\(step=1000000000.0\) does not descend") as warned:
+    with pytest.warns(RuntimeWarning, match=r"^GD\(step=1000000000.0\) does not descend") as warned:
         run = ntpnb.descend(TOY, GD(1e9), 50, record=[0, 50])
     assert run.loss[-1] > 1e6
     (warning,) = warned

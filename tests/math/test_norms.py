@@ -401,7 +401,11 @@ def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
             "^normalized is of type int;",
         ),
         (lambda: SteepestDescent(0.1, "p"), ValueError, "^norm is 'p'; it must be one of"),
-        (lambda: SteepestDescent(0.1, "max", decay=-1), ValueError, "^decay is -1"),
+        (
+            lambda: SteepestDescent(0.1, "max", decay=-1),
+            ValueError,
+            "^decay is -1; it must be nonnegative$",
+        ),
         (lambda: SteepestDescent(0.1, "max", momentum=1), ValueError, "^momentum is 1"),
     ],
 )

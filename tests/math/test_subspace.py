@@ -9,6 +9,7 @@ from problems import any_problem, changed, l24, regimes, start, t24
 
 import ntpnb
 from ntpnb import NextTokenData
+from ntpnb.basics.watch import Watch
 from ntpnb.problem import order as problem_order
 from ntpnb.problem.order import token_priority
 from ntpnb.tied import subspace
@@ -275,3 +276,10 @@ def test_contexts_that_depend_exactly_are_counted_and_never_refused(seed):
         P[np.arange(m), rng.integers(V, size=m)] += 0.1
         data = NextTokenData(rng.standard_normal((m, d)), P / P.sum(1, keepdims=True))
         assert equal_subspace(data).dim == len(reference.equal_basis(data))
+
+
+def test_a_table_that_is_too_large_is_refused_with_advice(monkeypatch):
+    data = t24(0)
+    monkeypatch.setattr("ntpnb.basics.validation.DENSE_LIMIT", data.target_probs.size - 1)
+    with pytest.raises(ValueError, match=r"^equal_subspace .*; use fewer contexts or a smaller v"):
+        subspace._TokenwiseSubspace(data, token_priority(data), Watch())

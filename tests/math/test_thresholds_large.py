@@ -29,6 +29,12 @@ def test_every_probability_of_few_tokens_is_its_definition(support_size):
     np.testing.assert_allclose(law, exact, rtol=promised(7), atol=0)
 
 
+def test_of_two_tokens_none_competes_beside_the_support():
+    assert thresholds.compatibility_threshold(2, 2) == 1
+    # Cover's law: half as many dimensions as points
+    assert thresholds.separability_threshold(2, 1) == pytest.approx(0.5, rel=promised(1))
+
+
 def test_lines_beside_the_saddle_point_give_the_definition():
     for k in (0, 4, 7):
         exact = by_definition(7, 2, k)
