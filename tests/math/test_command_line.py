@@ -324,8 +324,15 @@ def test_a_line_of_progress_fits_the_terminal(monkeypatch):
     told = command_line._TerminalLine(stream)
     told("x" * 100)
     assert stream.getvalue() == "\r\x1b[K" + "x" * 19
-    told("at once another one")
-    assert stream.getvalue() == "\r\x1b[K" + "x" * 19
+
+
+def test_lines_of_progress_that_follow_at_once_are_left_out(monkeypatch):
+    stream = io.StringIO()
+    told = command_line._TerminalLine(stream)
+    for now, text in [(5.0, "first"), (5.05, "at once"), (5.2, "later")]:
+        monkeypatch.setattr(command_line.time, "monotonic", lambda now=now: now)
+        told(text)
+    assert stream.getvalue() == "\r\x1b[Kfirst\r\x1b[Klater"
 
 
 def test_a_reader_who_has_enough_sees_no_error(story):
