@@ -15,7 +15,7 @@ from ntpnb_book import figures
 from publishing import live, project
 
 OTHER = {
-    "01_toy": [{"steps": 7, "large_seeds": [5]}, {"steps": 20_000, "large_seeds": [5]}],
+    "01_toy": [{"steps": steps, "large_seeds": [5]} for steps in (7, 2_000, 20_000)],
     "02_entropy": [{"steps": 700, "step": 0.4}],
     "03_overparameterization": [{"seed": 2, "V": 4, "m": 20, "trials": 6}],
     "04_regularization_path": [{"seed": 2}],

@@ -287,6 +287,7 @@ def test_without_a_direction_there_is_no_late_law():
     assert late_time.late_law(ntpnb.next_order_term(bias), bias.max_margin) is None
 
 
+@cache
 def separable_problems():
     """Of both papers, each with a direction to go."""
     found = [t24(seed) for seed in range(12)] + [l24(seed, n=3) for seed in range(12)]
