@@ -5,7 +5,6 @@ import json
 import pydoc
 import subprocess
 import sys
-from importlib.metadata import version
 
 import public_names
 import pytest
@@ -77,10 +76,6 @@ def test_all_is_sorted_and_true():
     assert all(hasattr(ntpnb, name) for name in ntpnb.__all__)
     assert {name.split(".")[0] for name in PUBLIC} <= set(ntpnb.__all__)
     assert len(set(ntpnb.__all__)) == len(ntpnb.__all__)
-
-
-def test_version_is_the_distribution_s():
-    assert ntpnb.__version__ == version("ntpnb")
 
 
 def test_errors_are_of_the_promised_kinds():

@@ -21,6 +21,7 @@ import grimp
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import ntpnb
 
@@ -57,13 +58,8 @@ def locked(path=ROOT / "requirements.lock"):
     return {requirement.name: (requirement, hashes) for requirement, hashes in parsed}
 
 
-def canonical(name):
-    """A distribution's name as the lock spells it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def names_of(needs):
-    return {canonical(Requirement(need).name) for need in needs}
+    return {canonicalize_name(Requirement(need).name) for need in needs}
 
 
 # -- citation -------------------------------------------------------------------------------------
@@ -75,13 +71,6 @@ def test_citation_is_valid_by_the_published_schema(tmp_path):
     broken = tmp_path / "CITATION.cff"
     broken.write_text(citation.read_text("utf-8").replace("family-names", "surname"), "utf-8")
     assert "surname" in schema_errors("citation-file-format", broken)
-
-
-def test_citation_names_both_papers_and_the_license():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    ids = {i["value"] for paper in citation["references"] for i in paper["identifiers"]}
-    assert ids == {"arXiv:2402.18551", "arXiv:2403.08081"}
-    assert citation["license"] == PROJECT["license"]
 
 
 # -- package --------------------------------------------------------------------------------------
@@ -119,7 +108,7 @@ def imported(folder):
     modules = set().union(*map(modules_in, sources))
     owners = importlib.metadata.packages_distributions()
     # mutmut has a lock of its own, and is imported only where that is installed
-    return {canonical(owners.get(module, [module])[0]) for module in modules - local}
+    return {canonicalize_name(owners.get(module, [module])[0]) for module in modules - local}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +156,7 @@ def test_lock_pins_every_direct_need_within_its_range():
         if need.name == PROJECT["name"]:  # one extra that includes another
             assert need.extras <= set(LOCKED_EXTRAS)
             continue
-        (pin,) = pins[canonical(need.name)][0].specifier
+        (pin,) = pins[canonicalize_name(need.name)][0].specifier
         assert need.specifier.contains(pin.version), f"{need} is locked at {pin.version}"
 
 
@@ -505,34 +494,15 @@ def test_the_readme_s_table_is_the_map_of_the_tree():
     assert [name for name in listed if not (ROOT / name).is_dir()] == []
 
 
-def room(module):
-    """The room of a module: its package, or below ``ntpnb`` the folder or file it is in."""
-    first, *others = module.split(".")
-    return others[0] if first == "ntpnb" and others else first
-
-
 def imports_between_rooms():
-    """Pairs of rooms of which the first imports the second; what ``ntpnb`` exports is no room."""
+    """What rooms import, by import-linter's graph; what ``ntpnb`` exports is no room."""
     graph = grimp.build_graph("ntpnb", "ntpnb_book", "publishing", cache_dir=None)
-    pairs = {
-        (room(module), room(imported))
-        for module in graph.modules
-        for imported in graph.find_modules_directly_imported_by(module)
-    }
-    return {pair for pair in pairs if not {"ntpnb", "__main__"} & set(pair)} - {
-        (name, name) for name, _ in pairs
-    }
-
-
-def reached(start, pairs):
-    """What one room imports, itself or through others."""
-    found = set()
-    waiting = {start}
-    while waiting:
-        name = waiting.pop()
-        waiting |= {second for first, second in pairs if first == name} - found
-        found |= waiting
-    return found
+    for room in [*graph.find_children("ntpnb"), "ntpnb_book", "publishing"]:
+        graph.squash_module(room)
+    graph.remove_module("ntpnb.__main__")
+    for importer in graph.find_modules_that_directly_import("ntpnb"):
+        graph.remove_import(importer=importer, imported="ntpnb")
+    return graph
 
 
 def test_the_readme_s_picture_shows_what_rooms_import():
@@ -542,8 +512,13 @@ def test_the_readme_s_picture_shows_what_rooms_import():
         for first, line in re.findall(r"^  (\w+) --> (.+)$", text, re.MULTILINE)
         for second in line.split(" & ")
     }
-    pairs = imports_between_rooms()
-    needed = {pair for pair in pairs if pair[1] not in reached(pair[0], pairs - {pair})}
+    graph, needed = imports_between_rooms(), set()
+    for importer in graph.modules - {"ntpnb"}:
+        for imported in graph.find_modules_directly_imported_by(importer) - {importer}:
+            graph.remove_import(importer=importer, imported=imported)
+            if not graph.chain_exists(importer, imported):  # an arrow that others imply is left out
+                needed.add((importer.rpartition(".")[2], imported.rpartition(".")[2]))
+            graph.add_import(importer=importer, imported=imported)
     assert drawn == needed
 
 
