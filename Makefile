@@ -89,7 +89,7 @@ stale: $(VENV)/.ready ## list the notebooks that must run, because what they dep
 	@$(PY) -m publishing stale
 
 test: _chromium lint types $(VENV)/.cluster book ## every check: the short loop, slow tests and properties in full, outputs, book, browser
-	$(VENV)/bin/ruff check $(EXECUTED)
+	$(VENV)/bin/ruff check --line-length 79 $(EXECUTED)
 	$(PY) -m pytest $(PLAIN) ntpnb ntpnb_book --doctest-modules -n $(JOBS)
 	$(PY) -m pytest $(PLAIN) tests -n $(JOBS) --dist worksteal $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 13)])'; then \

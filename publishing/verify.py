@@ -16,6 +16,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -95,12 +96,8 @@ def remaining(root: Path = output.ROOT) -> list[Path]:
     Left out is a notebook that this clone has executed from the sources that the committed one came
     from, which `differences` compares.
     """
-    root = Path(root)
-    return [
-        project.executed(name, root)
-        for name in project.names(root)
-        if not is_comparable(name, root)
-    ]
+    names = [name for name in project.names(root) if not is_comparable(name, root)]
+    return [project.executed(name, root) for name in names]
 
 
 def exceptions(root: Path = output.ROOT) -> Exceptions:
@@ -169,14 +166,10 @@ def between(
     if len(olds) != len(news):
         yield f"{name}: {len(olds)} cells, executed here {len(news)}"
         return
-    for number, (old, new) in enumerate(zip(olds, news, strict=True), 1):
-        where = f"{name}, cell [{number}]"
-        if len(old) != len(new):
-            yield f"{where}: {len(old)} outputs, executed here {len(new)}"
-            continue
-        for one, other in zip(old, new, strict=True):
+    for number, outputs in enumerate(zip(olds, news, strict=True), 1):
+        for one, other in zip_longest(*outputs, fillvalue={}):
             for line in _of_output(one, other, excepted, name):
-                yield f"{where}: {line}"
+                yield f"{name}, cell [{number}]: {line}"
 
 
 def _outputs(notebook: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
@@ -253,10 +246,7 @@ def same_text(one: str, other: str, within: float = ABSOLUTE) -> bool:
         return False
     pairs = zip(_NUMBER.finditer(one), _NUMBER.finditer(other), strict=True)
     return all(
-        math.isclose(
-            _as_float(old), _as_float(new), rel_tol=RELATIVE, abs_tol=max(within, _last_digit(old))
-        )
-        for old, new in pairs
+        close(_as_float(old), _as_float(new), max(within, _last_digit(old))) for old, new in pairs
     )
 
 
@@ -280,8 +270,7 @@ def _last_digit(number: re.Match[str]) -> float:
 def _same_sketch(one: list[float], other: list[float], share: float) -> bool:
     """Say whether two arrays are as long, and differ by a share of the largest number at most."""
     within = max(ABSOLUTE, share * max(map(abs, [*one[1:], *other[1:]]), default=0.0))
-    is_as_long = len(one) == len(other) and one[:1] == other[:1]
-    return is_as_long and np.allclose(one[1:], other[1:], rtol=0, atol=within)
+    return one[:1] == other[:1] and close(one[1:], other[1:], within)
 
 
 def close(one: object, other: object, within: float = ABSOLUTE) -> bool:

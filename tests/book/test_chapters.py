@@ -10,6 +10,7 @@ import jupytext
 import lint
 import pytest
 import tiny_project
+from public_names import exported
 
 import ntpnb
 from publishing import folding, project
@@ -20,19 +21,7 @@ NAMES = project.names()
 
 def cells(name):
     """Syntax trees of a chapter's code cells."""
-    notebook = jupytext.read(project.source(name))
-    return [ast.parse(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def public_names(module):
-    """What a module offers: its ``__all__``, or else what it defines without an underscore."""
-    if hasattr(module, "__all__"):
-        return set(module.__all__)
-    return {
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and inspect.getmodule(value) is module
-    }
+    return [ast.parse(code) for code in project.code_cells(name)]
 
 
 def is_public(module):
@@ -58,7 +47,7 @@ def not_public(tree):
             if not is_public(node.module):
                 yield node.module
                 continue
-            offered = public_names(importlib.import_module(node.module))
+            offered = exported(importlib.import_module(node.module))
             yield from (alias.name for alias in node.names if alias.name not in offered)
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ntpnb":
             if node.attr not in ntpnb.__all__:
@@ -66,7 +55,7 @@ def not_public(tree):
         elif isinstance(node, ast.Attribute):
             owner = ast.unparse(node.value).removeprefix("ntpnb.")
             module = getattr(ntpnb, owner) if owner in ntpnb.__all__ else None
-            if inspect.ismodule(module) and node.attr not in public_names(module):
+            if inspect.ismodule(module) and node.attr not in exported(module):
                 yield ast.unparse(node)
 
 

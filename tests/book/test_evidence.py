@@ -1,7 +1,5 @@
 """Pages of evidence: they run, count and go stale as chapters do, and each belongs to one."""
 
-import re
-
 import lost_evidence
 import pytest
 import tiny_project
@@ -9,7 +7,7 @@ from small_site import build, parsed
 from tiny_project import contents, edit, write
 
 from ntpnb_book import claims
-from publishing import collect, keys, manifest, pages, project, runner
+from publishing import collect, keys, manifest, project, runner
 
 PAGE = "evidence/sums"
 
@@ -43,8 +41,8 @@ def test_its_claims_close_the_ledger_and_are_counted_under_its_name(executed):
         "t24.fig1.sum": "01_tiny",
         "t24.fig2.sum": PAGE,
     }
-    scoreboard = (executed / "book/scoreboard.md").read_text(encoding="utf-8")
-    assert f"{{doc}}`nb/{PAGE}`" in scoreboard
+    for page in ("scoreboard", "statements"):
+        assert f"{{doc}}`nb/{PAGE}`" in (executed / f"book/{page}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("typed", ["sums", "evidence/sums", "notebooks/evidence/sums.md"])
@@ -109,18 +107,6 @@ def test_one_that_is_lost_is_reported(tmp_path, path, old, new, message):
     found = list(lost_evidence.problems(root))
     assert [line for line in found if message not in line] == []
     assert (found != []) is (message != "")
-
-
-def test_the_statement_index_links_to_it(tmp_path):
-    root = tiny_project.make_with_evidence(tmp_path)
-    entries = [{"id": "t24.fig2.sum", "notebook": PAGE}]
-    statements = {"t24.fig2": {"where": "Fig. 2", "what": "a sum"}}
-    assert f"{{doc}}`nb/{PAGE}` (1 check)" in pages._statements(entries, statements, root)
-
-
-def test_a_committed_key_is_one_line(executed):
-    text = (executed / "book/nb/keys.txt").read_text(encoding="utf-8")
-    assert re.findall(r"^\S+", text, re.MULTILINE) == ["01_tiny", PAGE]
 
 
 START = f"""# Book

@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 import tiny_project
 from tiny_project import contents
@@ -27,16 +29,11 @@ def undisturbed(tmp_path_factory):
     return contents(root, *KEPT), time.monotonic() - started
 
 
-def end_of(process):
-    """What a command said until it ended well."""
-    output = process.communicate(timeout=300)[1]
-    assert process.returncode == 0, output
-    return output
-
-
 def do(command, root):
     """Run a command to its end; return what it said."""
-    return end_of(tiny_project.command(root, command))
+    status, _, said = tiny_project.run(root, command)
+    assert status == 0, said
+    return said
 
 
 def killed(root, seconds, command="run"):
@@ -108,26 +105,11 @@ def test_a_ledger_that_is_killed_while_it_is_closed(tmp_path, fraction):
 
 def test_two_builds_at_once_are_one_after_the_other(undisturbed, tmp_path):
     root = tiny_project.make_two(tmp_path / "book")
-    processes = [tiny_project.command(root, "run") for _ in range(2)]
-    said = [end_of(process) for process in processes]
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(do, ["run", "run"], [root, root]))
     assert sorted("this one begins at its end" in output for output in said) == [False, True]
     assert sorted("2 executed, 0 failed" in output for output in said) == [False, True]
     assert contents(root, *KEPT) == undisturbed[0]
-
-
-def running():
-    """Processes that run: the parent of each. One that ended but is not yet noticed is left out."""
-    listed = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,state="], capture_output=True, text=True, check=True
-    )
-    rows = [line.split() for line in listed.stdout.splitlines()]
-    return {int(pid): int(parent) for pid, parent, state in rows if not state.startswith("Z")}
-
-
-def descendants(pid):
-    """Processes that a process started, and those that they started."""
-    direct = [child for child, parent in running().items() if parent == pid]
-    return direct + [below for child in direct for below in descendants(child)]
 
 
 def test_workers_and_kernels_end_when_the_main_process_is_killed(tmp_path):
@@ -140,16 +122,15 @@ def test_workers_and_kernels_end_when_the_main_process_is_killed(tmp_path):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    below = descendants(process.pid)
+    below = psutil.Process(process.pid).children(recursive=True)
     assert len(below) >= 2  # a worker and its kernel
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.communicate()
-    deadline = time.monotonic() + 60
-    while running().keys() & set(below) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    left = running().keys() & set(below)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
+    _, left = psutil.wait_procs(below, timeout=60)
+    # One that ended may wait for the system to notice.
+    left = [each for each in left if each.status() != psutil.STATUS_ZOMBIE]
+    for each in left:
+        each.kill()
     assert not left
 
 

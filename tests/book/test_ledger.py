@@ -331,6 +331,7 @@ def test_a_ledger_that_does_not_close_is_reported(tmp_path, records, edit, messa
         collect.collect(root)
     assert message in str(error.value)
     assert not (root / "_build").exists()
+    assert list(root.glob("book/*.md")) == []
 
 
 def test_a_print_that_is_missed_cannot_be_filed_under_other_evidence(tmp_path):

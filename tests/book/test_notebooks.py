@@ -60,16 +60,6 @@ def test_the_text_survives_jupytext_unchanged(notebook):
     assert jupytext.writes(jupytext.reads(text, "md:myst"), "md:myst") == text
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_line_of_code_is_wider_than_its_column(name):
-    """In the book it would scroll sideways; `make format` wraps all but strings and comments."""
-    cells = code(jupytext.read(project.source(name)))
-    lines = [line for cell in cells for line in cell.source.splitlines()]
-    wide = [f"{name}: {line}" for line in lines if len(line) > 79]
-    assert lines
-    assert not wide, "\n".join(wide)
-
-
 def test_every_cell_ran_once_and_in_order(notebook):
     counts = [cell.execution_count for cell in code(notebook)]
     assert counts == list(range(1, len(counts) + 1))

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -53,8 +52,8 @@ def test_outputs_keep_what_was_measured_and_drawn(template):
     assert list(output.records(notebook, "id")) == [{"id": "t24.fig1.sum", "value": 12.0}]
     [figure] = output.records(notebook, "figure")
     assert (figure["figure"], figure["seed"]) == ("tiny", 0)
-    texts = [output["text"] for cell in notebook["cells"] for output in cell.get("outputs", [])
-             if output["output_type"] == "stream"]  # fmt: skip
+    texts = [shown["text"] for cell in notebook["cells"] for shown in cell.get("outputs", [])
+             if shown["output_type"] == "stream"]  # fmt: skip
     assert texts == [["first\n", "second 1\n"]]
 
 
@@ -63,20 +62,6 @@ def test_the_longest_notebook_starts_first_and_one_never_measured_before_it(tmp_
     tiny_project.write(tmp_path / "benchmarks/results/notebooks.csv", taken)
     reasons = {"b": "stale", "c": "stale", "new": "never executed"}
     assert [name for name, _ in runner._longest_first(reasons, tmp_path)] == ["new", "c", "b"]
-
-
-def test_a_second_run_executes_nothing(book, capsys):
-    before = contents(book, "book", "figures", "_build")
-    assert runner.run(root=book) == []
-    assert "0 executed" in capsys.readouterr().err
-    assert contents(book, "book", "figures", "_build") == before
-
-
-def test_executing_again_gives_the_same_bytes(book, capfd):
-    before = contents(book, "book", "figures")
-    assert runner.run(force=True, root=book) == []
-    assert "1 executed" in capfd.readouterr().err
-    assert contents(book, "book", "figures") == before
 
 
 def test_nbval_leaves_out_what_this_clone_has_executed_and_verify_compares(book, capfd):
@@ -113,9 +98,11 @@ def drawings(book):
 def test_a_fresh_clone_unpacks_its_drawings_and_runs_nothing(book, capsys):
     drawn = drawings(book)
     assert drawn.keys() == {"tiny.svg", "tiny_narrow.svg"}
+    before = contents(book, "book", "_build")
     shutil.rmtree(book / "figures")
     assert runner.run(root=book) == []
     assert "0 executed" in capsys.readouterr().err
+    assert contents(book, "book", "_build") == before
     collect.collect(book)
     assert drawings(book) == drawn
 
@@ -186,34 +173,31 @@ def test_an_interrupted_run_resumes(book):
     slow = f"import time\n{wait}total = "
     edit(book / "notebooks/02_slow.md", "total = ", slow)
     edit(book / "notebooks/01_tiny.md", "scale * np.arange(4)).sum", "np.arange(4) * scale).sum")
-    command = [sys.executable, "-m", "publishing", "run", "--jobs", "1"]
-    environment = os.environ | {"PYTHONPATH": str(book)}
     # What a shell starts in the background ignores interrupts, and so would what it starts in turn.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(command, env=environment, cwd=book, start_new_session=True)
+    process = tiny_project.command(book, "run", "--jobs", "1")
     signal.signal(signal.SIGINT, before)
     while not (book / "book/nb/started").exists():
         assert process.poll() is None
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait() == 130
+    process.communicate()
+    assert process.returncode == 130
     assert keys.outdated(["01_tiny"], book) == {}
     left = [path.name for path in (book / "book/nb").iterdir()]
     assert sorted(left) == ["01_tiny.ipynb", "keys.txt", "started"]
     (book / "book/nb/go").touch()
-    again = subprocess.run(command, env=environment, cwd=book, capture_output=True, text=True)
-    assert again.returncode == 0
-    assert "02_slow: never executed; running" in again.stderr
-    assert "1 executed, 0 failed" in again.stderr
+    status, _, said = tiny_project.run(book, "run")
+    assert status == 0
+    assert "02_slow: never executed; running" in said
+    assert "1 executed, 0 failed" in said
 
 
 def test_a_readers_parameters_write_elsewhere_and_check_says_what_differs(book):
     before = contents(book, "book", "figures")
-    command = [sys.executable, "-m", "publishing", "run", "01", "-p", "scale=3.0"]
-    environment = os.environ | {"PYTHONPATH": str(book)}
-    done = subprocess.run(command, env=environment, cwd=book, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{book / '_build/nb/01_tiny.ipynb'}\n"
+    status, printed, said = tiny_project.run(book, "run", "01", "-p", "scale=3.0")
+    assert status == 0, said
+    assert printed == f"{book / '_build/nb/01_tiny.ipynb'}\n"
     assert contents(book, "book", "figures") == before
     text = (book / "_build/nb/01_tiny.ipynb").read_text(encoding="utf-8")
     assert "✗ t24.fig1.sum   expected 12.0 ± 1e-09, measured 18.0" in text
@@ -226,11 +210,6 @@ def test_unknown_parameters_and_notebooks_are_refused(book):
     with pytest.raises(ValueError, match=r"no notebook '07'; there are: 01_tiny"):
         project.select(["07"], book)
     assert project.select(["notebooks/01_tiny.md", "01"], book) == ["01_tiny"]
-
-
-def test_collect_closes_the_ledger_of_an_executed_book(book):
-    [entry] = collect.collect(book)
-    assert entry["outcome"] == "reproduced"
 
 
 @pytest.mark.parametrize(
@@ -247,13 +226,8 @@ def test_the_command_line_explains_what_it_cannot_do(arguments, message, capsys)
 
 
 def test_the_command_line_says_what_is_stale(book):
-    command = [sys.executable, "-m", "publishing"]
-    environment = os.environ | {"PYTHONPATH": str(book)}
-
     def call(*arguments):
-        options = {"env": environment, "cwd": book / "book", "capture_output": True, "text": True}
-        done = subprocess.run([*command, *arguments], **options)
-        return done.returncode, done.stdout, done.stderr
+        return tiny_project.run(book, *arguments)
 
     assert call("stale", "--check") == (0, "", "")
     shutil.rmtree(book / "figures")  # as in a fresh clone, where the committed file is current
@@ -271,10 +245,6 @@ def test_the_command_line_says_what_is_stale(book):
     edit(book / "book/claims/01_tiny.yml", "near: 12.0", "near: 13.0")
     failed = "t24.fig1.sum: expected 13.0 ± 1e-08, measured 12.0\n"
     assert call("collect") == (1, "", failed)
-
-
-def test_a_key_is_recorded_for_what_was_executed(book):
-    assert keys.recorded(book) == {"01_tiny": keys.key("01_tiny", book)}
 
 
 def test_sources_that_change_while_a_notebook_runs_are_noticed(book, capfd):

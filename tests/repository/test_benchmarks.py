@@ -10,44 +10,35 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
 import tiny_project
 
-from benchmarks import build
+from benchmarks import build, margin, notebooks, report, text, text_report, training
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"
-CONTENDERS = {
-    "cvxpy + Clarabel": ("cvxpy", "clarabel"),
-    "cvxpy + OSQP": ("cvxpy", "osqp"),
-    "cvxpy + SCS": ("cvxpy", "scs"),
-    "qpsolvers + DAQP": ("qpsolvers", "daqp"),
-    "qpsolvers + PIQP": ("qpsolvers", "piqp"),
-    "ortools + PDLP": ("ortools",),
-    "scikit-learn LinearSVC": ("sklearn",),
-}
-LOOPS = {"numpy loop": (), "PyTorch loop": ("torch",)}
-OPTIONAL = {name for needs in CONTENDERS.values() for name in needs} | {"torch"}
+CONTENDERS, LOOPS = margin.CONTENDERS, training.CONTENDERS
+OPTIONAL = {name for needs in (CONTENDERS | LOOPS).values() for name in needs}
 SECONDS = ("ours_cpu", "ours_wall", "theirs_cpu", "theirs_wall")
 
 
-def python(*arguments, **env):
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, env=os.environ | env
-    )
-    assert not done.returncode, done.stderr
-    return done.stdout
-
-
 def bench(out, *parts, **env):
-    printed = python("-m", "benchmarks", "--tiny", "--out", str(out), *parts, **env)
-    return json.loads((out / "results.json").read_text("utf-8")), printed
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--out", str(out), *parts]
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "env": os.environ | env}
+    done = subprocess.run(command, **options)
+    assert not done.returncode, done.stderr
+    return json.loads((out / "results.json").read_text("utf-8")), done.stdout
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     out = tmp_path_factory.mktemp("benchmarks")
     return *bench(out), out
+
+
+def table(path):
+    return list(csv.reader(path.read_text("utf-8").splitlines()))
 
 
 def names(records):
@@ -65,8 +56,8 @@ def test_contenders_run_or_are_named_as_missing(tiny):
     loops = [name for name, needs in LOOPS.items() if not missing & set(needs)]
     assert "cvxpy + Clarabel" in wanted  # cvxpy is in the lock, so something is compared
     assert names(results["margin"]) == wanted
-    assert names(results["descent"]) == [*loops, "matrix products"]
-    assert names(results["trials"]) == loops
+    assert names(results["descent"]) == loops
+    assert names(results["trials"]) == [name for name in loops if name != "matrix products"]
 
 
 def test_records_are_whole_and_contenders_agree(tiny):
@@ -98,8 +89,7 @@ def test_records_are_whole_and_contenders_agree(tiny):
 def test_tables_have_a_row_for_every_record(tiny):
     results, _, out = tiny
     for part in ("margin", "alone", "descent", "trials", "path and flow", "text", "workers"):
-        text = (out / f"{part.replace(' ', '_')}.csv").read_text("utf-8")
-        rows = list(csv.reader(text.splitlines()))
+        rows = table(out / f"{part.replace(' ', '_')}.csv")
         assert len(rows) == 1 + len(results[part])
         assert len({len(row) for row in rows}) == 1
     for name in ("scaling.svg", "growth.svg"):
@@ -110,25 +100,10 @@ def test_the_plot_has_a_line_for_every_contender():
     lines = [name for name in CONTENDERS if "LinearSVC" not in name]  # it solves another problem
     record = {"V": 4, "d": 10, "ours_cpu": 1.0, "theirs_cpu": 2.0, "peak_mb": 100.0}
     results = {"alone": [record], "margin": [record | {"contender": name} for name in lines]}
-    svg = python(
-        "-c",
-        "import json, sys; from benchmarks import report;"
-        "print(report.scaling(json.loads(sys.argv[1])))",
-        json.dumps(results),
-    )
+    with mpl.rc_context():
+        svg = report.scaling(results)
     for name in ["max_margin", *lines]:
         assert f"<!-- {name} -->" in svg
-
-
-def race(problem, question, program, **limits):
-    asked = {"problem": problem, "question": question, "program": program} | limits
-    printed = python(
-        "-c",
-        "import json, sys; from benchmarks.text import race;"
-        "print(json.dumps(race(**json.loads(sys.argv[1]))))",
-        json.dumps(asked),
-    )
-    return json.loads(printed)
 
 
 def test_programs_agree_at_the_size_of_real_text_made_small(tiny):
@@ -159,19 +134,19 @@ def test_programs_agree_at_the_size_of_real_text_made_small(tiny):
 
 @pytest.mark.parametrize("program", ["HiGHS", "Clarabel", "SCS"])
 def test_programs_prove_that_nothing_separates(program):
-    record = race(["bigrams", "Genesis", 1, 2], "verdict", program)
+    record = text.race(["bigrams", "Genesis", 1, 2], "verdict", program)
     assert record["outcome"] == "not separable"
 
 
 def test_a_limit_of_time_ends_a_measurement_and_is_shown():
-    record = race(["bigrams", "Genesis", 31, 60], "verdict", "HiGHS", seconds=1)
+    record = text.race(["bigrams", "Genesis", 31, 60], "verdict", "HiGHS", seconds=1)
     assert record["outcome"] == "time"
     assert record["m"] == 375  # known all the same
     assert record["peak_mb"] > 50
 
 
 def test_a_limit_of_memory_ends_a_measurement_and_is_shown():
-    record = race(["random", 300, 400, 60, 1], "verdict", "SCS", gibibytes=0.5)
+    record = text.race(["random", 300, 400, 60, 1], "verdict", "SCS", gibibytes=0.5)
     assert record["outcome"] == "memory"
     assert "cpu" not in record
 
@@ -185,15 +160,8 @@ def test_tables_of_limits_say_so(tmp_path):
         size | {"program": "SCS", "outcome": "memory"},
         size | {"program": "Clarabel", "outcome": "separable", "cpu": 5.0},
     ]
-    python(
-        "-c",
-        "import json, pathlib, sys; from benchmarks import text_report;"
-        "out = pathlib.Path(sys.argv[2]);"
-        "text_report.show({'text': json.loads(sys.argv[1])}, out, out)",
-        json.dumps(records),
-        str(tmp_path),
-    )
-    rows = list(csv.reader((tmp_path / "text.csv").read_text("utf-8").splitlines()))
+    text_report.show({"text": records}, tmp_path, tmp_path)
+    rows = table(tmp_path / "text.csv")
     assert [row[3:] for row in rows[1:]] == [
         ["ours", "separable", "2", "–", "200"],
         ["HiGHS", "none in time", "over 30", "over 15", "over 200"],
@@ -222,15 +190,9 @@ def test_an_unknown_part_is_refused():
 
 
 def test_committed_tables_show_the_committed_results(tmp_path):
-    kept, out = str(RESULTS / "results.json"), str(tmp_path)
-    python(
-        "-c",
-        "import json, pathlib, sys; from benchmarks import report;"
-        "results = json.loads(pathlib.Path(sys.argv[1]).read_text('utf-8'));"
-        "out = pathlib.Path(sys.argv[2]); report.show(results, out, out)",
-        kept,
-        out,
-    )
+    results = json.loads((RESULTS / "results.json").read_text("utf-8"))
+    with mpl.rc_context():
+        report.show(results, tmp_path, tmp_path)
     # what `benchmarks.notebooks`, `.build`, `.browser` and `make mutants` write is of no race
     others = ("notebooks", "build", "browser", "mutants")
     tables = sorted(path for path in RESULTS.glob("*.csv") if not path.name.startswith(others))
@@ -241,8 +203,7 @@ def test_committed_tables_show_the_committed_results(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)
 def test_no_cell_begins_as_a_quotation_or_a_list_does(path):
-    with path.open(encoding="utf-8", newline="") as file:
-        cells = [cell for row in csv.reader(file) for cell in row]
+    cells = [cell for row in table(path) for cell in row]
     assert [cell for cell in cells if re.match(r"[>#*+-] ", cell)] == []
 
 
@@ -266,13 +227,7 @@ def test_a_stage_is_timed_and_one_that_fails_is_not(tmp_path):
 
 def test_a_notebook_is_measured_with_its_kernel(tmp_path):
     tiny_project.make(tmp_path)
-    printed = python(
-        "-c",
-        "import json, sys; from benchmarks.notebooks import measure;"
-        "print(json.dumps(measure('01_tiny', sys.argv[1])))",
-        str(tmp_path),
-    )
-    record = json.loads(printed)
+    record = notebooks.measure("01_tiny", tmp_path)
     assert 0.1 < record["seconds"] < 600
     assert record["kernel_mb"] > 20  # numpy alone needs more
     assert (tmp_path / "figures/tiny.svg").exists()

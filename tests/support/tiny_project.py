@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -188,6 +189,24 @@ def command(root: Path, *arguments: str, **options: Any) -> "subprocess.Popen[st
         text=True,
         **options,
     )
+
+
+def run(root: Path, *arguments: str, **options: Any) -> tuple[int, str, str]:
+    """Run ``python -m publishing`` to its end: its status, what it printed, and what it said."""
+    process = command(root, *arguments, **options)
+    try:
+        printed, said = process.communicate(timeout=3600)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, printed, said
+
+
+def printed(root: Path) -> str:
+    """Return what the first cell of the executed notebook 01_tiny printed."""
+    cells = project.read_executed("01_tiny", root)["cells"]
+    first = next(cell for cell in cells if cell["cell_type"] == "code")
+    return "".join(first["outputs"][0]["text"])
 
 
 def contents(root: Path, *places: str) -> dict[str, bytes]:
