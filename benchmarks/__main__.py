@@ -79,21 +79,16 @@ NOT_LARGE = ("DAQP", "PIQP")
 
 def races(suite, part, missing):
     """Yield the calls that make the records of a part, with contenders that are not missing."""
-    contenders = margin.CONTENDERS | training.CONTENDERS | text.CONTENDERS
-    installed = {name for name, needs in contenders.items() if not set(needs) & set(missing)}
-    if part in OWN_PROCESSES:
-        for arguments in suite[part]:
-            if "ours" in arguments or installed & {a for a in arguments if isinstance(a, str)}:
-                yield FUNCTIONS[part], *arguments
-        return
+    needs = margin.CONTENDERS | training.CONTENDERS | text.CONTENDERS
+    absent = {name for name, modules in needs.items() if set(modules) & set(missing)}
     if part != "margin":
         for arguments in suite[part]:
-            if arguments[0] not in contenders or arguments[0] in installed:
+            if not absent.intersection(each for each in arguments if isinstance(each, str)):
                 yield FUNCTIONS[part], *arguments
         return
     for size, repeats in suite[part]:
         for name in margin.CONTENDERS:
-            if name in installed and not (size == LARGE and name.endswith(NOT_LARGE)):
+            if name not in absent and not (size == LARGE and name.endswith(NOT_LARGE)):
                 one_hot = name.endswith("LinearSVC")
                 yield margin.against, name, (*size[:3], 1) if one_hot else size, repeats
 

@@ -53,12 +53,11 @@ def data_hash(figure: str, root: Path = output.ROOT) -> str:
 def _drawings(root: Path) -> Iterator[dict[str, str]]:
     """Yield the drawings of each figure by the names of their files."""
     for name in project.names(root):
-        for cell in project.read_executed(name, root)["cells"]:
-            for shown in cell.get("outputs", []):
-                record = shown.get("metadata", {}).get("ntpnb", {})
-                if "figure" in record and DRAWING in shown.get("data", {}):
-                    svg = "".join(shown["data"][DRAWING])
-                    yield drawing_files(record["figure"], svg, record["drawings"])
+        for shown in project.outputs(project.read_executed(name, root)):
+            record = shown.get("metadata", {}).get("ntpnb", {})
+            if "figure" in record and DRAWING in shown.get("data", {}):
+                svg = "".join(shown["data"][DRAWING])
+                yield drawing_files(record["figure"], svg, record["drawings"])
 
 
 def unpack(root: Path = output.ROOT) -> None:

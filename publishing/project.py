@@ -4,13 +4,14 @@ A notebook's name is its path below ``notebooks/`` without the suffix: ``05_grad
 chapter, ``evidence/gd_theorem`` a page of evidence that a chapter leads to.
 """
 
+import ast
 import csv
 import fcntl
 import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,21 @@ def read_executed(name: str, root: Path = ROOT) -> dict[str, Any]:
     if not (isinstance(notebook, dict) and {"metadata", "cells"} <= notebook.keys()):
         raise ValueError(f"{path}: not a notebook; delete it and run again")
     return notebook
+
+
+def outputs(notebook: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield all outputs of an executed notebook, in their order."""
+    for cell in notebook["cells"]:
+        yield from cell.get("outputs", [])
+
+
+def glued(name: str, root: Path = ROOT) -> dict[str, str]:
+    """Read what an executed notebook glued: texts by their names."""
+    return {
+        shown["metadata"]["scrapbook"]["name"]: ast.literal_eval("".join(*shown["data"].values()))
+        for shown in outputs(read_executed(name, root))
+        if "scrapbook" in shown.get("metadata", {})
+    }
 
 
 def read_json(path: Path, missing: Any) -> Any:

@@ -52,9 +52,7 @@ def test_outputs_keep_what_was_measured_and_drawn(template):
     assert list(output.records(notebook, "id")) == [{"id": "t24.fig1.sum", "value": 12.0}]
     [figure] = output.records(notebook, "figure")
     assert (figure["figure"], figure["seed"]) == ("tiny", 0)
-    texts = [shown["text"] for cell in notebook["cells"] for shown in cell.get("outputs", [])
-             if shown["output_type"] == "stream"]  # fmt: skip
-    assert texts == [["first\n", "second 1\n"]]
+    assert tiny_project.printed(template) == "first\nsecond 1\n"
 
 
 def test_the_longest_notebook_starts_first_and_one_never_measured_before_it(tmp_path):

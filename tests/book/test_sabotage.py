@@ -12,7 +12,6 @@ in `results.json` as well as in its table, since they belong to a machine that i
 lie that is also written to `book/accepted.txt`, which is why that file is read in every review.
 """
 
-import ast
 import functools
 import json
 import os
@@ -392,15 +391,10 @@ def test_papers_are_looked_up_across_lines_and_formulas(tmp_path):
 
 def glued_numbers(name, book):
     """Numbers with three decimals that a chapter has measured for its prose."""
-    shown = {
-        output["metadata"]["scrapbook"]["name"]: "".join(*output["data"].values())
-        for cell in project.read_executed(name, book)["cells"]
-        for output in cell.get("outputs", [])
-        if "scrapbook" in output.get("metadata", {})
-    }
     glued = re.compile(r'^glue\("(\w+)", f"\{[^}]*:\.3f\}"\)$', re.MULTILINE)
     keys = glued.findall(project.source(name, book).read_text(encoding="utf-8"))
-    return [ast.literal_eval(shown[key]).lstrip("-−") for key in keys]
+    shown = project.glued(name, book)
+    return [shown[key].lstrip("-−") for key in keys]
 
 
 def test_a_measured_digit_typed_into_the_prose_is_noticed(book, edited):

@@ -52,7 +52,7 @@ def forge(book):
 
     def found(change, exactly=True):
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        change([output for cell in notebook["cells"] for output in cell.get("outputs", [])])
+        change(list(project.outputs(notebook)))
         path.write_text(json.dumps(notebook), encoding="utf-8")
         keys.record(NAME, keys.key(NAME, book), book)
         assert keys.outdated([NAME], book) == {}
@@ -207,12 +207,7 @@ def test_each_exception_names_what_there_is_once_and_has_a_reason():
     assert all(group.keys() <= {"because", "within", "share", "pixels"} for group in groups)
     assert all(len(group["because"].split()) > 5 for group in groups)
     figures = {row["figure"] for row in manifest.figures()}
-    glued = {
-        name
-        for page in project.names()
-        for cell in project.read_executed(page)["cells"]
-        for name in scraps(cell.get("outputs", []))
-    }
+    glued = {glue for page in project.names() for glue in project.glued(page)}
     numbers = {*claims.load(), *glued, *project.names()}
     for kind, known in (("within", numbers), ("share", figures), ("pixels", figures)):
         named = [name for group in groups for name in group.get(kind, {})]

@@ -52,12 +52,10 @@ def assert_runs(lab, name):
     """Every cell runs, and prints the checks that the build, in its own folder, has printed."""
     result = lab.run(path(name))
     assert Path(result["folder"]).resolve() == (lab.root / "notebooks").resolve()
-    executed = project.read_executed(name)
     built = [
-        "".join(output["data"]["text/plain"])
-        for cell in executed["cells"]
-        for output in cell.get("outputs", [])
-        if "id" in output.get("metadata", {}).get("ntpnb", {})
+        "".join(shown["data"]["text/plain"])
+        for shown in project.outputs(project.read_executed(name))
+        if "id" in shown.get("metadata", {}).get("ntpnb", {})
     ]
     assert built
     assert result["checks"] == built

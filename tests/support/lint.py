@@ -82,14 +82,11 @@ def typed_numbers(name: str, root: Path = output.ROOT) -> Iterator[str]:
     root : Path
         The checkout.
     """
-    glued = {}
-    for cell in project.read_executed(name, root)["cells"]:
-        for shown in cell.get("outputs", []):
-            scrap = shown.get("metadata", {}).get("scrapbook")
-            if scrap:
-                [kept] = shown["data"].values()
-                text = ast.literal_eval("".join(kept))
-                glued.update(dict.fromkeys(_NUMBER.findall(text), scrap["name"]))
+    glued = {
+        number: place
+        for place, text in project.glued(name, root).items()
+        for number in _NUMBER.findall(text)
+    }
     prose = _NOT_PROSE.sub(" ", project.source(name, root).read_text(encoding="utf-8"))
     for number in dict.fromkeys(_NUMBER.findall(prose)):
         if number in glued and len(number.replace(".", "").lstrip("0")) > 2:

@@ -203,10 +203,9 @@ def run(root: Path, *arguments: str, **options: Any) -> tuple[int, str, str]:
 
 
 def printed(root: Path) -> str:
-    """Return what the first cell of the executed notebook 01_tiny printed."""
-    cells = project.read_executed("01_tiny", root)["cells"]
-    first = next(cell for cell in cells if cell["cell_type"] == "code")
-    return "".join(first["outputs"][0]["text"])
+    """Return what the cells of the executed notebook 01_tiny printed."""
+    shown = project.outputs(project.read_executed("01_tiny", root))
+    return "".join("".join(each["text"]) for each in shown if each["output_type"] == "stream")
 
 
 def contents(root: Path, *places: str) -> dict[str, bytes]:
