@@ -1,6 +1,5 @@
 """Claims about where training goes are measured at several horizons, each ten times the last."""
 
-import json
 import re
 
 import accepted
@@ -71,8 +70,8 @@ def test_a_comparison_says_its_horizons():
 )
 def test_horizons_that_are_none_are_refused(tmp_path, change, message):
     entry = CLAIM | {"expect": CLAIM["expect"] | change}
-    tiny_project.write(tmp_path / "book/claims/01_bad.yml", json.dumps([entry]))
-    with pytest.raises(ValueError, match=rf"01_bad.yml: beyond.tiny.share: .*{message}"):
+    tiny_project.list_claims(tmp_path, entry)
+    with pytest.raises(ValueError, match=rf"01_tiny.yml: beyond.tiny.share: .*{message}"):
         claims.load(tmp_path)
 
 
@@ -84,7 +83,7 @@ def test_horizons_that_are_none_are_refused(tmp_path, change, message):
     ],
 )
 def test_lists_belong_to_horizons_and_prints_to_neither(tmp_path, change, message):
-    tiny_project.write(tmp_path / "book/claims/01_bad.yml", json.dumps([CLAIM | change]))
+    tiny_project.list_claims(tmp_path, CLAIM | change)
     with pytest.raises(ValueError, match=message):
         claims.load(tmp_path)
 
@@ -92,7 +91,7 @@ def test_lists_belong_to_horizons_and_prints_to_neither(tmp_path, change, messag
 @pytest.fixture
 def listed(tmp_path):
     """A checkout whose only claim has horizons."""
-    tiny_project.write(tmp_path / "book/claims/01_tiny.yml", json.dumps([CLAIM]))
+    tiny_project.list_claims(tmp_path, CLAIM)
     (tmp_path / "notebooks").mkdir()
     return tmp_path
 
@@ -116,7 +115,7 @@ def test_horizons_are_part_of_what_is_promised(listed):
     assert "beyond.tiny.share: was never accepted" in before
     accepted.accept(root=listed)
     longer = CLAIM | {"expect": CLAIM["expect"] | {"horizons": [20, 200, 20_000]}}
-    tiny_project.write(listed / "book/claims/01_tiny.yml", json.dumps([longer]))
+    tiny_project.list_claims(listed, longer)
     claims.load.cache_clear()
     [line] = accepted.changed(listed)
     assert "2e+04" in line
@@ -124,7 +123,7 @@ def test_horizons_are_part_of_what_is_promised(listed):
 
 def test_a_value_is_written_with_its_horizons(tmp_path):
     root = tiny_project.make(tmp_path)
-    tiny_project.write(root / "book/claims/01_tiny.yml", json.dumps([CLAIM]))
+    tiny_project.list_claims(root, CLAIM)
     value = [0.05, 0.18, 0.38]
     tiny_project.pretend(root, "01_tiny", [{"id": CLAIM["id"], "value": value}])
     [entry] = collect.collect(root)

@@ -16,6 +16,8 @@ from ntpnb_book import claims, comparisons, ledger, output
 from publishing import collect, pages, project, symbols
 
 NEAR = {"near": 2.0, "within": 0.5}
+PRINTED = {"printed": {"text": "2", **NEAR}}
+MEASURED = {"id": "t24.fig1.sum", "value": 12.0}
 GOOD = {
     "id": "t24.fig1.sum",
     "evidence": "prediction",
@@ -23,6 +25,12 @@ GOOD = {
     "statement": "A sum.",
     "expect": {"at_most": 3, "because": "ours"},
 }
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A tiny book that is not executed."""
+    return tiny_project.make(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -55,37 +63,37 @@ def test_only_finite_numbers_meet_a_numerical_comparison(compare, value):
     [
         ({}, 1, "holds"),
         ({"printed": {"text": "two"}}, 1, "holds"),
-        ({"printed": {"text": "2", **NEAR}}, 2, "reproduced"),
-        ({"printed": {"text": "2", **NEAR}}, 3, "does not reproduce"),
+        (PRINTED, 2, "reproduced"),
+        (PRINTED, 3, "does not reproduce"),
         (
-            {"printed": {"text": "2", **NEAR}, "change": "a smaller step"},
+            {**PRINTED, "change": "a smaller step"},
             2,
             "reproduced with a stated change",
         ),
-        ({"id": "erratum.t24-x", "printed": {"text": "2", **NEAR}}, 3, "wrong as printed"),
+        ({"id": "erratum.t24-x", **PRINTED}, 3, "wrong as printed"),
         ({"id": "erratum.t24-x", "printed": {"text": "so"}}, 3, "a gap in the argument"),
         ({"evidence": "by construction"}, 1, "holds by construction"),
         (
-            {"evidence": "by construction", "printed": {"text": "2", **NEAR}, "change": "ours"},
+            {"evidence": "by construction", **PRINTED, "change": "ours"},
             2,
             "holds by construction",
         ),
         (
-            {"evidence": "by construction", "printed": {"text": "2", **NEAR}},
+            {"evidence": "by construction", **PRINTED},
             3,
             "does not reproduce",
         ),
         (
-            {"printed": {"text": "2", **NEAR}, "authors": {"value": 3.5}},
+            {**PRINTED, "authors": {"value": 3.5}},
             3,
             "the text departs from file and run",
         ),
         (
-            {"printed": {"text": "2", **NEAR}, "authors": {"value": 2}},
+            {**PRINTED, "authors": {"value": 2}},
             3,
             "does not reproduce",
         ),
-        ({"printed": {"text": "2", **NEAR}, "authors": {"value": 3.5}}, 2, "reproduced"),
+        ({**PRINTED, "authors": {"value": 3.5}}, 2, "reproduced"),
     ],
 )
 def test_outcome(extra, value, expected):
@@ -103,7 +111,7 @@ def test_outcome(extra, value, expected):
     ],
 )
 def test_a_setting_that_is_not_printed_may_leave_the_text_undecided(value, sweep, expected):
-    assert ledger.outcome(GOOD | {"printed": {"text": "2", **NEAR}}, value, sweep) == expected
+    assert ledger.outcome(GOOD | PRINTED, value, sweep) == expected
 
 
 @pytest.mark.parametrize(
@@ -137,10 +145,10 @@ def test_a_setting_that_is_not_printed_may_leave_the_text_undecided(value, sweep
     ],
 )
 def test_a_malformed_claim_is_named_with_its_file(tmp_path, change, message):
-    tiny_project.write(tmp_path / "book/claims/01_bad.yml", json.dumps([GOOD | change]))
+    tiny_project.list_claims(tmp_path, GOOD | change)
     with pytest.raises(ValueError, match=message) as error:
         claims.load(tmp_path)
-    assert "01_bad.yml" in str(error.value)
+    assert "01_tiny.yml" in str(error.value)
     assert (GOOD | change)["id"] in str(error.value)
 
 
@@ -162,13 +170,13 @@ def test_a_malformed_file_is_named(tmp_path, text, message):
 
 def test_an_id_listed_twice_is_refused(tmp_path):
     for name in ("01_one", "02_two"):
-        tiny_project.write(tmp_path / f"book/claims/{name}.yml", json.dumps([GOOD]))
+        tiny_project.list_claims(tmp_path, GOOD, name=name)
     with pytest.raises(ValueError, match=r"02_two.yml: t24.fig1.sum: listed twice"):
         claims.load(tmp_path)
 
 
 SWEPT = [
-    GOOD | {"id": "t24.fig1.a", "printed": {"text": "2", **NEAR}},
+    GOOD | {"id": "t24.fig1.a", **PRINTED},
     GOOD | {"id": "t24.fig1.b", "printed": {"text": "3", "near": 3.0, "within": 0.5}},
     GOOD | {"id": "t24.fig1.c"},
 ]
@@ -186,7 +194,7 @@ SWEPT = [
 def test_a_sweep_names_claims_about_the_same_print(tmp_path, other, message):
     unprinted = {"settings": "the scale", "sweep": [other]}
     entries = [SWEPT[0] | {"unprinted": unprinted}, *SWEPT[1:]]
-    tiny_project.write(tmp_path / "book/claims/01_tiny.yml", json.dumps(entries))
+    tiny_project.list_claims(tmp_path, *entries)
     with pytest.raises(ValueError, match=f"t24.fig1.a: its sweep names {message}"):
         claims.load(tmp_path)
 
@@ -251,7 +259,7 @@ def listed(tmp_path):
         GOOD | {"id": "t24.fig1.bare"},
         GOOD | {"id": "t24.fig1.yes", "expect": {"equals": True}},
     ]
-    tiny_project.write(tmp_path / "book/claims/01_tiny.yml", json.dumps(entries))
+    tiny_project.list_claims(tmp_path, *entries)
     (tmp_path / "notebooks").mkdir()
     return tmp_path
 
@@ -320,8 +328,7 @@ def test_glue_refuses_numbers():
         ([("t24.fig1.sum", 12.0)], ("fig1.sum", "fig12"), "t24.fig12: starts with no id"),
     ],
 )
-def test_a_ledger_that_does_not_close_is_reported(tmp_path, records, edit, message):
-    root = tiny_project.make(tmp_path)
+def test_a_ledger_that_does_not_close_is_reported(root, records, edit, message):
     if edit:
         assert edit[0] in tiny_project.CLAIMS
         tiny_project.write(root / "book/claims/01_tiny.yml", tiny_project.CLAIMS.replace(*edit))
@@ -334,45 +341,40 @@ def test_a_ledger_that_does_not_close_is_reported(tmp_path, records, edit, messa
     assert list(root.glob("book/*.md")) == []
 
 
-def test_a_print_that_is_missed_cannot_be_filed_under_other_evidence(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_a_print_that_is_missed_cannot_be_filed_under_other_evidence(root):
     text = tiny_project.CLAIMS.replace("near: 12, ", "near: 11, ")
     text = text.replace("evidence: printed", "evidence: illustration")
     text += "  explained: 'nb/01_tiny.ipynb#why'\n"
     tiny_project.write(root / "book/claims/01_tiny.yml", text)
-    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    tiny_project.pretend(root, "01_tiny", [MEASURED])
     [problem] = collect.problems(root)
     assert problem.startswith("t24.fig1.sum: the outcome is 'does not reproduce', so the evidence")
 
 
-def test_a_claim_measured_by_another_notebook_is_reported(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_a_claim_measured_by_another_notebook_is_reported(root):
     tiny_project.write(root / "notebooks/02_other.md", tiny_project.NOTEBOOK)
     tiny_project.pretend(root, "01_tiny", [])
-    tiny_project.pretend(root, "02_other", [{"id": "t24.fig1.sum", "value": 12.0}])
+    tiny_project.pretend(root, "02_other", [MEASURED])
     assert "t24.fig1.sum: measured by 02_other, but listed in 01_tiny.yml" in collect.problems(root)
 
 
-def test_executed_notebooks_and_their_sources_must_match(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_executed_notebooks_and_their_sources_must_match(root):
     tiny_project.pretend(root, "09_gone", [])
     found = "\n".join(collect.problems(root))
     assert "01_tiny: never executed" in found
     assert "09_gone.ipynb: executed, but notebooks/09_gone.md does not exist" in found
 
 
-def test_a_figure_saved_twice_is_reported(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_a_figure_saved_twice_is_reported(root):
     figure = {"figure": "tiny", "seed": 0, "data": "0"}
     tiny_project.pretend(root, "01_tiny", [figure, figure])
     assert "tiny: a figure saved more than once" in collect.problems(root)
 
 
-def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_a_ledger_that_closes_gives_claims_and_pages(root):
     data = hashlib.sha256(b"1\n").hexdigest()
     figure = {"figure": "tiny", "seed": 0, "data": data}
-    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, figure])
+    tiny_project.pretend(root, "01_tiny", [MEASURED, figure])
     tiny_project.write(root / "figures/tiny.csv", "1\n")  # offered where it lies
     [entry] = collect.collect(root)
     assert json.loads((root / "_build/claims.json").read_text()) == [entry]
@@ -394,13 +396,12 @@ def test_a_ledger_that_closes_gives_claims_and_pages(tmp_path):
     assert pages == {path.stem: path.read_text() for path in (root / "book").glob("*.md")}
 
 
-def test_the_statement_index_leads_to_where_a_statement_is_quoted(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_the_statement_index_leads_to_where_a_statement_is_quoted(root):
     source = root / "notebooks/01_tiny.md"
     quoted = "\n:::{prf:theorem} 1\n:label: t24-fig1\n:::\n"
     tiny_project.write(source, source.read_text(encoding="utf-8") + quoted)
     figure = {"figure": "tiny", "seed": 0, "data": "0"}
-    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, figure])
+    tiny_project.pretend(root, "01_tiny", [MEASURED, figure])
     collect.collect(root)
     index = (root / "book/statements.md").read_text(encoding="utf-8")
     linked = "- (index-t24-fig1)=\n    {prf:ref}`Fig. 1 <t24-fig1>` "
@@ -408,12 +409,11 @@ def test_the_statement_index_leads_to_where_a_statement_is_quoted(tmp_path):
     assert "- (index-t24-fig2)=\n    Fig. 2 `t24.fig2`\n" in index
 
 
-def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_what_differs_from_the_print_stands_before_the_chapters(root):
     claims_file = tiny_project.CLAIMS.replace("near: 12, ", "near: 11, ")
     claims_file += "  explained: 'nb/01_tiny.ipynb#why'\n"
     tiny_project.write(root / "book/claims/01_tiny.yml", claims_file)
-    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}])
+    tiny_project.pretend(root, "01_tiny", [MEASURED])
     collect.collect(root)
     text = (root / "book/scoreboard.md").read_text()
     row = "does not reproduce; why: {ref}`Tiny <why>`"
@@ -423,8 +423,7 @@ def test_what_differs_from_the_print_stands_before_the_chapters(tmp_path):
     assert "  - 1\n  - does not reproduce: 1" in text
 
 
-def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_figures_of_the_papers_come_first_with_seed_and_seconds(root):
     statements = tiny_project.STATEMENTS.replace('{where: "Fig. 2"', '{where: "Fig. 2", drawn: odd')
     tiny_project.write(
         root / "book/statements.yml", statements + "  fig3: {where: Fig. 3, what: x}"
@@ -435,7 +434,7 @@ def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
         {"figure": name, "seed": seed, "data": "0" * 64}
         for name, seed in (("other", 7), ("t24_fig1_toy", [1, 2, 3]), ("odd", None))
     ]
-    tiny_project.pretend(root, "01_tiny", [{"id": "t24.fig1.sum", "value": 12.0}, *figures])
+    tiny_project.pretend(root, "01_tiny", [MEASURED, *figures])
     collect.collect(root)
     text = (root / "book/reproducibility.md").read_text()
     papers, others = text.split("## All other figures")
@@ -451,8 +450,7 @@ def test_figures_of_the_papers_come_first_with_seed_and_seconds(tmp_path):
     assert "`odd`" not in others
 
 
-def test_where_the_time_goes_is_shown_once_it_was_measured(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_where_the_time_goes_is_shown_once_it_was_measured(root):
     heading = "## Where the time goes"
     assert heading not in pages._reproducibility([], {}, root)
     stages = "stage,seconds\nthe pages,40\nall,40\n"
@@ -465,8 +463,7 @@ def test_where_the_time_goes_is_shown_once_it_was_measured(tmp_path):
     assert "* - the pages\n  - 40\n* - all\n  - 40\n" in section
 
 
-def test_hashes_are_those_of_the_files_offered_and_the_page_says_whose_they_are(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_hashes_are_those_of_the_files_offered_and_the_page_says_whose_they_are(root):
     rows = {"same": "1\n", "other": "2\n"}
     for name, text in rows.items():
         tiny_project.write(root / f"figures/{name}.csv", text)
@@ -592,8 +589,7 @@ def test_whatever_a_claim_begins_with_a_table_shows_it_as_typed(tmp_path):
     assert cells == [[text, text] for text in TYPED]
 
 
-def test_an_erratum_of_two_claims_has_a_paragraph_for_each_place(tmp_path):
-    root = tiny_project.make(tmp_path)
+def test_an_erratum_of_two_claims_has_a_paragraph_for_each_place(root):
     printed = {"text": "$a$", "near": 1, "within": 0}
     common = {"explained": "nb/01_tiny.ipynb#x", "printed": printed, "affects": "text"}
     entries = [

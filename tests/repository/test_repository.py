@@ -26,7 +26,15 @@ from packaging.utils import canonicalize_name
 import ntpnb
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def read(name):
+    """The text of a file of the repository."""
+    return (ROOT / name).read_text("utf-8")
+
+
+DECLARED = tomllib.loads(read("pyproject.toml"))
+PROJECT = DECLARED["project"]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 ISSUE_FORMS = ROOT / ".github/ISSUE_TEMPLATE"
 EXTRAS = PROJECT["optional-dependencies"]
@@ -128,11 +136,9 @@ def test_every_import_is_a_declared_need(folder, extras):
 def test_every_direct_need_has_its_reason_beside_it():
     lists = ("requirements.in", "requirements/tools.in")
     lines = [
-        line.strip()
-        for name in ("pyproject.toml", *lists)
-        for line in (ROOT / name).read_text("utf-8").splitlines()
+        line.strip() for name in ("pyproject.toml", *lists) for line in read(name).splitlines()
     ]
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    build = DECLARED["build-system"]["requires"]
     needs = [
         *build,
         *PROJECT["dependencies"],
@@ -224,7 +230,7 @@ INSTALLS = ["Makefile", ".ci/run", "postBuild", "environment.yml", *WORKFLOWS]
 
 @pytest.mark.parametrize("path", INSTALLS, ids=lambda path: Path(path).name)
 def test_nothing_is_installed_without_hashes(path):
-    text = (ROOT / path).read_text("utf-8").replace("\\\n", " ")
+    text = read(path).replace("\\\n", " ")
     for line in text.splitlines():
         if any(word in line for word in ("pip install", "pip wheel", "$(INSTALL)")):
             # the project itself comes from this folder, and its backend from the environment
@@ -252,7 +258,7 @@ def test_this_environment_is_the_lock():
 
 
 def test_environment_yml_leaves_everything_but_python_to_the_lock():
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
+    environment = yaml.safe_load(read("environment.yml"))
     listed = environment["dependencies"]
     packages = [entry for entry in listed if isinstance(entry, str)]
     (python,) = [entry for entry in packages if entry.startswith("python=")]
@@ -290,7 +296,7 @@ def test_issue_templates_are_valid_by_the_published_schemas():
 
 
 def test_the_book_is_published_after_every_other_job_and_as_it_was_tested():
-    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))
+    workflow = yaml.safe_load(read(".github/workflows/tests.yml"))
     jobs = workflow["jobs"]
     deploying = jobs.pop("deploy")
     assert set(deploying["needs"]) == set(jobs)
@@ -324,7 +330,7 @@ def test_actions_are_pinned_and_permissions_least(path):
 
 
 def test_the_weekly_limits_cover_figures_and_the_newest_python_that_is_compared():
-    workflow = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text("utf-8"))
+    workflow = yaml.safe_load(read(".github/workflows/weekly.yml"))
     job = workflow["jobs"]["checks"]
     limits = [entry for entry in job["strategy"]["matrix"]["include"] if "resolution" in entry]
     assert {entry["resolution"]: entry.get("python") for entry in limits} == {
@@ -347,7 +353,7 @@ def test_the_weekly_limits_cover_figures_and_the_newest_python_that_is_compared(
 
 
 def test_warnings_and_passes_that_were_not_expected_fail_the_tests():
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    told = DECLARED["tool"]
     settings = told["pytest"]["ini_options"]
     assert settings["filterwarnings"] == ["error"]
     assert settings["xfail_strict"]
@@ -356,7 +362,7 @@ def test_warnings_and_passes_that_were_not_expected_fail_the_tests():
 
 
 def test_one_thread_computes_whatever_make_is_asked_for():
-    exported = re.findall(r"^export (\w+) := (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    exported = re.findall(r"^export (\w+) := (.+)$", read("Makefile"), re.M)
     threads = {name: number for name, number in exported if name.endswith("_NUM_THREADS")}
     libraries = ("OMP", "OPENBLAS", "MKL")
     assert threads == {f"{library}_NUM_THREADS": "1" for library in libraries}
@@ -377,7 +383,7 @@ def test_the_score_of_the_tests_is_what_its_table_counts():
 
 
 def test_what_survives_for_a_reason_is_of_functions_that_there_are():
-    text = (ROOT / "tests/repository/survivors.yml").read_text("utf-8")
+    text = read("tests/repository/survivors.yml")
     for group in yaml.safe_load(text):
         assert group["reason"]
         for where, changes in group["mutants"].items():
@@ -399,7 +405,7 @@ def make(*arguments, **variables):
 
 
 def test_bare_make_explains_every_target():
-    rules = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    rules = re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE)
     text = make().stdout
     assert text == make("help").stdout
     assert re.findall(r"^  make (\w+) +\S", text, re.MULTILINE) == rules
@@ -408,7 +414,7 @@ def test_bare_make_explains_every_target():
 def test_pages_name_only_targets_that_exist():
     targets = set(re.findall(r"^  make (\w+)", make().stdout, re.MULTILINE))
     for name in ("README.md", "CONTRIBUTING.md"):
-        text = (ROOT / name).read_text("utf-8")
+        text = read(name)
         named = set(re.findall(r"(?:`|^ *)make ([a-z]+)", text, re.MULTILINE))
         assert named
         assert named <= targets
@@ -454,7 +460,7 @@ def test_an_unpacked_archive_knows_its_files_without_git(tmp_path):
 
 
 def test_commit_hooks_are_targets_of_the_makefile():
-    settings = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    settings = yaml.safe_load(read(".pre-commit-config.yaml"))
     targets = set(re.findall(r"^  make (\w+)", make().stdout, re.MULTILINE))
     for repository in settings["repos"]:
         assert repository["repo"] == "local"  # so that nothing is downloaded
@@ -466,26 +472,26 @@ def test_commit_hooks_are_targets_of_the_makefile():
 
 
 def test_readme_example_prints_what_the_readme_says():
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    (example,) = re.findall(r"```python\n(.*?)```", read("README.md"), re.S)
     shown = re.search(r"# ([\d.]+)$", example.rstrip())[1]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(example, "the README's example", "exec"), names := {})
     assert f"{float(printed.getvalue()):.3f}" == shown
     compared = names["run"].compare(ntpnb.finite_part(names["data"]), names["svm"])
-    assert f"{compared.corrected_alignment[-1]:.5f}" in (ROOT / "README.md").read_text("utf-8")
+    assert f"{compared.corrected_alignment[-1]:.5f}" in read("README.md")
 
 
 def test_the_description_for_an_index_shows_the_same_example():
     examples = [
-        re.findall(r"```python\n(.*?)```", (ROOT / name).read_text("utf-8"), re.DOTALL)
+        re.findall(r"```python\n(.*?)```", read(name), re.DOTALL)
         for name in ("README.md", PROJECT["readme"])
     ]
     assert examples[0] == examples[1]
 
 
 def test_the_readme_s_table_is_the_map_of_the_tree():
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = read("README.md")
     listed = set(re.findall(r"^\| `([^`]+)/`", text, re.MULTILINE))
     subpackages = {path.parent.name for path in (ROOT / "ntpnb").glob("*/__init__.py")}
     tested = {path.name for path in (ROOT / "tests").glob("*/") if path.name != "__pycache__"}
@@ -506,7 +512,7 @@ def imports_between_rooms():
 
 
 def test_the_readme_s_picture_shows_what_rooms_import():
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = read("README.md")
     drawn = {
         (first, second)
         for first, line in re.findall(r"^  (\w+) --> (.+)$", text, re.MULTILINE)
@@ -526,7 +532,7 @@ def test_the_readme_s_picture_shows_what_rooms_import():
     "name", ["README.md", "DESCRIPTION.md", "CONTRIBUTING.md", "book/run.md", "book/scaling_out.md"]
 )
 def test_extras_that_a_page_names_exist(name):
-    text = (ROOT / name).read_text("utf-8")
+    text = read(name)
     named = re.findall(r"extra `(\w+)`", text)
     for several in re.findall(r"pip install [^`\n]*\[([\w,]+)\]", text):
         named += several.split(",")
@@ -534,22 +540,20 @@ def test_extras_that_a_page_names_exist(name):
 
 
 def test_the_description_says_of_each_extra_what_it_brings():
-    text = (ROOT / PROJECT["readme"]).read_text("utf-8")
+    text = read(PROJECT["readme"])
     named = re.findall(r"extra `(\w+)`", text)
     brought = dict(re.findall(r"extra `(\w+)` \(([\w, ]+)\)", text))
     assert named == [*brought]
     for extra, packages in brought.items():
         assert set(packages.split(", ")) == names_of(EXTRAS[extra])
     assert brought["plot"] == "matplotlib"
-    [added] = re.findall(
-        r"`pip install \"\.\[plot\]\"` adds\s+(\w+)", (ROOT / "README.md").read_text()
-    )
+    [added] = re.findall(r"`pip install \"\.\[plot\]\"` adds\s+(\w+)", read("README.md"))
     assert added == brought["plot"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_within_the_repository_lead_somewhere(name):
-    targets = re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text("utf-8"))
+    targets = re.findall(r"\]\(([^)#]+)\)", read(name))
     missing = [t for t in targets if "://" not in t and not (ROOT / t).exists()]
     assert not missing
 

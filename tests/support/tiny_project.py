@@ -130,6 +130,11 @@ def copy_package(folder: str, root: Path) -> None:
     shutil.copytree(output.ROOT / folder, root / folder, ignore=half_written)
 
 
+def list_claims(root: Path, *entries: dict[str, Any], name: str = "01_tiny") -> None:
+    """Write a file of claims that has these entries and no others."""
+    write(root / f"book/claims/{name}.yml", json.dumps(entries))
+
+
 def make(root: Path) -> Path:
     """Write the tiny project: one notebook, 01_tiny, not yet executed."""
     root = Path(root)
