@@ -54,7 +54,7 @@ def outcomes(claims: Mapping[str, Claim], values: Mapping[str, Value]) -> dict[s
     claims : mapping
         The claims by id.
     values : mapping
-        What was measured, by id; ids that are not listed are left out.
+        What was measured of them, by id.
     """
     others: dict[str, list[bool]] = {}
     for members in sweeps(claims).values():
@@ -63,9 +63,7 @@ def outcomes(claims: Mapping[str, Claim], values: Mapping[str, Value]) -> dict[s
         ]
         others.update(dict.fromkeys(members, verdicts))
     return {
-        id: ledger.outcome(claims[id], value, others.get(id, ()))
-        for id, value in values.items()
-        if id in claims
+        id: ledger.outcome(claims[id], value, others.get(id, ())) for id, value in values.items()
     }
 
 

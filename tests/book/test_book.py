@@ -74,10 +74,6 @@ def next_page(site, page):
     return (path.parent / address).resolve().relative_to(site).with_suffix("").as_posix()
 
 
-def test_every_page_of_the_contents_is_built(site):
-    assert [page for page in all_pages() if not (site / f"{page}.html").exists()] == []
-
-
 def test_no_link_is_broken(site):
     assert broken_links(site, path_prefix(site)) == []
 

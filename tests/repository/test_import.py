@@ -57,10 +57,6 @@ def test_import_loads_only_the_mathematics():
     assert "ntpnb_book" not in modules
 
 
-def test_the_check_above_sees_what_is_imported():
-    assert "matplotlib" in loaded("import matplotlib")
-
-
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_name_has_its_parameters_in_order(name):
     thing = ntpnb

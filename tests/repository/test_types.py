@@ -17,13 +17,6 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("user_program.py")
 
 
-def mypy(*paths):
-    """What the type checker says about files, line by line; the last line is its verdict."""
-    command = [sys.executable, "-m", "mypy", "--strict", *map(str, paths)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return (done.stdout + done.stderr).strip().splitlines()
-
-
 def attribute_types():
     """What public classes say that their attributes are, by dotted name."""
     found = {}
@@ -46,15 +39,9 @@ def names_used(source):
 
 @pytest.mark.slow
 def test_the_checker_accepts_the_package_and_a_users_program():
-    *complaints, verdict = mypy("ntpnb", "ntpnb_book", PROGRAM)
-    assert verdict.startswith("Success"), "\n".join([*complaints, verdict])
-
-
-@pytest.mark.slow
-def test_the_checker_sees_a_wrong_type(tmp_path):
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text("import ntpnb\n\nname: str = ntpnb.datasets.toy().entropy\n", encoding="utf-8")
-    assert any("Incompatible types in assignment" in line for line in mypy(wrong))
+    command = [sys.executable, "-m", "mypy", "--strict", "ntpnb", "ntpnb_book", PROGRAM]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
