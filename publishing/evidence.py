@@ -13,27 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 from publishing import project
-
-
-def _reference(kind: str, target: str, words: str, page: str) -> addnodes.pending_xref:
-    """Make a link that Sphinx resolves; without `words` it shows the target's title."""
-    return addnodes.pending_xref(
-        "",
-        nodes.inline("", words or target, classes=["xref", "std", f"std-{kind}"]),
-        refdomain="std",
-        reftype=kind,
-        refexplicit=bool(words),
-        reftarget=target,
-        refdoc=page,
-        refwarn=True,
-    )
 
 
 class EvidenceFor(SphinxDirective):
@@ -47,14 +32,11 @@ class EvidenceFor(SphinxDirective):
         """Write "Evidence for Chapter 5: *title of the section*."."""
         chapter, *sections = " ".join(self.arguments).split()
         number = chapter.partition("_")[0].lstrip("0")
-        line = nodes.paragraph(classes=["evidence-for"])
-        link = _reference("doc", f"/nb/{chapter}", f"Chapter {number}", self.env.docname)
-        line += [nodes.Text("Evidence for "), link]
-        for place, section in enumerate(sections):
-            line += nodes.Text("; " if place else ": ")
-            line += nodes.emphasis("", "", _reference("ref", section, "", self.env.docname))
-        line += nodes.Text(".")
-        return [line]
+        text = f"Evidence for {{doc}}`Chapter {number} </nb/{chapter}>`"
+        if sections:
+            text += ": " + "; ".join(f"*{{ref}}`{section}`*" for section in sections)
+        shown, messages = self.parse_inline(f"{text}.")
+        return [nodes.paragraph("", "", *shown, classes=["evidence-for"]), *messages]
 
 
 def hand_back(app: Sphinx, env: BuildEnvironment) -> list[str]:
