@@ -435,7 +435,7 @@ class TextCorpus(Result):
         Examples
         --------
         >>> import ntpnb
-        >>> ntpnb.datasets.TextCorpus("abc", ((0, 1), (2,))).windows(2).tolist()
+        >>> ntpnb.datasets.TextCorpus(("a", "b", "c"), ((0, 1), (2,))).windows(2).tolist()
         [[0, 1], [1, 2], [2, 0]]
         """
         text: IntArray = np.array(list(chain.from_iterable(self.verses)), dtype=int)

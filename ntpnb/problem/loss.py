@@ -128,7 +128,7 @@ def cross_entropy(W: ArrayLike, data: NextTokenData) -> float | FloatArray:
     >>> import numpy as np, ntpnb
     >>> data = ntpnb.datasets.toy()
     >>> zero = np.zeros(data.shape)
-    >>> round(ntpnb.cross_entropy(zero, data), 6)  # log 5: all tokens are equally likely
+    >>> round(float(ntpnb.cross_entropy(zero, data)), 6)  # log 5: all tokens are equally likely
     1.609438
     """
     weights = as_weights("W", W, data)

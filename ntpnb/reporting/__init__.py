@@ -235,8 +235,8 @@ def report(
 
     A text by letters, in other dimensions:
 
-    >>> letters = {"context_length": 1, "tokenizer": list, "dim": 2}
-    >>> ntpnb.report(ntpnb.NextTokenData.from_text("abracadabra", **letters)).words
+    >>> make = ntpnb.NextTokenData.from_text
+    >>> ntpnb.report(make("abracadabra", context_length=1, tokenizer=list, dim=2)).words
     ('a', 'b', 'c', 'd', 'r')
     """
     if isinstance(data, str):
