@@ -132,7 +132,7 @@ def sklearn(_, problem):
 
     data, options = problem.data, {"C": 1e3, "tol": 1e-10, "max_iter": 10**6}
     machine = LinearSVC(multi_class="crammer_singer", fit_intercept=False, **options)
-    machine.fit(data.context_embeddings, data.target_probs.argmax(1))
+    machine.fit(data.context_embeddings, np.ravel(data.target_probs.argmax(axis=1)))
     return machine.coef_, None, None
 
 

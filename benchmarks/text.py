@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import ntpnb
-from benchmarks import limits
+from benchmarks import limits, margin
 from benchmarks.margin import Anchored
 from ntpnb import NextTokenData, datasets
 
@@ -232,12 +232,8 @@ def _solve(problem, x, **options):
 
 def linear_svc(question, data):
     """Crammer and Singer's machine, hard in the limit C → ∞."""
-    from sklearn.svm import LinearSVC
-
-    options = {"C": 1e3, "tol": 1e-10, "max_iter": 10**6}
-    machine = LinearSVC(multi_class="crammer_singer", fit_intercept=False, **options)
-    followers = data.target_probs.argmax(axis=1)
-    return machine.fit(data.context_embeddings, np.ravel(followers)).coef_
+    weights, _, _ = margin.sklearn(None, Anchored(data))
+    return weights
 
 
 def ours(question, data):
