@@ -91,7 +91,7 @@ def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
     if len(names) != 1:
         raise ValueError("-p needs the name of one notebook")
     [name] = project.select(names)
-    target = verify.executed_here(name)
+    target = project.executed(name, folder=project.HERE)
     execute.execute(name, target, parameters)
     print(target)
     return 0
@@ -156,8 +156,9 @@ def _verify() -> int:
     """Say where the committed notebooks differ from what this clone's own execution gave."""
     found = []
     exactly = verify.is_same_machine()
+    compared = verify.comparable()
     for name in project.names():
-        if verify.is_comparable(name):
+        if name in compared:
             found += verify.differences(name, exactly=exactly)
         else:
             found.append(f"{name}: not executed in this clone from these sources")

@@ -8,7 +8,7 @@ sentence between two cells: the executed notebook then takes the new text and ke
 The keys are committed in `book/nb/keys.txt`. Each line, ``NAME OUTPUTS TEXT CONTENT``, says from
 which `Key` the executed notebook of this name came and what content it had (its sha256). So nothing
 vouches for a notebook that was edited by hand, nor for one written by a run that stopped before it
-noted the key.
+noted the key. What a clone executes for itself, in `_build/nb`, has a file of keys beside it, too.
 """
 
 import ast
@@ -32,8 +32,8 @@ AUTHORS_RUNS = "ntpnb_book.authors_runs"
 REWORDED = "its text changed, but no code in it"
 """Why an executed notebook is stale that needs new words and no run."""
 
-FILE = Path("book/nb/keys.txt")
-"""Where the keys lie, below the checkout."""
+FILE = "keys.txt"
+"""Holds the keys of the executed notebooks that lie beside it."""
 
 _LINE = re.compile(r"^([\w/]+) ([0-9a-f]{64}) ([0-9a-f]{64}) ([0-9a-f]{64})$", re.MULTILINE)
 
@@ -217,35 +217,36 @@ def key(name: str, root: Path = output.ROOT) -> Key:
     return Sources(Path(root)).key(name)
 
 
-def recorded(root: Path = output.ROOT) -> dict[str, Key]:
-    """Read the keys by the name of the notebook, of those that lie there as they were written.
+def recorded(root: Path = output.ROOT, folder: str = project.COMMITTED) -> dict[str, Key]:
+    """Read the keys of a folder by the notebook's name, of those that lie there as written.
 
     Lines of another form, as a conflict of two branches leaves them, count for nothing, nor do two
     of one notebook: such notebooks run again.
     """
-    path = Path(root) / FILE
+    path = Path(root) / folder / FILE
     written = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = set(_LINE.findall(written))
     names = [name for name, *_ in lines]
-    return {
-        name: Key(outputs, text)
-        for name, outputs, text, content in lines
-        if names.count(name) == 1 and content == _digest_of_file(project.executed(name, root))
-    }
+    found = {}
+    for name, outputs, text, content in lines:
+        lies_there = content == _digest_of_file(project.executed(name, root, folder))
+        if lies_there and names.count(name) == 1:
+            found[name] = Key(outputs, text)
+    return found
 
 
-def record(name: str, key: Key, root: Path = output.ROOT) -> None:
-    """Note the key of the notebook that was just written.
+def record(name: str, key: Key, root: Path = output.ROOT, folder: str = project.COMMITTED) -> None:
+    """Note the key of the notebook that was just written to a folder.
 
     Where two processes write at once a line may be lost; its notebook runs again.
     """
-    keys = recorded(root) | {name: key}
+    keys = recorded(root, folder) | {name: key}
     lines = [
         f"{each} {keys[each].outputs} {keys[each].text} "
-        f"{_digest_of_file(project.executed(each, root))}\n"
+        f"{_digest_of_file(project.executed(each, root, folder))}\n"
         for each in sorted(keys)
     ]
-    output.write(Path(root) / FILE, "".join(lines))
+    output.write(Path(root) / folder / FILE, "".join(lines))
 
 
 def outdated(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:

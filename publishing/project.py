@@ -27,6 +27,10 @@ EVIDENCE = "evidence"
 """Folder of the pages of evidence, below ``notebooks``, ``book/claims`` and ``book/nb``."""
 
 
+COMMITTED, HERE = "book/nb", "_build/nb"
+"""Folders of executed notebooks: those that the book shows, and what this clone's own runs gave."""
+
+
 def digest(content: bytes) -> str:
     """Return the SHA-256 of some bytes, by which files and outputs are told apart."""
     return hashlib.sha256(content).hexdigest()
@@ -80,7 +84,7 @@ def evidence_pages(root: Path = ROOT) -> list[str]:
 
 def executed_names(root: Path = ROOT) -> list[str]:
     """Names of the notebooks of which an executed file is there, whether or not their text is."""
-    folder = Path(root) / "book" / "nb"
+    folder = Path(root) / COMMITTED
     paths = [*folder.glob("*.ipynb"), *folder.glob(f"{EVIDENCE}/*.ipynb")]
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
 
@@ -127,14 +131,14 @@ def title(name: str, root: Path = ROOT) -> str:
     return next((line[2:].strip() for line in lines if line.startswith("# ")), name)
 
 
-def executed(name: str, root: Path = ROOT) -> Path:
-    """Path of the executed notebook that the book shows and the tests compare."""
-    return Path(root) / "book" / "nb" / f"{name}.ipynb"
+def executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> Path:
+    """Path of the executed notebook that the book shows and the tests compare, or of another."""
+    return Path(root) / folder / f"{name}.ipynb"
 
 
-def read_executed(name: str, root: Path = ROOT) -> dict[str, Any]:
+def read_executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> dict[str, Any]:
     """Read an executed notebook as plain JSON; a notebook never executed has no cells."""
-    path = executed(name, root)
+    path = executed(name, root, folder)
     notebook = read_json(path, {"metadata": {}, "cells": []})
     if not (isinstance(notebook, dict) and {"metadata", "cells"} <= notebook.keys()):
         raise ValueError(f"{path}: not a notebook; delete it and run again")
@@ -192,7 +196,7 @@ def alone(root: Path = ROOT) -> Iterator[None]:
 
 def sweep(root: Path = ROOT) -> None:
     """Remove the temporary files of `write` that a killed run left behind."""
-    folders = ("_build", "_build/nb", "book", "book/nb", "figures")
-    for folder in (*folders, f"_build/nb/{EVIDENCE}", f"book/nb/{EVIDENCE}"):
+    folders = ("_build", HERE, "book", COMMITTED, "figures")
+    for folder in (*folders, f"{HERE}/{EVIDENCE}", f"{COMMITTED}/{EVIDENCE}"):
         for path in (Path(root) / folder).glob(".*.tmp"):
             path.unlink(missing_ok=True)

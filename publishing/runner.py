@@ -31,16 +31,6 @@ def _end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def _execute_for_the_book(name: str, root: Path) -> keys.Key:
-    """Execute a notebook and replace its executed file; return the key to record for it."""
-    key = keys.key(name, root)
-    text = execute.compute(name, root / "figures", root=root, formats="")
-    if keys.key(name, root) != key:
-        raise NotebookError(f"{name}: its sources changed while it ran; run it again")
-    output.write(project.executed(name, root), text)
-    return key
-
-
 def _reword(name: str, root: Path) -> None:
     """Give an executed notebook the words of its present text; it keeps its outputs."""
     key = keys.key(name, root)
@@ -49,28 +39,22 @@ def _reword(name: str, root: Path) -> None:
     _note(f"{name}: {keys.REWORDED}; outputs kept")
 
 
-def _execute_for_figures(name: str, root: Path) -> None:
-    """Execute a notebook for its figures alone, and save them as all kinds of files.
+def _work(name: str, reason: str, folder: str, root: Path) -> tuple[float, keys.Key]:
+    """Execute one notebook in a process of its own; return its seconds, and a key to record.
 
-    Its executed file, which the tests compare with this machine, is kept; the new one goes to
-    `_build/nb`.
+    What does not go to the book's folder is executed for its figures, as all kinds of files.
     """
-    key = keys.key(name, root)
-    verify.forget(name, root)  # until the new one is there
-    execute.execute(name, verify.executed_here(name, root), root=root)
-    if keys.key(name, root) == key:
-        verify.note(name, key.outputs, root)
-    same = "same bytes as" if verify.has_same_bytes(name, root) else "other bytes than"
-    _note(f"{name}: {same} the executed notebook, kept")
-
-
-def _work(name: str, reason: str, draw: bool, root: Path) -> tuple[float, keys.Key | None]:
-    """Execute one notebook in a process of its own; return its seconds, and a key to record."""
     _note(f"{name}: {reason}; running")
     started = time.monotonic()
-    key = None if draw else _execute_for_the_book(name, root)
-    if draw:
-        _execute_for_figures(name, root)
+    key = keys.key(name, root)
+    formats = "" if folder == project.COMMITTED else "png pdf"
+    text = execute.compute(name, root / "figures", root=root, formats=formats)
+    if keys.key(name, root) != key:
+        raise NotebookError(f"{name}: its sources changed while it ran; run it again")
+    output.write(project.executed(name, root, folder), text)
+    if formats:
+        same = "same bytes as" if verify.has_same_bytes(name, root) else "other bytes than"
+        _note(f"{name}: {same} the executed notebook, kept")
     return time.monotonic() - started, key
 
 
@@ -119,12 +103,13 @@ def run(
         for name in [name for name in reasons if reasons[name] == keys.REWORDED]:
             _reword(name, root)
             del reasons[name]
+    folder = project.HERE if draw else project.COMMITTED
     failed = []
     workers = max(1, min(jobs, len(reasons)))
     started = time.monotonic()
     with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
         futures = {
-            pool.submit(_work, name, reason, draw, root): name
+            pool.submit(_work, name, reason, folder, root): name
             for name, reason in _longest_first(reasons, root)
         }
         try:
@@ -132,8 +117,7 @@ def run(
                 name = futures[future]
                 try:
                     seconds, key = future.result()
-                    if key is not None:
-                        keys.record(name, key, root)
+                    keys.record(name, key, root, folder)
                     _note(f"{name}: {seconds:.1f} s, {len(futures) - done} left")
                 except Exception as error:
                     failed.append(name)

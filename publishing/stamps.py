@@ -64,7 +64,7 @@ def contents(root: Path = output.ROOT, environ: Mapping[str, str] = os.environ) 
         for path in [root / place, *(root / place).rglob("*")]:
             name = path.relative_to(root)
             left_behind = any(part.startswith((".", "__pycache__")) for part in name.parts)
-            if not path.is_file() or left_behind or name == keys.FILE:  # no page shows the keys
+            if not path.is_file() or left_behind or name.name == keys.FILE:  # no page shows these
                 continue
             found[name.as_posix()] = project.digest(path.read_bytes())
             if path.suffix == ".ipynb":

@@ -53,51 +53,29 @@ _NEAR = 5  # pixels, the side of what lies near: letters and lines may move by t
 _NUMBER = re.compile(r"[-−]?\d+(?P<fraction>\.\d*)?(?:e(?P<exponent>[-+]?\d+))?")
 
 
-def executed_here(name: str, root: Path = output.ROOT) -> Path:
-    """Where this clone's own execution of a notebook lies, while the committed one is kept."""
-    return Path(root) / "_build" / "nb" / f"{name}.ipynb"
-
-
-def _key_file(name: str, root: Path) -> Path:
-    return executed_here(name, root).with_suffix(".key")
-
-
-def note(name: str, key: str, root: Path = output.ROOT) -> None:
-    """Record that the sources with this key gave what lies at `executed_here`."""
-    output.write(_key_file(name, root), f"{key}\n")
-
-
-def forget(name: str, root: Path = output.ROOT) -> None:
-    """Remove the key of an execution that is about to be replaced."""
-    _key_file(name, root).unlink(missing_ok=True)
-
-
 def has_same_bytes(name: str, root: Path = output.ROOT) -> bool:
     """Whether this clone's execution of a notebook gave the committed one byte for byte."""
-    here, committed = executed_here(name, root), project.executed(name, root)
-    return here.exists() and here.read_bytes() == committed.read_bytes()
+    here = project.executed(name, root, project.HERE)
+    return here.exists() and here.read_bytes() == project.executed(name, root).read_bytes()
 
 
-def is_comparable(name: str, root: Path = output.ROOT) -> bool:
-    """Whether this clone has executed a notebook from the sources that the committed one came from.
-
-    What it gave lies at `executed_here`.
-    """
-    key_file = _key_file(name, root)
-    recorded = keys.recorded(root).get(name)
-    if recorded is None or not key_file.exists():
-        return False
-    return key_file.read_text(encoding="utf-8").strip() == recorded.outputs
+def comparable(root: Path = output.ROOT) -> list[str]:
+    """List what this clone has executed from the sources that the committed ones came from."""
+    here, committed = (keys.recorded(root, each) for each in (project.HERE, project.COMMITTED))
+    return [
+        name
+        for name in project.names(root)
+        if name in here and name in committed and here[name].outputs == committed[name].outputs
+    ]
 
 
 def remaining(root: Path = output.ROOT) -> list[Path]:
     """Return the executed notebooks that nbval has to compare with a new execution.
 
-    Left out is a notebook that this clone has executed from the sources that the committed one came
-    from, which `differences` compares.
+    Left out are those that `differences` compares.
     """
-    names = [name for name in project.names(root) if not is_comparable(name, root)]
-    return [project.executed(name, root) for name in names]
+    compared = comparable(root)
+    return [project.executed(name, root) for name in project.names(root) if name not in compared]
 
 
 def exceptions(root: Path = output.ROOT) -> Exceptions:
@@ -122,7 +100,7 @@ def is_same_machine(root: Path = output.ROOT) -> bool:
 
     Then it is of the machine type that wrote them.
     """
-    names = [name for name in project.names(root) if is_comparable(name, root)]
+    names = comparable(root)
     same = [name for name in names if has_same_bytes(name, root)]
     return 2 * len(same) > len(names)
 
@@ -133,7 +111,7 @@ def differences(name: str, root: Path = output.ROOT, *, exactly: bool) -> Iterat
     Parameters
     ----------
     name : str
-        A notebook that this clone has executed, see `is_comparable`.
+        A notebook that this clone has executed, see `comparable`.
     root : Path
         The checkout.
     exactly : bool
@@ -142,7 +120,7 @@ def differences(name: str, root: Path = output.ROOT, *, exactly: bool) -> Iterat
     if has_same_bytes(name, root):
         return
     committed = project.read_executed(name, root)
-    here = project.read_json(executed_here(name, root), {"cells": []})
+    here = project.read_executed(name, root, project.HERE)
     yield from between(name, committed, here, None if exactly else exceptions(root))
 
 

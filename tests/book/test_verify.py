@@ -38,9 +38,9 @@ def book(tmp_path_factory):
         text, 'figures.save(fig, "tiny", {"x": scale * np.arange(4)}, seed)\n', SECOND
     )
     assert runner.run(root=root) == []
-    assert not verify.is_comparable(NAME, root)
+    assert verify.comparable(root) == []
     assert runner.run(draw=True, root=root) == []
-    assert verify.is_comparable(NAME, root)
+    assert verify.comparable(root) == [NAME]
     return root
 
 
@@ -249,8 +249,8 @@ def test_the_command_names_what_differs_and_what_cannot_be_compared(book, forge)
     line = f"{NAME}, cell [2]: t24.fig1.sum: value is 5.0, executed here 12.0\n"
     other = "1 notebooks, 1 differences (coarsely: another processor wrote them)\n"
     assert call() == (1, line, other)
-    note = verify._key_file(NAME, book)
-    key = note.read_text()
-    verify.forget(NAME, book)
+    notes = book / project.HERE / keys.FILE
+    kept = notes.read_text()
+    notes.unlink()
     assert call()[:2] == (1, f"{NAME}: not executed in this clone from these sources\n")
-    note.write_text(key)
+    notes.write_text(kept)
