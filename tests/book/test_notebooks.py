@@ -37,10 +37,6 @@ def code(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_there_are_notebooks():
-    assert NAMES
-
-
 def test_none_is_stale_and_no_figure_was_drawn_with_other_parameters():
     assert keys.outdated(NAMES) == {}
 

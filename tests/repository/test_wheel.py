@@ -35,6 +35,13 @@ def run(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, env=shell, **options)
 
 
+def succeed(*command, **options):
+    """What a command prints, which must not fail."""
+    done = run(*command, **options)
+    assert not done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Built from a copy, so that no build folder of an earlier run can leak into it."""
@@ -47,8 +54,7 @@ def wheel(tmp_path_factory):
     for name in FOLDERS:
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    built = run(*pip, "--wheel-dir", str(folder), str(source), cwd=folder)
-    assert not built.returncode, built.stderr
+    succeed(*pip, "--wheel-dir", str(folder), str(source), cwd=folder)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -60,25 +66,30 @@ def clean(wheel):
     The needs are links to this environment's packages, so that nothing is downloaded.
     """
     environment = wheel.parent / "environment"
-    made = run(sys.executable, "-m", "venv", "--without-pip", str(environment))
-    assert not made.returncode, made.stderr
+    succeed(sys.executable, "-m", "venv", "--without-pip", str(environment))
     python = environment / "bin/python"
-    where = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
-    packages = Path(where.stdout.strip())
+    where = succeed(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    packages = Path(where.strip())
     for need in PROJECT["dependencies"]:
         distribution = importlib.metadata.distribution(Requirement(need).name)
         tops = {file.parts[0] for file in distribution.files if file.parts[0] != ".."}
         for name in tops:
             (packages / name).symlink_to(distribution.locate_file(name))
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target")
-    installed = run(*pip, str(packages), str(wheel))
-    assert not installed.returncode, installed.stderr
+    succeed(*pip, str(packages), str(wheel))
 
     def python_runs(code):
         return run(python, "-c", code, cwd=wheel.parent)
 
     python_runs.interpreter = python
     return python_runs
+
+
+def metadata(wheel):
+    """What a wheel says of itself."""
+    archive = zipfile.ZipFile(wheel)
+    [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    return email.message_from_bytes(archive.read(name))
 
 
 def test_it_holds_the_typed_package_and_nothing_of_the_build(wheel):
@@ -93,8 +104,7 @@ def test_it_holds_the_typed_package_and_nothing_of_the_build(wheel):
 
 def test_the_archive_of_sources_tests_itself(wheel, tmp_path):
     build = f"import setuptools.build_meta as backend; backend.build_sdist({str(tmp_path)!r})"
-    built = run(sys.executable, "-c", build, cwd=wheel.parent / "source")
-    assert not built.returncode, built.stderr
+    succeed(sys.executable, "-c", build, cwd=wheel.parent / "source")
     (path,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -105,38 +115,36 @@ def test_the_archive_of_sources_tests_itself(wheel, tmp_path):
     assert all((unpacked / file).exists() for file in FILES)
     assert not (unpacked / "publishing").exists()
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:nbval", "-p", "no:cacheprovider")
-    found = run(*pytest, "--collect-only", "tests/math", cwd=unpacked)
-    assert not found.returncode, found.stdout
-    done = run(*pytest, "tests/math/test_corpus.py", "tests/math/test_loss.py", cwd=unpacked)
-    assert not done.returncode, done.stdout
+    succeed(*pytest, "--collect-only", "tests/math", cwd=unpacked)
+    succeed(*pytest, "tests/math/test_corpus.py", "tests/math/test_loss.py", cwd=unpacked)
 
 
 def test_its_description_has_no_link_that_needs_the_repository(wheel):
-    name = f"ntpnb-{PROJECT['version']}.dist-info/METADATA"
-    description = email.message_from_bytes(zipfile.ZipFile(wheel).read(name)).get_payload()
-    targets = re.findall(r"\]\(([^)]+)\)", description)
+    targets = re.findall(r"\]\(([^)]+)\)", metadata(wheel).get_payload())
     assert targets
     assert all(target.startswith("https://") for target in targets)
 
 
 def test_an_index_can_show_what_it_is_and_where_it_comes_from(wheel):
-    name = f"ntpnb-{PROJECT['version']}.dist-info/METADATA"
-    metadata = email.message_from_bytes(zipfile.ZipFile(wheel).read(name))
-    assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_all("Classifier") == PROJECT["classifiers"]
-    addresses = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    said = metadata(wheel)
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert said.get_all("Classifier") == PROJECT["classifiers"]
+    addresses = dict(line.split(", ") for line in said.get_all("Project-URL"))
     assert addresses == PROJECT["urls"]
-    assert metadata["Requires-Python"] == ",".join(sorted(PROJECT["requires-python"].split(",")))
-    assert metadata["License-Expression"] == PROJECT["license"]
+    assert said["Requires-Python"] == ",".join(sorted(PROJECT["requires-python"].split(",")))
+    assert said["License-Expression"] == PROJECT["license"]
 
 
 def test_every_public_name_is_there(clean):
-    done = clean("import ntpnb\nfor name in ntpnb.__all__: print(getattr(ntpnb, name))")
+    done = clean(
+        "import ntpnb\nfor name in ntpnb.__all__: getattr(ntpnb, name)\n"
+        "print(ntpnb.__file__, ntpnb.__version__, len(ntpnb.__all__))"
+    )
     assert not done.returncode, done.stderr
-    assert len(done.stdout.splitlines()) > 30
-    found = clean("import ntpnb; print(ntpnb.__file__, ntpnb.__version__)").stdout.split()
-    assert str(ROOT) not in found[0]
-    assert found[1] == PROJECT["version"]
+    file, version, names = done.stdout.split()
+    assert str(ROOT) not in file
+    assert version == PROJECT["version"]
+    assert int(names) > 30
 
 
 def test_the_example_runs(clean):
@@ -201,7 +209,6 @@ print(ntpnb.report(data, words=names, W=W, seconds=60))
 
 def test_hidden_states_of_a_model_that_is_trained_there(clean):
     done = clean(A_MODEL)
-    assert not done.returncode, done.stderr
     contexts, points_there, *said = done.stdout.splitlines()
     assert len(set(contexts.split())) == 1  # as many as there are pairs of words
     assert points_there == "True"
@@ -213,19 +220,16 @@ def test_what_chapters_import_is_a_distribution_of_its_own(wheel, clean, tmp_pat
     pip = (sys.executable, "-m", "pip")
     quietly = ("--quiet", "--no-deps", "--no-build-isolation")
     source = wheel.parent / "source/ntpnb_book"
-    built = run(*pip, "wheel", *quietly, "--wheel-dir", str(tmp_path), str(source), cwd=tmp_path)
-    assert not built.returncode, built.stderr
+    succeed(*pip, "wheel", *quietly, "--wheel-dir", str(tmp_path), str(source), cwd=tmp_path)
     (path,) = tmp_path.glob("ntpnb_book-*.whl")
     files = zipfile.ZipFile(path).namelist()
     sources = [p.relative_to(ROOT).as_posix() for p in (ROOT / "ntpnb_book").rglob("*.py")]
     assert set(sources) == {name for name in files if name.endswith(".py")}
     data = {p.relative_to(ROOT).as_posix() for p in (ROOT / "ntpnb_book/data_files").iterdir()}
     assert data == {name for name in files if "data_files" in name}
-    information = f"ntpnb_book-{PROJECT['version']}.dist-info/METADATA"
-    metadata = email.message_from_bytes(zipfile.ZipFile(path).read(information))
-    assert metadata.get_all("Requires-Dist") == ["ntpnb[notebook]"]
-    installed = run(*pip, "install", *quietly, "--target", str(tmp_path / "book"), str(path))
-    assert not installed.returncode, installed.stderr
+    said = metadata(path)
+    assert (said["Version"], said["Requires-Dist"]) == (PROJECT["version"], "ntpnb[notebook]")
+    succeed(*pip, "install", *quietly, "--target", str(tmp_path / "book"), str(path))
     beside = f"import sys\nsys.path.append({str(tmp_path / 'book')!r})\n"
     done = clean(beside + "from ntpnb_book import check\ncheck('t24.fig1.entropy', 0.88)")
     said = done.stdout.strip() or done.stderr.splitlines()[-1]
@@ -237,5 +241,4 @@ def test_what_chapters_import_is_a_distribution_of_its_own(wheel, clean, tmp_pat
 def test_a_user_s_program_finds_the_types(clean, tmp_path):
     program = shutil.copy(USER_PROGRAM, tmp_path)
     mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", clean.interpreter)
-    done = run(*mypy, "--cache-dir", str(tmp_path / "cache"), program, cwd=tmp_path)
-    assert not done.returncode, done.stdout
+    succeed(*mypy, "--cache-dir", str(tmp_path / "cache"), program, cwd=tmp_path)
