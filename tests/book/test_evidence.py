@@ -20,6 +20,12 @@ def executed(tmp_path_factory):
     return root
 
 
+@pytest.fixture
+def root(tmp_path):
+    """Such a book that is not executed."""
+    return tiny_project.make_with_evidence(tmp_path)
+
+
 def test_a_page_of_evidence_is_executed_beside_the_chapters(executed):
     assert project.names(executed) == ["01_tiny", PAGE]
     assert project.executed_names(executed) == ["01_tiny", PAGE]
@@ -53,8 +59,7 @@ def test_it_is_found_by_its_name(executed, typed):
         project.select(["evidence"], executed)
 
 
-def test_a_change_to_it_makes_it_stale_and_no_other(tmp_path):
-    root = tiny_project.make_with_evidence(tmp_path)
+def test_a_change_to_it_makes_it_stale_and_no_other(root):
     for name in project.names(root):
         tiny_project.pretend(root, name, [])
     assert keys.outdated(project.names(root), root) == {}
@@ -64,8 +69,7 @@ def test_a_change_to_it_makes_it_stale_and_no_other(tmp_path):
     assert keys.recorded(root).keys() == {"01_tiny"}
 
 
-def test_one_that_was_removed_is_reported_by_its_executed_file(tmp_path):
-    root = tiny_project.make_with_evidence(tmp_path)
+def test_one_that_was_removed_is_reported_by_its_executed_file(root):
     tiny_project.pretend(root, "01_tiny", [])
     tiny_project.pretend(root, PAGE, [])
     project.source(PAGE, root).unlink()
@@ -73,8 +77,7 @@ def test_one_that_was_removed_is_reported_by_its_executed_file(tmp_path):
     assert f"{PAGE}.ipynb: executed, but notebooks/{PAGE}.md does not exist" in found
 
 
-def test_the_contents_give_pages_of_evidence_their_order(tmp_path):
-    root = tiny_project.make_with_evidence(tmp_path)
+def test_the_contents_give_pages_of_evidence_their_order(root):
     for name in ("above", "below"):
         tiny_project.write(root / f"notebooks/evidence/{name}.md", f"# {name}\n")
     listed = "".join(f"      - file: nb/evidence/{name}\n" for name in ("sums", "above"))
@@ -100,8 +103,7 @@ def test_every_page_of_evidence_belongs_to_a_chapter_that_leads_to_it():
         (PAGE, "{evidence-for} 01_tiny why", "{evidence-for} 01_tiny", ""),
     ],
 )
-def test_one_that_is_lost_is_reported(tmp_path, path, old, new, message):
-    root = tiny_project.make_with_evidence(tmp_path)
+def test_one_that_is_lost_is_reported(root, path, old, new, message):
     assert list(lost_evidence.problems(root)) == []
     edit(project.source(path, root), old, new)
     found = list(lost_evidence.problems(root))

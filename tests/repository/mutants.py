@@ -115,20 +115,24 @@ def main():
     for row in [("room", *COLUMNS), *rows]:
         print(f"{row[0]:<12}", *[f"{cell:>18}" for cell in row[1:]])
     save(rows)
-    survived = defaultdict(set)
-    for name, status in found.items():
-        if status not in NOTICED:
-            survived[".".join(place(name))].add(change(name))
-    explained = defaultdict(set)
-    for group in yaml.safe_load((FOLDER / "survivors.yml").read_text("utf-8")):
-        for where, changes in group["mutants"].items():
-            explained[where].update(changes)
-    listed = [("survives without a reason in survivors.yml", survived, explained)]
+    survived = {
+        (".".join(place(name)), change(name))
+        for name, status in found.items()
+        if status not in NOTICED
+    }
+    groups = yaml.safe_load((FOLDER / "survivors.yml").read_text("utf-8"))
+    explained = {
+        (where, line)
+        for group in groups
+        for where, lines in group["mutants"].items()
+        for line in lines
+    }
+    listed = {"survives without a reason in survivors.yml": survived - explained}
     if len(found) == len(there):  # of a sample nobody knows what else would have survived
-        listed.append(("stands in survivors.yml and does not survive", explained, survived))
-    for heading, some, known in listed:
-        lines = [f"  {w}: {c}" for w in some for c in sorted(some[w] - known.get(w, set()))]
-        if lines:
+        listed["stands in survivors.yml and does not survive"] = explained - survived
+    for heading, changes in listed.items():
+        if changes:
+            lines = [f"  {where}: {line}" for where, line in sorted(changes)]
             print(f"\n{len(lines)}: {heading}", *lines, sep="\n")
 
 

@@ -257,7 +257,7 @@ def changed(root: Path = output.ROOT) -> Iterator[str]:
         least = before.pop(name).partition("\t")[2]
         if tests.get(name, 0) < int(least.removesuffix(" tests")):
             yield f"{name}: {tests.get(name, 0)} tests, accepted were {least}"
-    for id in [*before, *(id for id in now if id not in before)]:
+    for id in before | now:
         if id not in now:
             yield f"{id}: was accepted, and is no longer there"
         elif id not in before:
