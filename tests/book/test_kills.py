@@ -48,7 +48,21 @@ def killed(root, seconds, command="run"):
     return False
 
 
-def kill_and_build_again(root, seconds, expected):
+def moments(count):
+    """Fractions of a build's time: one in each of `count` equal parts of it, at random there."""
+    generator = random.Random(8)
+    return [(number + generator.random()) / count for number in range(count)]
+
+
+MANY = [pytest.param(moment, marks=pytest.mark.stress) for moment in moments(20)]
+
+
+@pytest.mark.parametrize("fraction", moments(2) + MANY)
+def test_a_kill_leaves_nothing_half_written_and_the_next_build_gives_the_same(
+    undisturbed, tmp_path, fraction
+):
+    expected, seconds = undisturbed
+    root, seconds = tmp_path / "book", 0.9 * fraction * seconds
     tiny_project.make_two(root)
     while not killed(root, seconds):  # the machine is quicker now than when it was measured
         seconds /= 2
@@ -60,25 +74,6 @@ def kill_and_build_again(root, seconds, expected):
             assert content == expected[path]
     do("run", root)
     assert contents(root, *KEPT) == expected
-
-
-def moments(count):
-    """Fractions of a build's time: one in each of `count` equal parts of it, at random there."""
-    generator = random.Random(8)
-    return [(number + generator.random()) / count for number in range(count)]
-
-
-@pytest.mark.parametrize("fraction", moments(2))
-def test_two_kills(undisturbed, tmp_path, fraction):
-    expected, seconds = undisturbed
-    kill_and_build_again(tmp_path / "book", 0.9 * fraction * seconds, expected)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("fraction", moments(20))
-def test_twenty_kills(undisturbed, tmp_path, fraction):
-    expected, seconds = undisturbed
-    kill_and_build_again(tmp_path / "book", 0.9 * fraction * seconds, expected)
 
 
 @pytest.mark.parametrize("fraction", moments(3))
