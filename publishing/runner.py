@@ -94,10 +94,8 @@ def run(
     root = Path(root)
     project.sweep(root)
     chosen = project.select(names, root)
-    if draw:
-        reasons = dict.fromkeys(chosen, "drawn anew")
-    elif force:
-        reasons = dict.fromkeys(chosen, "forced")
+    if draw or force:
+        reasons = dict.fromkeys(chosen, "drawn anew" if draw else "forced")
     else:
         reasons = keys.outdated(chosen, root)
         for name in [name for name in reasons if reasons[name] == keys.REWORDED]:

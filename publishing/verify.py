@@ -166,26 +166,28 @@ def _of_output(
     def allowed(kind: str, otherwise: float) -> float:
         return otherwise if excepted is None else excepted[kind].get(name, otherwise)
 
+    def is_near(place: tuple[str, ...], old: Any, new: Any) -> bool:
+        if place[0] != "metadata" and isinstance(old, str) and isinstance(new, str):
+            return same_text(old, new, allowed("within", ABSOLUTE))
+        if place[1:] == ("ntpnb", "data"):  # a hash; the sketch says how far apart they are
+            return True
+        if "value" in place:
+            return close(old, new, allowed("within", ABSOLUTE))
+        if not ("sketch" in place and old and new):
+            return False
+        return _same_sketch(old, new, allowed("share", RELATIVE))
+
     olds, news = dict(_leaves(one)), dict(_leaves(other))
-    for place in dict.fromkeys([*olds, *news]):
+    for place in olds | news:
         old, new = olds.get(place), news.get(place)
         said = f"is {old!r:.200}, executed here {new!r:.200}"
+        if repr(old) == repr(new):
+            continue
         if (DRAWING in place or "drawings" in place) and old and new:
             said = _of_picture(old, new, allowed("pixels", PIXELS))
-            is_same = not said
-        elif excepted is None:
-            is_same = repr(old) == repr(new)
-        elif place[0] != "metadata" and isinstance(old, str) and isinstance(new, str):
-            is_same = same_text(old, new, allowed("within", ABSOLUTE))
-        elif place[1:] == ("ntpnb", "data"):  # a hash; the sketch says how far apart they are
-            is_same = True
-        elif "value" in place:
-            is_same = close(old, new, allowed("within", ABSOLUTE))
-        elif "sketch" in place and old and new:
-            is_same = _same_sketch(old, new, allowed("share", RELATIVE))
-        else:
-            is_same = repr(old) == repr(new)
-        if not is_same:
+        elif excepted is not None and is_near(place, old, new):
+            continue
+        if said:
             yield f"{name}: {place[-1]} {said}"
 
 
@@ -251,7 +253,7 @@ def _same_sketch(one: list[float], other: list[float], share: float) -> bool:
     return one[:1] == other[:1] and close(one[1:], other[1:], within)
 
 
-def close(one: object, other: object, within: float = ABSOLUTE) -> bool:
+def close(one: Any, other: Any, within: float = ABSOLUTE) -> bool:
     """Say whether two measured values may be the same, computed by different processors.
 
     Parameters
@@ -269,20 +271,20 @@ def close(one: object, other: object, within: float = ABSOLUTE) -> bool:
     >>> close(1130, 1131), close(1130, 1131, within=20)
     (False, True)
     """
-    if isinstance(one, list) and isinstance(other, list):
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list):
         pairs = zip(one, other, strict=False)
         return len(one) == len(other) and all(close(old, new, within) for old, new in pairs)
-    if type(one) is float and type(other) is float:
+    if isinstance(one, float):
         return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=within)
-    if type(one) is int and type(other) is int:
+    if type(one) is int:  # and no bool
         return abs(one - other) <= within
-    return type(one) is type(other) and one == other
+    return one == other
 
 
 def _of_picture(one: str, other: str, pixels: float) -> str:
     """Say how two drawings differ as pictures; nothing where they do not."""
-    if one == other:
-        return ""
     old, new = _pixels(one), _pixels(other)
     if old.shape != new.shape:
         return f"is a picture of {old.shape} pixels, executed here {new.shape}"
