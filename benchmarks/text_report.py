@@ -51,15 +51,15 @@ def _measured(record):
 
 def _ordered(records):
     """The records problem by problem, each with that of ours for the same question."""
-    ours = {}
-    for record in records:
-        if record["program"] == "ours":
-            ours[str(record["problem"]), record["question"]] = record
-    asked = list(ours)
-    for key in asked:
+
+    def asked(record):
+        return str(record["problem"]), record["question"]
+
+    ours = {asked(record): record for record in records if record["program"] == "ours"}
+    for question, answer in ours.items():
         for record in records:
-            if (str(record["problem"]), record["question"]) == key:
-                yield record, ours[key]
+            if asked(record) == question:
+                yield record, answer
 
 
 def _races(records):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import tiny_project
-from tiny_project import edit, write
+from tiny_project import contents, edit, write
 
 from ntpnb_book import output
 from publishing import keys, project, runner
@@ -101,7 +101,10 @@ def test_a_sentence_stands_in_the_executed_notebook_without_a_run(tmp_path, capf
     reworded = project.executed(NAME, book).read_bytes()
     assert b"Just four numbers." in reworded
     assert keys.outdated([NAME], book) == {}
+    before = contents(book, "figures")
     assert runner.run(force=True, root=book) == []
+    assert "1 executed" in capfd.readouterr().err
+    assert contents(book, "figures") == before
     assert project.executed(NAME, book).read_bytes() == reworded
 
 
