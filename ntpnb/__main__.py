@@ -2,12 +2,13 @@
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -190,7 +191,6 @@ def _parser() -> _Parser:
         prog="ntpnb",
         description="What next-token prediction learns.",
         epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ntpnb {version('ntpnb')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -199,19 +199,18 @@ def _parser() -> _Parser:
         help="say what training on a text will do",
         description="Say what next-token training on a text will do, before training.",
         epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     said.add_argument("file", metavar="FILE", help="a text in UTF-8; - for standard input")
     said.add_argument(
         "--context-length",
-        type=_positive_integer,
+        type=_at_least(1, int, "positive integer"),
         default=2,
         metavar="N",
         help="words in a context (default: %(default)s)",
     )
     said.add_argument(
         "--dim",
-        type=_positive_integer,
+        type=_at_least(1, int, "positive integer"),
         metavar="N",
         help="dimension of the embeddings (default: as many as vectors are drawn, in which any "
         "text is separable whose contexts have one each, or 256 where these are more than 2000)",
@@ -225,14 +224,14 @@ def _parser() -> _Parser:
     )
     said.add_argument(
         "--seed",
-        type=_nonnegative_integer,
+        type=_at_least(0, int, "integer from zero on"),
         default=0,
         metavar="N",
         help="of the random vectors (default: %(default)s)",
     )
     said.add_argument(
         "--seconds",
-        type=_nonnegative,
+        type=_at_least(0, float, "number of seconds"),
         metavar="S",
         help="time limit; without one, what would take minutes is left out",
     )
@@ -241,26 +240,19 @@ def _parser() -> _Parser:
     return parser
 
 
-def _positive_integer(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
-    return int(text)
+def _at_least(least: int, kind: Callable[[str], float], needed: str) -> Callable[[str], float]:
+    """Make a function that reads a finite number, or says that it is not what is needed."""
 
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number < math.inf:
+            raise argparse.ArgumentTypeError(f"{text!r} is no {needed}")
+        return number
 
-def _nonnegative_integer(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no integer from zero on")
-    return int(text)
-
-
-def _nonnegative(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return number
+    return read
 
 
 # -- what is said while and instead of a report ---------------------------------------------------

@@ -100,18 +100,21 @@ def as_integers(
         raise ValueError(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
         )
-    largest = array.max(initial=0)
-    if largest >= 2**INDEX_BITS:
-        raise ValueError(f"{name} holds {largest}; it must be {needed} below 2**{INDEX_BITS}")
-    smallest = array.min(initial=0)
-    if smallest < -(2**INDEX_BITS):  # it would come out as another number, and a token perhaps
-        raise ValueError(f"{name} holds {smallest}; it must be {needed} from -2**{INDEX_BITS} on")
+    limit = 2**INDEX_BITS  # beyond it numbers would come out as others, and as tokens perhaps
+    for found in (array.max(initial=0), array.min(initial=0)):
+        if not -limit <= found < limit:
+            raise ValueError(
+                f"{name} holds {found}; it must be {needed} "
+                f"from -2**{INDEX_BITS} on and below 2**{INDEX_BITS}"
+            )
     return array.astype(np.intp)
 
 
 def as_sequences(sequences: Iterable[ArrayLike]) -> list[IntArray]:
     """Return ``sequences`` as a list of fresh 1-D integer arrays, or explain."""
     require_type("sequences", sequences, Iterable, "a list of sequences of integers")
+    if isinstance(sequences, np.ndarray):  # one of no dimensions could not be iterated over
+        sequences = np.atleast_1d(sequences)
     return [as_indices(f"sequences[{i}]", sequence) for i, sequence in enumerate(sequences)]
 
 

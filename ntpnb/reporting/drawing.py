@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ntpnb.basics.errors import needs_extra
+from ntpnb.basics.validation import FloatArray
 from ntpnb.reporting.findings import ANGLES, Findings, two_digits
+from ntpnb.reporting.way import Way
 from ntpnb.reporting.wording import name_direction
 
 if TYPE_CHECKING:
@@ -88,32 +90,28 @@ def _draw_contexts(found: Findings, ax: "Axes") -> None:
 def _draw_angle(found: Findings, ax: "Axes") -> None:
     way = found.way
     assert way is not None  # so says who chose the panel
-    shown = way.log10_steps <= LAST_DECADE
     degrees = np.degrees(way.angle)
-    ax.plot(way.log10_steps[shown], degrees[shown], color="C1", linestyle="-")
+    _draw_way(way, degrees, ax, "C1")
     if way.descent is not None and way.law is not None:  # from there on, dashed
         later = np.geomspace(degrees[-1], min(degrees[-1], ANGLES[-1]))
         decades = np.array([way.log10_steps_to(angle) for angle in later])
         ax.plot(decades, later, color="C1", linestyle="--")
     ax.set(title=f"angle to {name_direction(found, in_title=True)} (degrees)", ylim=(0, None))
-    _name_steps(ax)
 
 
 def _draw_excess(found: Findings, ax: "Axes") -> None:
     way = found.way
     assert way is not None  # as above
-    shown = way.log10_steps <= LAST_DECADE
-    ax.plot(way.log10_steps[shown], way.excess[shown], color="C0", linestyle="-")
+    _draw_way(way, way.excess, ax, "C0")
     above = "the entropy" if found.twin is None else "its limit"
     ax.set(yscale="log", title=f"loss above {above} (nats)")
-    _name_steps(ax)
 
 
 def _draw_margins(found: Findings, ax: "Axes") -> None:
     """Margins of all contexts in increasing order: of the last matrix, and fainter of the first."""
     assert found.weights is not None  # as above
     margins = np.sort(found.weights.margin.reshape(-1, found.weights.margin.shape[-1]), axis=1)
-    margins = np.where(np.isfinite(margins), margins, np.nan)  # where nothing must lose
+    margins[~np.isfinite(margins)] = np.nan  # where nothing must lose
     contexts = np.arange(1, margins.shape[1] + 1)
     if len(margins) > 1:
         ax.plot(contexts, margins[0], color="C0", linestyle=":", label="first")
@@ -144,8 +142,10 @@ def _draw_checkpoints(found: Findings, ax: "Axes") -> None:
     ax.locator_params(axis="x", integer=True)
 
 
-def _name_steps(ax: "Axes") -> None:
-    """Write powers of ten under an axis that holds their exponents."""
+def _draw_way(way: Way, values: FloatArray, ax: "Axes", color: str) -> None:
+    """Draw values along the way, over powers of ten."""
+    shown = way.log10_steps <= LAST_DECADE
+    ax.plot(way.log10_steps[shown], values[shown], color=color, linestyle="-")
     ax.set(xlabel="steps of size $1/L$")
     ax.locator_params(axis="x", integer=True)
     ax.xaxis.set_major_formatter("$10^{{{x:.0f}}}$")

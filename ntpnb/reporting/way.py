@@ -244,6 +244,7 @@ class Way(Recorded):
     flow: FlowTrace | None = None
     descent: DescentRecord | None = None
 
+    @np.errstate(divide="ignore", over="ignore")  # within the least of floats it takes ever longer
     def log10_steps_to(self, degrees: float) -> float:
         """Decimal logarithm of the steps after which the angle stays this small; nan if unknown.
 

@@ -2,10 +2,10 @@
 
 import math
 import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ntpnb.basics.tolerances import NEGLIGIBLE
 from ntpnb.basics.validation import counted
@@ -124,15 +124,18 @@ def spell_pair(found: Findings, pair: Pair) -> str:
     >>> spell_pair(found, found.pairs[0])
     '1: a = b > c, after context row 0'
     """
-    winners = _tie(found, pair.winners)
-    losers = _tie(found, pair.losers)
-    context = found.context_name(pair.context)
-    return f"{pair.share:.2g}: {winners} > {losers}, after {context}"
+    winners, losers = (
+        _first_few(tokens, found.token_name, NAMED, " = ") for tokens in (pair.winners, pair.losers)
+    )
+    return f"{pair.share:.2g}: {winners} > {losers}, after {found.context_name(pair.context)}"
 
 
-def _tie(found: Findings, tokens: tuple[int, ...]) -> str:
-    names = " = ".join(found.token_name(token) for token in tokens[:NAMED])
-    return names + " = …" if len(tokens) > NAMED else names
+def _first_few(
+    numbers: Sequence[int], name: Callable[[int], str], most: int, joint: str = ", "
+) -> str:
+    """Write the names of the first tokens or rows, and dots where there are others."""
+    names = [name(number) for number in numbers[:most]]
+    return joint.join(names if len(numbers) <= most else [*names, "…"])
 
 
 def _sizes(found: Findings) -> list[str]:
@@ -183,9 +186,7 @@ def _room(found: Findings) -> list[str]:
     if need is None or need.dim == 0:
         return []
     dim = found.data.shape[1]
-    names = ", ".join(found.token_name(token) for token in need.tokens[:NAMED])
-    if len(need.tokens) > NAMED:
-        names += ", …"
+    names = _first_few(need.tokens.tolist(), found.token_name, NAMED)
     asked = f"{need.equations} log-odds are asked of {len(need.tokens)} tokens"
     if need.dim > dim:  # whatever the embeddings, so many fit by coincidence only
         free = dim * (len(need.tokens) - 1)
@@ -321,27 +322,20 @@ def _steps(found: Findings) -> list[str]:
             f"steps to a given angle: not known, for {SHORTEST_RUN} of descent take over a second"
         ]
     lines = [f"steps of gradient descent, of size 1/L = {found.step:.3g} from zero:"]
+    run = found.descent
     for degrees in ANGLES:
         decades = found.log10_steps(degrees)
         if not math.isnan(decades):
             number = _number_of_steps(decades)
+            by_law = run is not None and np.radians(degrees) < run.angle[-1]
             lines.append(
                 f"    about {number} to come within {degrees}° of {name_direction(found)}"
-                f"{_source(found, degrees)}"
+                f"{' (by the late law)' if by_law else ''}"
             )
-    run = found.descent
     if run is not None and math.isnan(found.log10_steps(ANGLES[-1])):
         angle = np.degrees(run.angle[-1])
         lines.append(f"    {run.steps[-1]:,} came within {angle:.3g}°, and more were not tried")
     return lines
-
-
-def _source(found: Findings, degrees: float) -> str:
-    """Say where a number of steps is from, unless it was computed."""
-    run = found.descent
-    if run is None or np.radians(degrees) >= run.angle[-1]:
-        return ""
-    return " (by the late law)"
 
 
 def _why_undecided(found: Findings) -> Exception | None:
@@ -387,15 +381,12 @@ def _wrong_contexts(found: Findings, seen: WeightComparison) -> list[str]:
         return []
     last = margins[-1]
     num_wrong = np.count_nonzero(last < 0)
-    worst_first = np.argsort(last, kind="stable")[: min(num_wrong, LISTED)]
-    names = [found.row_name(row) for row in worst_first.tolist()]
-    if num_wrong > LISTED:
-        names.append("…")
+    worst_first = np.argsort(last, kind="stable")[:num_wrong].tolist()
     of_which = "the last one" if len(margins) > 1 else "it"
     return [
         f"    {of_which} has pairs in the wrong order in {num_wrong} of "
         f"{counted(len(last), 'context')}:",
-        f"    {', '.join(names)}",
+        f"    {_first_few(worst_first, found.row_name, LISTED)}",
     ]
 
 
@@ -430,66 +421,56 @@ def plain_values(found: Findings) -> dict[str, Any]:
     """
     data = found.data
     sizes = found.support_sizes
-    room = found.generic_dimension
-    pairs = [
-        {
-            "share": pair.share,
-            "context": found.context_name(pair.context),
-            "winners": [found.token_name(token) for token in pair.winners],
-            "losers": [found.token_name(token) for token in pair.losers],
-        }
-        for pair in found.pairs[:100]
-    ]
-    return {
-        "contexts": len(data.context_probs),
+    room, sweep = found.generic_dimension, found.dimensions
+    said = {
+        "contexts": data.num_contexts,
         "tokens": data.vocab_size,
         "shape": list(data.shape),
-        "next_tokens": {"fewest": int(sizes.min()), "most": int(sizes.max())},
-        "embedding": found.data.embedding,
+        "next_tokens": {"fewest": sizes.min(), "most": sizes.max()},
+        "embedding": data.embedding,
         "entropy": data.entropy,
         "compatible": found.compatible,
         "dimensions_needed": None if room is None else room.dim,
         "demanding_tokens": [] if room is None else [found.token_name(v) for v in room.tokens],
         "separable": found.separable,
-        "margin": _number(found.margin),
+        "margin": found.margin,
         "undecided_because": None if found.separable is not None else str(_why_undecided(found)),
-        "dimensions": None if found.dimensions is None else _plain_sweep(found.dimensions),
+        "dimensions": None if sweep is None else _plain_sweep(sweep),
         "ordered_pairs": None if found.separable is None else found.num_ordered_pairs,
         "used_pairs": len(found.pairs),
-        "pairs": pairs,
+        "pairs": [
+            {
+                "share": pair.share,
+                "context": found.context_name(pair.context),
+                "winners": [found.token_name(token) for token in pair.winners],
+                "losers": [found.token_name(token) for token in pair.losers],
+            }
+            for pair in found.pairs[:100]
+        ],
         "twin": None if found.twin is None else _plain_twin(found.twin),
-        "step": _number(found.step),
-        "log10_steps_to_degrees": {
-            str(degrees): _number(found.log10_steps(degrees)) for degrees in ANGLES
-        },
+        "step": found.step,
+        "log10_steps_to_degrees": {str(degrees): found.log10_steps(degrees) for degrees in ANGLES},
         "descent": None if found.descent is None else _plain_descent(found.descent, found.law),
         "weights": None if found.weights is None else _plain_weights(found.weights),
         "failures": {part: str(error) for part, error in found.failures.items()},
     }
+    plain: dict[str, Any] = _plain(said)
+    return plain
 
 
-def _number(value: float | None) -> float | None:
-    """A number that JSON can write, or None."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def _numbers(values: npt.NDArray[Any]) -> Any:
-    """Nested lists of numbers, with None for those that JSON cannot write."""
-    if values.ndim == 0:
-        return _number(values.item())
-    return [_numbers(row) for row in values]
-
-
-def _plain_twin(twin: Twin) -> dict[str, Any]:
-    svm = twin.require_max_margin()
-    return {
-        "finite_pairs": len(twin.finite),
-        "won_pairs": len(twin.won),
-        "loss_tends_to": twin.loss_limit,
-        "finite_part_norm": float(np.linalg.norm(twin.finite_part.W)),
-        "margin": 1 / svm.norm if svm.norm else None,
-        "certificate_residual": twin.residual,
-    }
+def _plain(value: Any) -> Any:
+    """What JSON can write of a value: lists of arrays, and None of numbers that are not finite."""
+    match value:
+        case np.ndarray() | np.generic():
+            return _plain(value.tolist())
+        case dict():
+            return {key: _plain(part) for key, part in value.items()}
+        case list():
+            return [_plain(part) for part in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case _:
+            return value
 
 
 def _plain_sweep(sweep: DimensionSweep) -> dict[str, Any]:
@@ -503,20 +484,26 @@ def _plain_sweep(sweep: DimensionSweep) -> dict[str, Any]:
 
 def _plain_descent(run: DescentRecord, law: LateLaw | None) -> dict[str, Any]:
     return {
-        "steps": run.steps.tolist(),
-        "degrees": _numbers(np.degrees(run.angle)),
-        "excess": _numbers(run.excess),
+        "steps": run.steps,
+        "degrees": np.degrees(run.angle),
+        "excess": run.excess,
         "law_holds": law is not None,
     }
 
 
-def _plain_weights(seen: WeightComparison) -> dict[str, Any]:
+def _plain_twin(twin: Twin) -> dict[str, Any]:
+    svm = twin.require_max_margin()
     return {
-        "degrees": _numbers(np.degrees(seen.angle)),
-        "alignment": _numbers(seen.alignment),
-        "corrected_alignment": _numbers(seen.corrected_alignment),
-        "finite_error": _numbers(seen.finite_error),
-        "norm": _numbers(seen.norm),
-        "excess": _numbers(seen.excess),
-        "smallest_margin": _numbers(seen.smallest_margin),
+        "finite_pairs": len(twin.finite),
+        "won_pairs": len(twin.won),
+        "loss_tends_to": twin.loss_limit,
+        "finite_part_norm": np.linalg.norm(twin.finite_part.W),
+        "margin": 1 / svm.norm if svm.norm else None,
+        "certificate_residual": twin.residual,
     }
+
+
+def _plain_weights(seen: WeightComparison) -> dict[str, Any]:
+    names = ("alignment", "corrected_alignment", "finite_error", "norm", "excess")
+    plain = {"degrees": np.degrees(seen.angle)} | {name: getattr(seen, name) for name in names}
+    return plain | {"smallest_margin": seen.smallest_margin}

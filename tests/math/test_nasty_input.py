@@ -1,20 +1,29 @@
-"""What cannot be used ends in one sentence that the package wrote, whatever it was given to."""
+"""What cannot be used ends in one sentence of the package, which names it, whatever it is.
 
-import traceback
-from pathlib import Path
+The first part gives every argument of the public functions all that it could be taken for; the
+second are calls whose parts do not fit each other, or what no list of values holds.
+"""
+
+import inspect
+import re
 
 import numpy as np
+import public_names
 import pytest
 from quick import slow_but
+from refusals import assert_in_words, assert_numbers, in_time
 
 import ntpnb
 from ntpnb import ConvergenceError, NextTokenData, attention, datasets, thresholds
+from ntpnb_book import features
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
+BIAS = ntpnb.implicit_bias(TOY)
 REPORT = ntpnb.report(TOY)
 BOTH_WAYS = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
-PACKAGE = Path(ntpnb.__file__).parent
+START = features.joint_init(TOY, 3, 0.1, 0)
+BATCH = np.ones((4, 4))
 
 
 class Tensor:
@@ -34,61 +43,180 @@ class Broken:
         raise KeyError(i)
 
 
+# -- every argument of every function -------------------------------------------------------------
+
+# What functions take under these names, and what some of them take otherwise or besides.
+USUAL = {
+    "data": TOY, "bias": BIAS, "order": BIAS.order, "finite": BIAS.finite_part,
+    "svm": BIAS.max_margin, "W": np.ones((5, 2)), "constant_term": np.zeros((5, 2)),
+    "method": ntpnb.GD(0.1), "step": 0.1, "steps": 3, "init": np.ones((5, 2)), "record": [0, 3],
+    "log_times": [0.0, 3.0], "radii": [1.0, 2.0], "log_multipliers": [-1.0, -3.0],
+    "norm": "frobenius", "gap": 1e-3, "betas": (0.0, 0.9), "seed": 1, "holds": ntpnb.is_separable,
+    "vocab_size": 5, "support_size": 2, "num_contexts": 3, "dim": 3, "outside": 3, "support": TOY,
+    "num_verses": 2, "num_paragraphs": 2, "words": list("abcde"),
+}  # fmt: skip
+ATTENTION = {"data": FIGURE2, "W": BATCH, "init": BATCH}
+OWN = {
+    NextTokenData: {
+        "context_embeddings": np.eye(3, 2),
+        "target_probs": np.full((3, 4), 0.25),
+        "context_probs": np.full(3, 1 / 3),
+        "token_embeddings": np.eye(4, 5),
+        "candidate_counts": np.ones((3, 4)),
+        "context_groups": [1, 2, 3],
+    },
+    NextTokenData.from_sequences: {
+        "sequences": [[0, 1, 2], [1, 1]],
+        "embed": lambda context: [1.0, len(context)],
+        "context_length": 1,
+    },
+    NextTokenData.from_attention: {
+        "embeddings": np.eye(4, 5), "sequences": [[0, 1, 2], [1, 1]], "labels": [1, 1]
+    },
+    NextTokenData.from_text: {
+        "text": "we see what we see", "context_length": 2, "tokenizer": str.split,
+        "embedding": "mean",
+    },
+    TOY.block: {"rows": slice(0, 2)},
+    BIAS.equal_subspace.project: {},
+    ntpnb.equal_subspace(FIGURE2).reject: ATTENTION,
+    ntpnb.GD: {},
+    ntpnb.NGD: {},
+    ntpnb.Adam: {"beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8},
+    ntpnb.SGD: {"batch_size": 2, "over": "contexts"},
+    ntpnb.adam_metric: {"steps": 200},
+    attention.descend_head: ATTENTION | {"loss": attention.squared, "head": np.eye(4)},
+    attention.attention_mass: ATTENTION,
+    attention.pseudo_data: ATTENTION | {"threshold": 1e-2, "ignore_below": 9e-3},
+    datasets.attention_trials: {
+        "num_trials": 2, "kind": "any", "vocab_size": 8, "num_sequences": 3,
+        "tokens": "distinct", "labels": "sequence",
+    },
+    datasets.text_corpus(1).windows: {"length": 2},
+    datasets.text_corpus(1).spell: {"tokens": [0, 1]},
+    REPORT.context_name: {"context": 2},
+    REPORT.row_name: {"row": 2},
+    REPORT.spell: {"pair": REPORT.pairs[0]},
+    thresholds.random_data: {"rng": np.random.default_rng(0)},
+    features.descend_jointly: {"init": START},
+    features.late_joint_flow: {"start": START, "log_start": 0.0},
+    features.joint_init: {"scale": 0.1},
+    features.logit_excess: {"logits": np.zeros((3, 5))},
+    features.logit_margin: {"support": TOY.support},
+    features.centred_support: {"support": TOY.support},
+}  # fmt: skip
+
+JUNK = [
+    None, True, -1, 0, 1, 2, 1.5, -0.0, 1e-320, 1e300, 10**400, float("nan"), float("inf"), 1j,
+    "a", "", "a text of a few words", b"a", object(), {}, {"a": 1}, set(), slice(None),
+    [], [[]], [[], [1]], [None], ["a"], [[1, "a"]], [[10**400]], Tensor(), [Tensor()],
+    [1, 2], [0.5, 0.5], [[1.0]], [[0.5, 0.5]], (0, 1), range(3), TOY, FIGURE2, [TOY, FIGURE2],
+    np.array(0.5), np.array("a"), np.array([]), np.zeros((0, 3)), np.zeros((3, 0)),
+    np.zeros((2, 3)), np.ones((5, 2)), np.ones((2, 5, 2)), np.eye(4), np.full((5, 2), np.nan),
+    np.full((5, 2), -np.inf), np.full((5, 2), 1e200), np.full((5, 2), 1j), np.full((3, 5), 0.2),
+    np.full((3, 5), -0.2), np.array([[object()]]), np.array(["2020-01-01"], dtype="M8[D]"),
+    np.array([2**63], dtype=np.uint64), np.array([True, False]),
+    np.ma.masked_array([1.0], [True]), np.zeros(1, [("x", float)]),
+]  # fmt: skip
+UNDEFINED = ["min_margin", "relative_margin", "angle", "step", "log_multiplier"]
+
+# Objects of this package, which a caller may take for each other, and what is none of them.
+OURS = "NextTokenData|ImplicitBias|TokenPriority|FinitePart|MarginSolution|JointStart|LateLaw"
+NOT_OURS = [3, "a text", np.eye(2), ntpnb.GD, ntpnb.GD(0.5), {"data": TOY}]
+AS_THEY_ARE = {"holds", "draw", "support"}  # functions of data, and a table or data
+
+
+def public_functions():
+    """Those of the package, and of the mathematics of chapters, that the arguments above serve."""
+    named = {
+        name: thing
+        for name, thing in public_names.public_things().items()
+        if inspect.isfunction(thing)
+        and (not name.startswith("ntpnb_book.") or name.startswith("ntpnb_book.features."))
+    }
+    own = {thing.__qualname__: thing for thing in OWN if thing not in named.values()}
+    functions = {}
+    for name, function in (named | own).items():
+        needed = inspect.signature(function).parameters.values()
+        arguments = usual_arguments(function)
+        if arguments and all(p.name in arguments or p.default is not p.empty for p in needed):
+            functions[name] = function
+    return functions
+
+
+def usual_arguments(function):
+    given = USUAL | OWN.get(function, {})
+    return {name: given[name] for name in inspect.signature(function).parameters if name in given}
+
+
+FUNCTIONS = public_functions()
+CHECKED = [name for name in FUNCTIONS if not name.startswith(("ntpnb.training.", "ntpnb_book."))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_usual_arguments_are_accepted(name):
+    assert FUNCTIONS[name](**usual_arguments(FUNCTIONS[name])) is not None
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_any_value_of_an_argument_is_answered_or_named(name):
+    function = FUNCTIONS[name]
+    usual = usual_arguments(function)
+    stems = [argument.rstrip("s") for argument in [*usual, "text"]]
+    named = rf"(\b|_)({'|'.join(stems)})"
+    for argument in usual:
+        for junk in JUNK:
+            with in_time([name, argument, junk]):
+                try:
+                    assert_numbers(function(**usual | {argument: junk}), but=UNDEFINED)
+                except ConvergenceError as error:
+                    assert_in_words(error)
+                except (ValueError, TypeError) as error:
+                    assert_in_words(error, named)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_object_of_the_wrong_type_is_named(name):
+    function = FUNCTIONS[name]
+    for argument, parameter in inspect.signature(function).parameters.items():
+        if argument in AS_THEY_ARE or not re.search(rf"\b({OURS})\b", str(parameter.annotation)):
+            continue
+        for wrong in NOT_OURS:
+            if function is ntpnb.report and isinstance(wrong, str):
+                continue  # a text
+            message = rf"^{argument}\b.* is of type {type(wrong).__name__}; .*needed$"
+            with pytest.raises(TypeError, match=message):
+                function(**usual_arguments(function) | {argument: wrong})
+
+
+def test_the_functions_are_found():
+    assert {"ntpnb.max_margin", "ntpnb.training.late_law", "NextTokenData"} <= FUNCTIONS.keys()
+    assert len(CHECKED) > 45
+
+
+# -- what does not fit, and what is more than a value ----------------------------------------------
+
+
 def embed_with(value):
     return lambda: NextTokenData.from_sequences([[0, 1, 0]], lambda context: value)
 
 
-CERTAIN = [[1, 0]]
-# The call, and what its sentence must name.
+# The call, and what its sentence must say.
 NASTY = {
-    "nothing": (lambda: NextTokenData(None, None), "context_embeddings"),
-    "text as vectors": (lambda: NextTokenData("ab", CERTAIN), "context_embeddings"),
-    "a generator": (lambda: NextTokenData((x for x in [[1.0]]), CERTAIN), "context_embeddings"),
-    "a set": (lambda: NextTokenData({1.0}, CERTAIN), "context_embeddings"),
-    "a mapping": (lambda: NextTokenData({"x": 1}, CERTAIN), "context_embeddings"),
-    "no sequence": (lambda: NextTokenData(Broken(), CERTAIN), "context_embeddings"),
-    "a tensor": (lambda: NextTokenData(Tensor(), CERTAIN), "context_embeddings .*detach"),
-    "tensors": (lambda: NextTokenData([Tensor()], CERTAIN), "context_embeddings .*detach"),
-    "a tensor of laws": (lambda: NextTokenData([[1.0]], Tensor()), "target_probs .*detach"),
-    "a tensor of shares": (lambda: NextTokenData([[1.0]], CERTAIN, Tensor()), "context_probs"),
-    "a tensor of groups": (
-        lambda: NextTokenData([[1.0]], CERTAIN, context_groups=Tensor()),
-        "context_groups",
-    ),
-    "dates": (lambda: NextTokenData(np.zeros((1, 1), "M8[D]"), CERTAIN), "datetime64"),
-    "records": (lambda: NextTokenData(np.zeros(1, [("x", float)]), CERTAIN), "context_embeddings"),
-    "a huge integer": (lambda: NextTokenData([[10**400]], CERTAIN), "context_embeddings"),
+    "a generator": (lambda: NextTokenData((x for x in [[1.0]]), [[1, 0]]), "context_embeddings"),
+    "no sequence": (lambda: NextTokenData(Broken(), [[1, 0]]), "context_embeddings"),
+    "a tensor": (lambda: NextTokenData(Tensor(), [[1, 0]]), "context_embeddings .*detach"),
+    "a tensor of a context": (embed_with(Tensor()), "what embed returned .*detach"),
+    "a matrix of a context": (embed_with([[1.0]]), r"embed .* shape \(1, 1\) for the context \(0,"),
     "percentages": (lambda: NextTokenData([[1.0]], [[50, 50]]), "target_probs row 0 sums to 100"),
     "transposed": (lambda: NextTokenData(np.ones((3, 2)), np.eye(5)), "one row per context"),
-    "another argument": (lambda: TOY.replace(nothing=3), "nothing"),
-    "text as sequences": (lambda: NextTokenData.from_sequences("abc", len), r"sequences\[0\]"),
-    "a number as sequences": (lambda: NextTokenData.from_sequences(5, len), "sequences"),
-    "no function": (lambda: NextTokenData.from_sequences([[0, 1]], None), "embed"),
-    "a number of a context": (embed_with(1.0), r"embed .* shape \(\) for the context \(0,\)"),
-    "nothing of a context": (embed_with(None), "embed"),
-    "a matrix of a context": (embed_with([[1.0]]), r"embed .* shape \(1, 1\)"),
-    "a word of a context": (embed_with("x"), "what embed returned is not"),
-    "a tensor of a context": (embed_with(Tensor()), "what embed returned .*detach"),
-    "vectors of two lengths": (
-        lambda: NextTokenData.from_sequences([[0, 1, 0]], lambda context: [1.0] * len(context)),
-        r"embed .* shape \(2,\) for the context \(0, 1\); a vector of length 1",
-    ),
     "a long context": (
         lambda: NextTokenData.from_sequences(
             [range(9)], lambda context: [1.0] * max(1, len(context) - 5)
         ),
-        r"for the context \(0, 1, 2, …\)",
+        r"embed .* shape \(2,\) for the context \(0, 1, 2, …\); a vector of length 1",
     ),
-    "no sequences": (lambda: NextTokenData.from_attention(np.eye(3), None, [0]), "sequences"),
-    "no labels": (lambda: NextTokenData.from_attention(np.eye(3), [[0]], None), "labels"),
-    "a class as method": (lambda: ntpnb.descend(TOY, ntpnb.GD, 10), "method"),
-    "half a step": (lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 2.5), "steps is 2.5"),
-    "weights of words": (lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 9, init="x"), "init"),
-    "two shapes": (lambda: ntpnb.descend([TOY, FIGURE2], ntpnb.GD(0.5), 9), r"data\[1\]"),
-    "a bias to descend": (lambda: ntpnb.descend(ntpnb.implicit_bias(TOY), ntpnb.GD(1), 9), "data"),
     "a step like a float's end": (lambda: ntpnb.descend(TOY, ntpnb.GD(1e300), 9), "step is 1e"),
-    "a step of several": (lambda: ntpnb.GD(np.ones(2)), "step"),
-    "no times": (lambda: ntpnb.gradient_flow(TOY, None), "log_times"),
     "a time of e^(1e300)": (
         lambda: ntpnb.gradient_flow(TOY, [1e300]),
         # Rounding decides which of the two it is.
@@ -99,10 +227,6 @@ NASTY = {
     "a tiny radius": (lambda: ntpnb.regularization_path(TOY, [1e-300]), "path stopped .* extreme"),
     "a radius of zero": (lambda: ntpnb.regularization_path(TOY, [0.0]), r"radii\[0\] is 0"),
     "growing ridges": (lambda: ntpnb.ridge_path(TOY, [0.0, 1.0]), "log_multipliers"),
-    "a vector to compare": (lambda: ntpnb.compare(np.ones(3), TOY), r"W has shape \(3,\)"),
-    "a tensor to compare": (lambda: ntpnb.compare(Tensor(), TOY), "W .*detach"),
-    "rows that are no slice": (lambda: TOY.block([1]), "rows is of type list"),
-    "no condition": (lambda: thresholds.first_dimension(TOY, 3), "holds is of type int"),
     "a loss that is a number": (
         lambda: attention.descend_head(FIGURE2, lambda outputs, label: 3, ntpnb.GD(0.1), 5),
         "loss returned int",
@@ -115,13 +239,6 @@ NASTY = {
     ),
     "a path that is none": (lambda: ntpnb.load(None), "path is of type NoneType"),
     "a number as a path": (lambda: TOY.save(3), "path is of type int"),
-    "a seed as a generator": (lambda: thresholds.random_data(0, 5, 1, 3), "rng is of type int"),
-    "fewer than no tokens": (lambda: thresholds.separability_threshold(-1, 1), "vocab_size -1"),
-    "no shares": (lambda: thresholds.separability_threshold(5, {}), r"support_size is \{\}"),
-    "a ragged support": (
-        lambda: thresholds.compatible_dimension([1, [2]]),
-        "support is not a table of truth values",
-    ),
     "no condition of numbers": (lambda: thresholds.first_true(3, 9, 1, 1), "holds is of type int"),
     "no numbers to try": (lambda: thresholds.first_true(bool, -1, 1, 1), "top is -1"),
     "no cells": (lambda: thresholds.sweep(None, 1), "cells is of type NoneType"),
@@ -133,23 +250,11 @@ NASTY = {
         lambda: thresholds.sweep([(3, 1, 4)], 1, draw=None),
         "draw is of type NoneType",
     ),
-    "a letter as betas": (lambda: ntpnb.adam_metric(TOY, np.array("a")), "betas is not"),
-    "a table of betas": (lambda: ntpnb.adam_metric(TOY, [1, [2]]), "betas is not"),
-    "an array as a norm": (lambda: ntpnb.max_margin(TOY, norm=np.array([])), "norm is array"),
     "a norm that is none": (lambda: ntpnb.max_margin(TOY, norm="l1"), "norm is 'l1'; .*frobenius"),
-    "an array as a kind": (lambda: datasets.attention_trials(kind=np.array([])), "kind is array"),
-    "an array as an embedding": (
-        lambda: NextTokenData.from_text("a b c d", embedding=np.array([])),
-        "embedding is array",
-    ),
-    "a letter as words": (lambda: ntpnb.report(TOY, words=np.array("a")), "words is of type ndarr"),
     "an angle of words": (lambda: REPORT.log10_steps("a"), "degrees is of type str"),
-    "an angle that is none": (lambda: REPORT.log10_steps(np.nan), "degrees is nan"),
+    "an angle that is none": (lambda: REPORT.log10_steps(90), "degrees is 90; .*between 0 and 90"),
     "a row after the last": (lambda: REPORT.row_name(3), r"row is 3; it must .* \(below 3\)"),
-    "a row before the first": (lambda: REPORT.row_name(-1), "row is -1"),
     "a context that there is not": (lambda: REPORT.context_name(3), "context is 3; .*_groups"),
-    "no context": (lambda: REPORT.context_name(None), "context is of type NoneType"),
-    "no pair": (lambda: REPORT.spell((1.0, 0)), "pair is of type tuple; Pair is needed"),
     "bytes as a report": (lambda: ntpnb.report(b"some text"), "data is of type bytes"),
 }
 
@@ -161,12 +266,16 @@ def test_integers_may_be_written_otherwise():
 
 @pytest.mark.parametrize("case", slow_but(NASTY.keys() - {"a tiny radius"}, NASTY))
 def test_one_sentence_of_the_package(case):
-    call, named = NASTY[case]
-    with pytest.raises((ValueError, TypeError, ConvergenceError), match=named) as refused:
+    call, said = NASTY[case]
+    with pytest.raises((ValueError, TypeError, ConvergenceError), match=said) as refused:
         call()
     assert "\n" not in str(refused.value)
-    raised_in = Path(traceback.extract_tb(refused.tb)[-1].filename)
-    assert PACKAGE in raised_in.parents, f"raised in {raised_in}"
+    assert_in_words(refused.value)
+
+
+def test_an_argument_that_there_is_not_is_named():
+    with pytest.raises(TypeError, match="nothing"):
+        TOY.replace(nothing=3)
 
 
 def test_an_error_of_the_caller_s_function_is_the_caller_s():
