@@ -252,7 +252,6 @@ NASTY = {
     ),
     "a norm that is none": (lambda: ntpnb.max_margin(TOY, norm="l1"), "norm is 'l1'; .*frobenius"),
     "an angle of words": (lambda: REPORT.log10_steps("a"), "degrees is of type str"),
-    "an angle that is none": (lambda: REPORT.log10_steps(90), "degrees is 90; .*between 0 and 90"),
     "a row after the last": (lambda: REPORT.row_name(3), r"row is 3; it must .* \(below 3\)"),
     "a context that there is not": (lambda: REPORT.context_name(3), "context is 3; .*_groups"),
     "bytes as a report": (lambda: ntpnb.report(b"some text"), "data is of type bytes"),

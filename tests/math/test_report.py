@@ -173,19 +173,31 @@ def test_tokens_that_ask_too_much_are_named():
     assert "by coincidence, for 3 log-odds are asked of 2 tokens: 0, 1" in str(roomy)
 
 
-def test_embeddings_in_special_position_are_not_blamed_on_tokens():
-    data = ntpnb.NextTokenData([[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]])
-    found = ntpnb.report(data)
-    assert not found.compatible
-    assert found.generic_dimension.dim == 2
-    assert "2 dimensions would do for embeddings in general position" in str(found)
+SAID = {
+    "embeddings in special position": (
+        ([[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]]),
+        "    2 dimensions would do for embeddings in general position",
+    ),
+    "compatible by coincidence": (
+        ([[1.0], [1.0]], [[0.3, 0.7], [0.3, 0.7]]),
+        "    by coincidence: 2 log-odds are asked of 2 tokens, whose rows have 1 number:",
+    ),
+    "tiny probabilities": (
+        (np.eye(2), np.array([[0.5, 0.5, 1e-12], [1e-12, 0.3, 0.7]])),
+        "    the smallest target probability is 1e-12; only tokens of probability zero",
+    ),
+    "many tied tokens": (
+        ([[1.0]], [[0.2] * 5 + [0.0]]),
+        "    1: 0 = 1 = 2 = 3 = … > 5, after context row 0",
+    ),
+}
 
 
-def test_compatible_by_coincidence_is_said():
-    data = ntpnb.NextTokenData([[1.0], [1.0]], [[0.3, 0.7], [0.3, 0.7]])
-    found = ntpnb.report(data)
-    assert found.compatible
-    assert "by coincidence: 2 log-odds are asked of 2 tokens, whose rows have 1 n" in str(found)
+@pytest.mark.parametrize("case", SAID)
+def test_what_some_data_have_is_said_of_them_alone(case):
+    for other, (arguments, _) in SAID.items():
+        said = str(ntpnb.report(ntpnb.NextTokenData(*arguments))).splitlines()
+        assert (SAID[case][1] in said) == (case == other)
 
 
 @pytest.mark.parametrize("name", ["figure 2", "acyclic"])
@@ -207,18 +219,10 @@ def test_room_agrees_with_compatibility_in_general_position():
     assert 5 < sum(verdicts) < 25
 
 
-def test_probabilities_in_place_of_zero_are_pointed_out():
-    laws = np.array([[0.5, 0.5, 0.0], [0.0, 0.3, 0.7]])
-    blurred = np.maximum(laws, 1e-12)
-    found = ntpnb.report(ntpnb.NextTokenData(np.eye(2), blurred / blurred.sum(1)[:, None]))
-    assert "nothing is ordered" in str(found)
-    assert "the smallest target probability is 1e-12; only tokens of probability zero" in str(found)
-    assert "smallest target" not in str(ntpnb.report(ntpnb.NextTokenData(np.eye(2), laws)))
-
-
 # -- how many steps -------------------------------------------------------------------------------
 
 LAST = 5000
+DEGREES = (45, 30, 20, 15, 10)
 
 
 def every_step(found, step, target):
@@ -237,32 +241,24 @@ def steps_to(angle, degrees):
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
-def test_gradient_descent_takes_the_predicted_number_of_steps(name):
-    """Within a quarter or two steps: the first steps of size 1/L cut the flow's corners."""
+@pytest.mark.parametrize(("part", "off"), [(1, 0.25), (10, 0.025)])
+def test_gradient_descent_takes_the_predicted_number_of_steps(name, part, off):
+    """Within a quarter or two steps: the first steps of size 1/L cut the flow's corners.
+
+    Of a tenth of that size within a tenth: the error is of first order in the step.
+    """
     found = report_on(name)
-    _, angle = every_step(found, found.step, found.bias)
+    _, angle = every_step(found, found.step / part, found.bias)
     met = 0
-    for degrees in (45, 30, 20, 15, 10):
+    for degrees in DEGREES:
         needed = steps_to(angle, degrees)
-        predicted = 10 ** found.log10_steps(degrees)
+        predicted = part * 10 ** found.log10_steps(degrees)
         if predicted > 0.8 * LAST:
             assert needed == 1 or needed > 0.6 * LAST
-            continue
-        assert abs(needed - predicted) <= max(2, 0.25 * predicted)
-        met += 1
-    assert met >= 3
-
-
-@pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
-def test_small_steps_follow_the_prediction_closely(name):
-    """A tenth of 1/L: the error is of first order in the step, so a tenth of the one above."""
-    found = report_on(name)
-    _, angle = every_step(found, found.step / 10, found.bias)
-    for degrees in (45, 30, 20, 15, 10):
-        needed = steps_to(angle, degrees)
-        predicted = 10 * 10 ** found.log10_steps(degrees)
-        if needed > 1 and 10 < predicted < 0.9 * LAST:
-            assert abs(needed - predicted) <= max(2, 0.025 * predicted)
+        elif needed > 1 and predicted > part:
+            assert abs(needed - predicted) <= max(2, off * predicted)
+            met += 1
+    assert met >= 2
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
@@ -295,12 +291,6 @@ def separable_problems():
     return [d for d in found if ntpnb.is_separable(d) and len(ntpnb.token_priority(d).strict)]
 
 
-@cache
-def followed():
-    """Reports on them, whose flows are followed for as long as a question asks."""
-    return [ntpnb.report(data) for data in separable_problems()]
-
-
 def test_without_a_flow_the_constant_is_the_next_order_term(monkeypatch):
     """One solve with the margin problem's factors against Newton's method on the exponentials."""
     problems, worst = separable_problems(), 0.0
@@ -315,17 +305,6 @@ def test_without_a_flow_the_constant_is_the_next_order_term(monkeypatch):
     assert worst < 1e-8
 
 
-@pytest.mark.slow
-def test_the_law_by_multipliers_is_a_lower_bound_in_the_limit():
-    """Pairs that are nearly tight delay the limit, to less than a hundredth of a degree here."""
-    assert len(followed()) >= 20
-    for found in followed():
-        law = late_time.late_law(late_constant(found.bias), found.bias.max_margin)
-        log_time = law.constant / np.tan(np.radians(0.01)) - law.shift
-        log10_steps = (log_time + np.log(found.bias.data.smoothness)) / np.log(10)
-        assert log10_steps < 1.0001 * found.log10_steps(0.01)
-
-
 @pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
 def test_without_a_flow_the_steps_are_those_of_descent(name, no_flow):
     """Against descent with every step recorded: between records, the report interpolates."""
@@ -338,12 +317,11 @@ def test_without_a_flow_the_steps_are_those_of_descent(name, no_flow):
     np.testing.assert_allclose(np.degrees(found.descent.angle[kept]), angle[at], rtol=1e-9)
     np.testing.assert_allclose(found.descent.excess[kept], run.excess[at], rtol=1e-9)
     met = 0
-    for degrees in (45, 30, 20, 15, 10):
+    for degrees in DEGREES:
         needed = steps_to(angle, degrees)
-        if needed > LAST:
-            continue
-        assert abs(needed - 10 ** found.log10_steps(degrees)) <= max(1, 0.02 * needed)
-        met += 1
+        if needed <= LAST:
+            assert abs(needed - 10 ** found.log10_steps(degrees)) <= max(1, 0.02 * needed)
+            met += 1
     assert met >= 3
 
 
@@ -358,16 +336,11 @@ def contradictions_and_more():
     return ntpnb.NextTokenData(H, laws)
 
 
-def some_with_a_direction():
-    """Problems that are not separable, and that win some of their pairs."""
-    regime = regimes()
-    return [contradictions_and_more(), regime["parallel contexts"]]
-
-
-@pytest.mark.parametrize("number", range(2))
-def test_the_steps_of_data_that_are_not_separable_are_those_of_descent(number, monkeypatch):
+@pytest.mark.parametrize(
+    "data", [contradictions_and_more(), regimes()["parallel contexts"]], ids=["two", "parallel"]
+)
+def test_the_steps_of_data_that_are_not_separable_are_those_of_descent(data, monkeypatch):
     """Descent on the data themselves, against the direction of their twin."""
-    data = some_with_a_direction()[number]
     flow = ntpnb.report(data)
     monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     found = ntpnb.report(data)
@@ -410,17 +383,10 @@ def test_a_twin_with_many_tied_dimensions_is_not_followed_by_a_flow(monkeypatch)
         assert (found.descent is None) == followed
 
 
-def test_the_way_of_data_that_are_not_separable_is_drawn(agg):
-    fig = ntpnb.report(contradictions_and_more()).plot()
-    titles = [ax.get_title() for ax in fig.axes]
-    assert "angle to what wins (degrees)" in titles
-    assert "loss above its limit (nats)" in titles
-
-
 @pytest.mark.slow
 def test_the_late_law_answers_only_where_it_holds(monkeypatch):
     """Where it is used, a flow to any time says the same; elsewhere nothing is said."""
-    exact = [found.log10_steps(1) for found in followed()]
+    exact = [ntpnb.report(data).log10_steps(1) for data in separable_problems()]
     monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     monkeypatch.setattr(way, "LONGEST_RUN", 100_000)
     held = 0
@@ -440,12 +406,9 @@ def test_the_late_law_answers_only_where_it_holds(monkeypatch):
 
 def test_without_a_flow_descent_and_the_late_law_answer(monkeypatch):
     flow = report_on("toy")
-    assert flow.flow is not None
     monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     found = ntpnb.report(datasets.toy())
-    assert found.flow is None
     assert found.law is not None
-    assert flow.law is not None
     assert found.log10_steps(1) == pytest.approx(flow.log10_steps(1), abs=0.05)
     assert found.log10_steps(10) == pytest.approx(flow.log10_steps(10), abs=0.05)
     assert "about 14 to come within 30° of W^mm\n" in str(found)
@@ -489,7 +452,7 @@ def test_without_unique_multipliers_there_is_no_law(no_flow):
     assert "and more were not tried" in str(found)
 
 
-@pytest.mark.parametrize("degrees", [0, -3, 90, 200])
+@pytest.mark.parametrize("degrees", [0, 90])
 def test_angles_without_a_meaning_are_refused(degrees):
     with pytest.raises(ValueError, match="between 0 and 90"):
         ntpnb.report(datasets.toy()).log10_steps(degrees)
@@ -518,21 +481,28 @@ def test_a_text_is_counted(length):
     assert bias.separable
 
 
-def test_many_tied_tokens_are_cut_short():
-    data = ntpnb.NextTokenData([[1.0]], [[0.2] * 5 + [0.0]])
-    assert "0 = 1 = 2 = 3 = … > 5" in str(ntpnb.report(data))
-
-
 # -- errors, figures, cost ------------------------------------------------------------------------
+
+
+WAY = ["angle to $W^{\\mathrm{mm}}$ (degrees)", "loss above the entropy (nats)"]
 
 
 @pytest.mark.parametrize(
     ("data", "panels"),
-    [(datasets.toy(), 4), (t24(2, m=14, d=4), 2), (ntpnb.NextTokenData([[1.0]], [[0.3, 0.7]]), 2)],
+    [
+        (datasets.toy(), ["who decides", *WAY]),
+        (t24(2, m=14, d=4), ["who contradicts"]),
+        (ntpnb.NextTokenData([[1.0]], [[0.3, 0.7]]), ["who decides"]),
+        (
+            contradictions_and_more(),
+            ["who contradicts", "angle to what wins (degrees)", "loss above its limit (nats)"],
+        ),
+    ],
+    ids=["decided", "contradicting", "unordered", "won in part"],
 )
 def test_figure(data, panels, agg):
     fig = ntpnb.report(data).plot()
-    assert len(fig.axes) == panels
+    assert [ax.get_title() for ax in fig.axes] == ["number of contexts", *panels]
     fig.draw_without_rendering()
 
 

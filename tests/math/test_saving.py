@@ -70,32 +70,25 @@ def joint_flow():
 
 
 THINGS = {
-    "data": lambda: TOY,
-    "data of a text": lambda: ntpnb.report(TEXT).data,
-    "data of attention": lambda: FIGURE2,
-    "order": lambda: ntpnb.token_priority(FIGURE2),
+    "data": lambda: FIGURE2,
+    "report on a text": lambda: ntpnb.report(TEXT),
     "order without ties": lambda: ntpnb.token_priority(CONTRADICTION),
     "tied subspace": lambda: ntpnb.equal_subspace(TOY),
     "tied subspace of embedded tokens": lambda: ntpnb.equal_subspace(FIGURE2),
     "finite part": lambda: ntpnb.finite_part(TOY),
-    "finite part of attention": lambda: ntpnb.finite_part(FIGURE2),
-    "max-margin solution": lambda: ntpnb.max_margin(TOY),
     "max-margin solution without pairs": lambda: ntpnb.max_margin(TIED),
     "way": lambda: ntpnb.report(ntpnb.datasets.toy()).way,
     "way of descent": lambda: DescentRecord(np.arange(3), *np.ones((3, 3))),
-    "trace": lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 5),
-    "batch of traces": lambda: ntpnb.descend([TOY, TOY], ntpnb.GD(0.5), 5),
+    "trace": lambda: ntpnb.descend([TOY, TOY], ntpnb.GD(0.5), 5),
     "trace of a head": lambda: attention.descend_head(FIGURE2, attention.squared, ntpnb.GD(0.1), 3),
     "flow": lambda: ntpnb.gradient_flow(TOY, [0.0, 10.0, 1e5]),
     "path": lambda: ntpnb.regularization_path(TOY, [1.0, 1e5]),
     "floor": lambda: ntpnb.loss_floor(TOY),
     "metric of Adam": lambda: ntpnb.adam_metric(TOY, (0.0, 0.9), 200),
-    "comparison": lambda: ntpnb.compare(np.ones((3, 5, 2)), TOY),
     "comparison of zero": lambda: ntpnb.compare(np.zeros((5, 2)), TOY),
     "room": lambda: ntpnb.thresholds.compatible_dimension(TOY.support),
     "bias, unknown": lambda: ntpnb.implicit_bias(TOY),
     "bias": lambda: known_bias(TOY),
-    "bias, refused": lambda: known_bias(CONTRADICTION),
     "bias with a twin": bias_with_a_twin,
     "twin": lambda: ntpnb.implicit_bias(CONTRADICTION).twin,
     "subspace of large data": lambda: LargeSubspace(TOY),
@@ -108,7 +101,6 @@ THINGS = {
     "centred support": lambda: features.centred_support(TOY.support),
     "nuclear path": lambda: features.nuclear_path(TOY, [-10.0, -1000.0]),
     "report": lambda: ntpnb.report(TOY, words=list("abcde")),
-    "report on a text": lambda: ntpnb.report(TEXT),
     "report on a contradiction": lambda: ntpnb.report(CONTRADICTION),
     "corpus": lambda: datasets.text_corpus(3),
     "trials": lambda: datasets.attention_trials(2),
@@ -240,13 +232,12 @@ def test_what_is_known_of_any_problem_comes_back(data):
 
 
 def test_what_comes_back_can_be_used():
-    bias = again(known_bias(TOY))
-    flow = again(ntpnb.gradient_flow(TOY, [10.0, 1000.0]))
-    expected = ntpnb.gradient_flow(TOY, [10.0, 1000.0]).compare(known_bias(TOY))
-    assert_same(flow.compare(bias), expected)
-    found = again(ntpnb.report(TEXT))
+    flow = ntpnb.gradient_flow(TOY, [10.0, 1000.0])
+    assert_same(again(flow).compare(again(known_bias(TOY))), flow.compare(known_bias(TOY)))
+    found = again(made("report on a text"))
     assert str(found) == str(ntpnb.report(TEXT))
     assert found.finite.subspace.project(found.svm.W).shape == found.data.shape
+    assert not found.data.target_probs.flags.writeable
 
 
 def test_a_twin_of_separable_data_comes_back():
@@ -279,20 +270,11 @@ def test_data_that_came_back_are_read_only_and_their_caches_fit(data, way):
     assert data.entropy >= 0  # cached in the original
     back = WAYS[way](data)
     for name, value in vars(back).items():
-        if isinstance(value, np.ndarray):
-            with pytest.raises(ValueError, match="read-only"):
-                value[...] = 0
-            assert not value.flags.writeable, name
+        assert not (isinstance(value, np.ndarray) and value.flags.writeable), name
     assert "support" not in vars(back)
     np.testing.assert_array_equal(back.support, data.support)
     assert back.entropy == data.entropy
     assert back.contexts == data.contexts
-
-
-def test_data_inside_a_result_are_read_only_too():
-    back = by_pickle(ntpnb.report(TEXT))
-    assert not back.data.target_probs.flags.writeable
-    assert not copy.deepcopy(ntpnb.finite_part(TOY)).subspace._data.target_probs.flags.writeable
 
 
 # -- between processes ----------------------------------------------------------------------------
@@ -348,9 +330,11 @@ def test_other_endings_are_refused(name, tmp_path):
             act(tmp_path / name)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_or_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing\.npz"):
         ntpnb.load(tmp_path / "missing.npz")
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
+        TOY.save(tmp_path / "nowhere" / "toy.npz")
 
 
 def test_what_several_hold_is_written_once_and_stays_shared():
@@ -378,30 +362,29 @@ def edited(change):
     return structure
 
 
+def one_object(kind, held):
+    return {"ntpnb": saving.VERSION, "indices": "<i8", "objects": [{"kind": kind, "holds": held}]}
+
+
 @pytest.mark.parametrize(
     ("structure", "why"),
     [
         (b"", "Expecting value"),
-        ([1, 2], "TypeError"),
-        ({"objects": []}, "KeyError: 'ntpnb'"),
         (b"\x80", "decode"),
         pytest.param(
             b"[" * 100_000,
             "Recursion",
             marks=pytest.mark.skipif(sys.platform == "emscripten", reason="its stack ends first"),
         ),
-        ({"ntpnb": saving.VERSION, "objects": []}, "IndexError"),
-        ({"ntpnb": saving.VERSION, "objects": [None]}, "TypeError"),
-        ({"ntpnb": saving.VERSION, "indices": "wide", "objects": []}, "TypeError"),
         ({"ntpnb": 99, "objects": []}, "it is of version 99; this version of ntpnb reads"),
         (edited(lambda it, data: it["objects"][-1].update(kind="system")), "'system' is no kind"),
-        (edited(lambda it, data: it["objects"][-1].update(kind=["list"])), "TypeError"),
         (edited(lambda it, data: data.update(contexts={"set": []})), "['set'] is no kind of value"),
-        (edited(lambda it, data: data.update(contexts={})), "[] is no kind of value"),
-        (edited(lambda it, data: data.update(contexts={"object": 99})), "in the NextTokenData: "),
         (edited(lambda it, data: data.update(context_probs={"array": "a"})), "KeyError: 'a'"),
-        (edited(lambda it, data: data.update(context_probs=[1, 2])), "in the NextTokenData: "),
         (edited(lambda it, data: data.clear()), "in the NextTokenData: "),
+        (one_object("ValueError", ["no result"]), "a result is needed, and no ValueError"),
+        (one_object("LargeSubspace", {"dict": {"_data": 5}}), "in the LargeSubspace: "),
+        (one_object("Table", {"dict": {"name": "target_probs"}}), "in the Table: "),
+        (one_object("list", []), "'list' is no kind of result"),
     ],
 )
 def test_a_file_that_is_no_result_is_explained(structure, why, tmp_path):
@@ -413,30 +396,28 @@ def test_a_file_that_is_no_result_is_explained(structure, why, tmp_path):
     assert "toy.npz" in str(caught.value)
 
 
-@pytest.mark.parametrize("change", ["missing", "unknown"])
-def test_a_result_with_a_missing_or_an_unknown_part_is_explained(change, tmp_path):
+@pytest.mark.parametrize(("held", "lacking"), [("breadth", None), (None, "norm")])
+def test_a_result_with_a_missing_or_an_unknown_part_is_explained(held, lacking, tmp_path):
     svm = ntpnb.max_margin(TOY)
     structure = structure_of(svm)
     parts = holds(structure, "MarginSolution")
-    parts["breadth"] = parts["norm"]
-    del parts["norm" if change == "missing" else "solver"]
-    if change == "missing":
-        del parts["breadth"]
+    if held:
+        parts[held] = 1.0
+    else:
+        del parts[lacking]
     write(tmp_path / "svm.npz", arrays_of(svm), structure)
-    name = "norm" if change == "missing" else "breadth"
-    with pytest.raises(ValueError, match=rf"in the MarginSolution: TypeError: .*'{name}'"):
+    named = rf"in the MarginSolution: TypeError: .*'{held or lacking}'"
+    with pytest.raises(ValueError, match=named):
         ntpnb.load(tmp_path / "svm.npz")
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("W", None),
         ("W", [[1.0]]),
         ("W", np.ones((5, 2), dtype=int)),
         ("norm", "1.0"),
         ("norm", np.ones(1)),
-        ("solver", 1.0),
         ("strict_multipliers", ntpnb.max_margin(TOY)),
         ("_data", FIGURE2.context_probs),
     ],
@@ -445,33 +426,6 @@ def test_parts_of_other_types_are_refused(name, value):
     svm = dataclasses.replace(ntpnb.max_margin(TOY), **{name: value})
     with pytest.raises(ValueError, match=f"in the MarginSolution: {name} is of another type"):
         again(svm)
-
-
-@pytest.mark.parametrize(
-    ("kind", "held"),
-    [
-        ("NextTokenData", {"dict": {}}),
-        ("NextTokenData", []),
-        ("ImplicitBias", {"dict": {}}),
-        ("MarginSolution", []),
-        ("ValueError", ["no result"]),
-        ("LateLaw", [1.0, 2.0]),
-        ("EqualSubspace", {"dict": {}}),
-        ("_TokenwiseSubspace", {"dict": {"_data": 5}}),
-        ("LargeSubspace", {"dict": {"_data": 5}}),
-        ("Table", {"dict": {"name": "target_probs"}}),
-        ("Table", ["target_probs", [], {"tuple": [3, 5]}]),
-        ("equal_subspace", []),
-        ("list", []),
-    ],
-)
-def test_objects_that_are_no_results_are_refused(kind, held, tmp_path):
-    entry = {"kind": kind, "holds": held}
-    write(tmp_path / "it.npz", {}, {"ntpnb": saving.VERSION, "objects": [entry]})
-    with pytest.raises(ValueError, match="is no result that ntpnb can read: ") as refused:
-        ntpnb.load(tmp_path / "it.npz")
-    is_unknown = kind in ("equal_subspace", "list")  # the others are refused for what they hold
-    assert ("is no kind of result" in str(refused.value)) == is_unknown
 
 
 @pytest.mark.parametrize("data", [TOY, FIGURE2], ids=["decoder", "attention"])
@@ -486,11 +440,6 @@ def test_factors_of_a_subspace_are_not_read(data, tmp_path):
     write(tmp_path / "it.npz", arrays_of(subspace), structure)
     back = ntpnb.load(tmp_path / "it.npz")
     np.testing.assert_array_equal(back.basis, subspace.basis)
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
-        TOY.save(tmp_path / "nowhere" / "toy.npz")
 
 
 def test_what_the_package_does_not_know_is_not_saved(tmp_path):
@@ -515,13 +464,10 @@ def test_names_are_given_once():
         type("Trace", (saving.Result,), {})
 
 
-def test_sparse_tables_come_back():
-    law = sparse.csr_array(np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]))
-    law.data[0] = 0.0  # stays explicit
-    back = again(Holder(law)).loss
-    assert type(back) is type(law)
-    for part in ("data", "indices", "indptr", "shape"):
-        assert_same(getattr(law, part), getattr(back, part))
+def law_with_an_explicit_zero():
+    law = sparse.csr_array(np.array([[0.1, 0.5, 0.5], [1.0, 0.0, 0.0]]))
+    law.data[0] = 0.0
+    return law
 
 
 @pytest.mark.parametrize(
@@ -531,30 +477,15 @@ def test_sparse_tables_come_back():
         [math.inf, -math.inf, math.nan, -0.0, 5e-324, 1 / 3],
         {"a": [{}, [], ((1,), [2])], "": {"b": None}},
         (np.float64(0.1), np.int64(7), np.bool_(True), np.float32(0.1), np.uint8(255)),
-    ],
-    ids=["mixed", "floats", "nested", "numbers of numpy"],
-)
-def test_plain_values_come_back(value):
-    assert_same(again(Holder(value)).loss, value)
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros((0, 3), dtype=np.int64),
+        [np.zeros((0, 3), dtype=np.int64), np.zeros((2, 0)), np.array(2.5)],
         np.array([np.inf, -np.inf, np.nan, -0.0, 5e-324, 1 / 3]),
-        np.array(2.5),
-        np.array([1, 2], dtype=np.int32),
-        np.array([2**63], dtype=np.uint64),
-        np.array([0.1], dtype=np.float32),
-        np.array([True, False]),
-        np.zeros((2, 0)),
-        np.arange(6.0).reshape(2, 3)[:, ::2],
+        [np.array([2**63], dtype=np.uint64), np.array([0.1], dtype=np.float32)],
+        [np.array([True, False]), np.arange(6.0).reshape(2, 3)[:, ::2]],
+        law_with_an_explicit_zero(),
     ],
-    ids=lambda array: f"{array.dtype} {array.shape}",
 )
-def test_arrays_of_all_kinds_come_back(array):
-    assert_same(again(Holder(array)).loss, array)
+def test_values_of_all_kinds_come_back(value):
+    assert_same(again(Holder(value)).loss, value)
 
 
 # -- in short -------------------------------------------------------------------------------------
@@ -573,8 +504,6 @@ def test_reprs_say_shapes_and_numbers():
     svm = ntpnb.max_margin(TOY)
     assert f"W: array 5 × 2, norm: {svm.norm:.4g}" in repr(svm)
     assert repr(ntpnb.equal_subspace(TOY)) == "EqualSubspace(dim: 6, W: 5 × 2)"
-    found = ntpnb.report(TOY)
-    assert repr(found) == ("Report(3 contexts, 5 tokens, compatible, separable with margin 0.4419)")
     assert "not separable" in repr(ntpnb.report(CONTRADICTION))
     assert "nothing ordered" in repr(ntpnb.report(TIED))
 
