@@ -227,6 +227,10 @@ NASTY = {
     "a tiny radius": (lambda: ntpnb.regularization_path(TOY, [1e-300]), "path stopped .* extreme"),
     "a radius of zero": (lambda: ntpnb.regularization_path(TOY, [0.0]), r"radii\[0\] is 0"),
     "growing ridges": (lambda: ntpnb.ridge_path(TOY, [0.0, 1.0]), "log_multipliers"),
+    "a method that draws contexts": (
+        lambda: attention.descend_head(FIGURE2, attention.squared, ntpnb.SGD(0.1), 1),
+        "method is SGD",
+    ),
     "a loss that is a number": (
         lambda: attention.descend_head(FIGURE2, lambda outputs, label: 3, ntpnb.GD(0.1), 5),
         "loss returned int",

@@ -138,7 +138,7 @@ def test_a_contradiction_is_named():
     data = ntpnb.NextTokenData(
         [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     )
-    found = ntpnb.report(data, words=["yes", "no"])
+    found = ntpnb.report(data)
     assert not found.separable
     assert found.margin == 0
     assert [(p.context, p.winners, p.losers) for p in found.pairs] == [
@@ -146,58 +146,8 @@ def test_a_contradiction_is_named():
         (1, (1,), (0,)),
     ]
     np.testing.assert_allclose([p.share for p in found.pairs], [2 / 3, 1 / 3], atol=1e-9)
-    assert "2 of 3 ordered pairs, in 2 contexts, contradict" in str(found)
-    assert "yes > no, after context row 0" in str(found)
-    # The third context is free, and is won: descent turns towards it alone.
+    # The third context is free, and is won.
     assert found.twin.won.tolist() == [[2, 0, 1]]
-    _, angle = every_step(found, found.step, found.twin)
-    assert 10 ** found.log10_steps(10) == pytest.approx(steps_to(angle, 10), rel=0.05)
-
-
-def test_tokens_that_ask_too_much_are_named():
-    """Three contexts ask for the difference of the same two tokens in two dimensions."""
-    embeddings = np.random.default_rng(0).standard_normal((4, 2))
-    laws = np.array([[0.5, 0.5, 0], [0.2, 0.8, 0], [0.7, 0.3, 0], [0, 0.4, 0.6]])
-    found = ntpnb.report(ntpnb.NextTokenData(embeddings, laws), words=["up", "down", "away"])
-    assert not found.compatible
-    need = found.generic_dimension
-    assert (need.dim, need.tokens.tolist(), need.equations) == (3, [0, 1], 3)
-    text = str(found)
-    assert "3 log-odds are asked of 2 tokens, whose rows have 2 numbers" in text
-    assert "up, down; 3 dimensions would do in general position" in text
-    assert "by coincidence" not in text
-    wide = np.column_stack([embeddings, [1.0, 2.0, 4.0, 3.0]])
-    roomy = ntpnb.report(ntpnb.NextTokenData(wide, laws))
-    assert roomy.compatible
-    assert "3 dimensions are enough for embeddings in general position" in str(roomy)
-    assert "by coincidence, for 3 log-odds are asked of 2 tokens: 0, 1" in str(roomy)
-
-
-SAID = {
-    "embeddings in special position": (
-        ([[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]]),
-        "    2 dimensions would do for embeddings in general position",
-    ),
-    "compatible by coincidence": (
-        ([[1.0], [1.0]], [[0.3, 0.7], [0.3, 0.7]]),
-        "    by coincidence: 2 log-odds are asked of 2 tokens, whose rows have 1 number:",
-    ),
-    "tiny probabilities": (
-        (np.eye(2), np.array([[0.5, 0.5, 1e-12], [1e-12, 0.3, 0.7]])),
-        "    the smallest target probability is 1e-12; only tokens of probability zero",
-    ),
-    "many tied tokens": (
-        ([[1.0]], [[0.2] * 5 + [0.0]]),
-        "    1: 0 = 1 = 2 = 3 = … > 5, after context row 0",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", SAID)
-def test_what_some_data_have_is_said_of_them_alone(case):
-    for other, (arguments, _) in SAID.items():
-        said = str(ntpnb.report(ntpnb.NextTokenData(*arguments))).splitlines()
-        assert (SAID[case][1] in said) == (case == other)
 
 
 @pytest.mark.parametrize("name", ["figure 2", "acyclic"])
