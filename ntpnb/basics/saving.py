@@ -34,7 +34,6 @@ VERSION = 2
 """Of files; those of other versions are not read."""
 
 STRUCTURE = "structure"  # the member of an archive that lists the objects
-WIDE_INDICES = "<i8"  # the type of indices where a file does not say it
 
 Array = npt.NDArray[Any]
 NUMBERS = (np.ndarray, np.generic)  # a single number comes back as the latter
@@ -455,7 +454,7 @@ class _Reading:
         version = whole["ntpnb"]
         if version != VERSION:
             raise ValueError(f"it is of version {version}; this version of ntpnb reads {VERSION}")
-        self._make_indices_native(np.dtype(whole.get("indices", WIDE_INDICES)))
+        self._make_indices_native(np.dtype(whole["indices"]))
         for plain in whole["objects"]:
             self._made.append(self._object(plain))
         result = self._made[-1]

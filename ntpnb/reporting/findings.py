@@ -1,6 +1,7 @@
 """The numbers of a report, each derived once, when asked for, from the theory and a training."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -366,23 +367,26 @@ class Findings(Result):
 
         Its shares are then the sums of theirs. So it is in large data that are separable.
         """
-        if self.svm is None or not is_large(self.data):
-            return False
-        multipliers = self.svm.strict_multipliers
-        if not isinstance(multipliers, SharedMultipliers):
-            return False
-        return bool(multipliers.table.shape[1] < self.data.vocab_size)
+        shared = self._shared_multipliers
+        return shared is not None and bool(shared.table.shape[1] < self.data.vocab_size)
+
+    @property
+    def _shared_multipliers(self) -> SharedMultipliers | None:
+        """Those of large data whose tokens share them; None otherwise."""
+        multipliers = None if self.svm is None else self.svm.strict_multipliers
+        if is_large(self.data) and isinstance(multipliers, SharedMultipliers):
+            return multipliers
+        return None
 
     def _pair_weights(self) -> PairWeights | None:
         """Multipliers of the strict pairs, or the certificate; None where there is neither."""
         if isinstance(self.refusal, NotSeparableError):
             return self.refusal.pair_weights
-        svm = self.svm
-        if svm is None or not svm.norm:
+        if self.svm is None or not self.svm.norm:
             return None
-        if is_large(self.data) and isinstance(svm.strict_multipliers, SharedMultipliers):
-            return svm.strict_multipliers.pair_weights(self.data)
-        multipliers = svm.multipliers
+        if self._shared_multipliers is not None:
+            return self._shared_multipliers.pair_weights(self.data)
+        multipliers = self.svm.multipliers
         return listed_weights(self.order, np.arange(len(multipliers)), multipliers)
 
     def _tied_in(self, group: int) -> dict[int, tuple[int, ...]]:
@@ -390,9 +394,9 @@ class Findings(Result):
         table = self.order.sparse_components
         row = int(np.searchsorted(self.order.groups, group))
         listed = slice(table.indptr[row], table.indptr[row + 1])
-        components: dict[int, list[int]] = {}
+        components: defaultdict[int, list[int]] = defaultdict(list)
         for token, label in zip(table.indices[listed].tolist(), table.data[listed], strict=True):
-            components.setdefault(int(label), []).append(token)
+            components[int(label)].append(token)
         return {token: tuple(sorted(tokens)) for tokens in components.values() for token in tokens}
 
     @property

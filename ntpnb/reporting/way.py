@@ -85,8 +85,7 @@ class DescentRecord(Recorded):
         decade_ago = int(np.searchsorted(self.steps, self.steps[-1] / 10, side="right")) - 1
         if decade_ago < 0:
             return False
-        change = abs(self.across[-1] - self.across[decade_ago])
-        return bool(change <= STEADY * abs(self.across[-1]))
+        return bool(np.isclose(self.across[decade_ago], self.across[-1], rtol=STEADY, atol=0))
 
     def confirms(self, law: LateLaw, log_step: float) -> bool:
         """Whether these steps came to where a late law holds.
@@ -114,13 +113,9 @@ class DescentRecord(Recorded):
         >>> run.confirms(LateLaw(2.0, 0.0), log_step=0.0), run.confirms(LateLaw(3.0, 0.0), 0.0)
         (True, False)
         """
-        along = self.along[-1]
-        across = self.across[-1]
-        expected = np.log(self.steps[-1]) + log_step + law.shift
-        meets = abs(expected - along) <= MEETS_LAW * abs(along) and abs(
-            law.constant - across
-        ) <= MEETS_LAW * abs(across)
-        return bool(meets and self.is_settled)
+        expected = [np.log(self.steps[-1]) + log_step + law.shift, law.constant]
+        reached = [self.along[-1], self.across[-1]]
+        return np.allclose(expected, reached, rtol=MEETS_LAW, atol=0) and self.is_settled
 
 
 def affordable_steps(data: NextTokenData) -> int:
@@ -185,25 +180,23 @@ def record_descent(
     if not last:
         return None
     steps = log_grid(last)[1:]  # zero weights have no angle
-    along = np.empty(len(steps))
-    across = np.empty(len(steps))
-    excess = np.empty(len(steps))
+    records = np.empty((3, len(steps)))
     W = np.zeros((1, *data.shape))
     advance = stepper(ProblemBatch([data]), GD(step), W)
     done = 0
     for k, until in enumerate(steps.tolist()):
         advance(done, until)
         done = until
-        along[k] = np.vdot(W[0], svm.W) / svm.norm**2
-        across[k] = np.linalg.norm(W[0] - along[k] * svm.W) / svm.norm
-        excess[k] = cross_entropy(W[0], data) - data.entropy  # far above rounding, so early
-        recorded = k + 1
+        along = np.vdot(W[0], svm.W) / svm.norm**2
+        across = np.linalg.norm(W[0] - along * svm.W) / svm.norm
+        excess = cross_entropy(W[0], data) - data.entropy  # far above rounding, so early
+        records[:, k] = along, across, excess
         if progress is not None:
             try:
                 progress(f"gradient descent: {until} of {last} steps")
             except ConvergenceError:  # time is over: what was recorded is good
                 break
-    return DescentRecord(steps[:recorded], along[:recorded], across[:recorded], excess[:recorded])
+    return DescentRecord(steps[: k + 1], *records[:, : k + 1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

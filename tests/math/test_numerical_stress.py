@@ -16,6 +16,7 @@ import numpy as np
 import problems
 import pytest
 from peak import PEAK_UNIT
+from quick import slow_but
 
 import ntpnb
 from ntpnb import GD, NextTokenData, NotSeparableError
@@ -39,13 +40,12 @@ SMALL = {
     "attention, cyclic": problems.l24(24, n=6, K=5, d=8, cyclic=True),
     "ties in margins": NextTokenData(np.eye(3), np.eye(3)),
 }
-each = pytest.mark.parametrize("data", SMALL.values(), ids=list(SMALL))
 
 
-def answers(data, c=1.0):
+def answers(data, W, c=1.0):
     """What the package says of data whose embeddings were multiplied by ``c``, in units of W."""
     L = data.smoothness
-    W = problems.start(data, 5) / c
+    W = W / c
     finite, svm = ntpnb.finite_part(data), ntpnb.max_margin(data)
     run = ntpnb.descend(data, GD(0.5 / L), 50)
     path = ntpnb.regularization_path(data, np.array(RADII) * svm.norm)
@@ -71,7 +71,7 @@ def answers(data, c=1.0):
     }
 
 
-def flow_answers(data, c=1.0):
+def flow_answers(data, _, c=1.0):
     """The flow of data whose embeddings were multiplied by ``c``, in units of W."""
     flow = ntpnb.gradient_flow(data, np.array(LOG_TIMES) - np.log(data.smoothness))
     return {
@@ -83,15 +83,15 @@ def flow_answers(data, c=1.0):
 
 @cache
 def unchanged(ask, data):
-    return ask(data)
+    return ask(data, problems.start(data, 5))
 
 
 @dataclass(frozen=True)
 class Change:
-    """The same problem in other words, and what becomes of a matrix ``W`` of the old one."""
+    """The same problem in other words, and what becomes of a matrix of the old one."""
 
     of_data: Callable[[NextTokenData], NextTokenData]
-    of_matrix: Callable | None = None  # (W, data) → W; None: it stays
+    of_matrix: Callable = lambda W, data: W
     scale: float = 1.0  # of all lengths
 
 
@@ -128,17 +128,13 @@ CHANGES = {
     "copies of contexts": Change(problems.doubled),
 }
 MATRICES = {"gradient", "project", "finite_part", "max_margin", "descend", "path", "ridge", "flow"}
-AT_A_FIXED_MATRIX = {"cross_entropy", "excess_loss", "gradient", "project"}
 
 
 def require_same_answers(ask, data, change):
-    found = ask(change.of_data(data), change.scale)
+    W = change.of_matrix(problems.start(data, 5), data)
+    found = ask(change.of_data(data), W, change.scale)
     for name, before in unchanged(ask, data).items():
-        wanted = before
-        if change.of_matrix is not None and name in AT_A_FIXED_MATRIX:
-            continue  # the changed data would have to be asked at the changed matrix
-        if change.of_matrix is not None and name in MATRICES:
-            wanted = change.of_matrix(before, data)
+        wanted = change.of_matrix(before, data) if name in MATRICES else before
         require_close(name, found[name], wanted)
 
 
@@ -151,22 +147,16 @@ def require_close(name, found, wanted):
     )
 
 
-@each
+@pytest.mark.parametrize("data", SMALL.values(), ids=list(SMALL))
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_the_same_problem_in_other_words_has_the_same_answers(data, change):
     require_same_answers(answers, data, change)
 
 
+@pytest.mark.parametrize("name", slow_but({"S = V on some contexts"}, SMALL))
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_the_same_problem_in_other_words_has_the_same_flow(change):
-    require_same_answers(flow_answers, SMALL["S = V on some contexts"], change)
-
-
-@pytest.mark.slow
-@each
-def test_every_problem_in_other_words_has_the_same_flow(data):
-    for change in CHANGES.values():
-        require_same_answers(flow_answers, data, change)
+def test_the_same_problem_in_other_words_has_the_same_flow(name, change):
+    require_same_answers(flow_answers, SMALL[name], change)
 
 
 @pytest.mark.parametrize("ask", [answers, flow_answers])
@@ -176,14 +166,6 @@ def test_scale_of_tokens(c, ask):
         lambda data: problems.changed(data, token_embeddings=c * data.token_embeddings), scale=c
     )
     require_same_answers(ask, SMALL["attention, cyclic"], change)
-
-
-@each
-def test_the_loss_of_a_turned_matrix(data):
-    W = problems.start(data, 5)
-    Q = a_rotation(data)
-    turned = problems.rotated(data, Q)
-    assert ntpnb.excess_loss(W @ Q, turned) == pytest.approx(ntpnb.excess_loss(W, data), rel=1e-12)
 
 
 @pytest.mark.parametrize("angle", [1e-4, 1e-6, 1e-8])
@@ -268,18 +250,11 @@ def test_long_weights_do_not_excuse_a_missed_margin():
 @pytest.mark.parametrize("tiny", [1e-30, 1e-100, 1e-300])
 def test_tiny_target_probabilities(tiny):
     data = NextTokenData(np.eye(2, 3), [[1 - tiny, tiny, 0], [0, 0.5, 0.5]])
-    finite, svm = ntpnb.finite_part(data), ntpnb.max_margin(data)
+    finite = ntpnb.finite_part(data)
     assert finite.compatible
     np.testing.assert_allclose(finite.W[0, 0] - finite.W[1, 0], -np.log(tiny), rtol=1e-12)
     assert data.entropy == pytest.approx(np.log(2) / 2, rel=1e-12)
     assert 0 <= ntpnb.excess_loss(finite.W, data) < 10
-    assert svm.kkt_residual <= 1e-10
-    for trace in (
-        ntpnb.regularization_path(data, [1.0, 1e3, 1e5]),
-        ntpnb.descend(data, GD(1.0), 100),
-    ):
-        assert np.isfinite(trace.W).all()
-        assert (trace.excess >= 0).all()
 
 
 @pytest.mark.parametrize("tiny", [1e-30, 1e-100, 1e-300])
@@ -291,11 +266,11 @@ def test_tiny_context_probabilities(tiny):
     np.testing.assert_allclose(ntpnb.max_margin(data).W, ntpnb.max_margin(usual).W, rtol=1e-12)
     finite = ntpnb.finite_part(data)
     np.testing.assert_allclose(finite.W, ntpnb.finite_part(usual).W, rtol=0, atol=1e-12)
-    path = ntpnb.regularization_path(data, [1.0, 1e6])
-    assert path.compare(finite, ntpnb.max_margin(data)).angle[-1] <= 1e-2
-    flow = ntpnb.gradient_flow(data, [0.0, 1e6])
-    assert flow.compare(finite, ntpnb.max_margin(data)).angle[-1] <= 1e-2
-    assert np.isfinite(ntpnb.next_order_term(data)).all()
+    for trace in (
+        ntpnb.regularization_path(data, [1.0, 1e6]),
+        ntpnb.gradient_flow(data, [0.0, 1e6]),
+    ):
+        assert trace.compare(finite, ntpnb.max_margin(data)).angle[-1] <= 1e-2
 
 
 @pytest.mark.parametrize(

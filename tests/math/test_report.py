@@ -31,6 +31,17 @@ def trials(kind, number=2):
     return datasets.attention_trials(number, kind).data
 
 
+def contradictions_and_more():
+    """A problem that contradicts itself in some dimensions, and one in others that can be won."""
+    contradicting = ntpnb.NextTokenData([[1.0, 0.5], [2.0, 1.0]], [[0.7, 0.3, 0], [0, 1, 0]])
+    winning = t24(4, m=4, d=5, V=3)
+    H = np.zeros((6, 7))
+    H[:2, :2] = contradicting.context_embeddings
+    H[2:, 2:] = winning.context_embeddings
+    laws = np.concatenate([contradicting.target_probs, winning.target_probs])
+    return ntpnb.NextTokenData(H, laws)
+
+
 PROBLEMS = {
     "toy": datasets.toy(),
     "decoder, 5 tokens": datasets.overparameterized(1, 5, 4, 6, 2),
@@ -41,6 +52,8 @@ PROBLEMS = {
     "acyclic, another": trials("acyclic")[1],
     "cyclic": trials("cyclic")[0],
     "cyclic, another": trials("cyclic")[1],
+    "contradictions and more": contradictions_and_more(),
+    "contradictions": regimes()["parallel contexts"],
 }
 LONG_FLOWS = {
     "d > m",
@@ -53,7 +66,7 @@ LONG_FLOWS = {
     "attention, repeated tokens",
     "attention, norms over six decades",
 }
-QUICK = ["toy", "decoder, one-hot", "acyclic", "figure 2"]
+QUICK = ["toy", "decoder, one-hot", "acyclic", "figure 2", "contradictions"]
 
 
 @pytest.fixture(autouse=True)
@@ -84,20 +97,14 @@ def test_every_regime_is_reported(name, monkeypatch):
     found = ntpnb.report(data)
     assert found.separable == ntpnb.is_separable(data)
     assert found.compatible == ntpnb.finite_part(data).compatible
-    text = str(found)
-    assert ("not separable" in text) == (not found.separable)
-    assert ("not compatible" in text) == (not found.compatible)
-    assert f"entropy {data.entropy:.4g} nats" in text
-    going = found.separable and len(found.order.strict) > 0
-    assert ("W^mm" in text.replace("no W^mm", "")) == going
-    wins = found.twin is not None and len(found.twin.won) > 0
-    assert ("steps of gradient descent" in text) == (going or wins)
-    assert ("the direction that wins" in text) == wins
+    goes = len(found.trained.order.strict) > 0
     # Without a flow the law is given where descent has settled, and not while ties still do.
-    assert (found.law is not None) == ((going or wins) and followed)
-    assert (found.flow is not None) == ((going or wins) and followed)
-    if going:
+    assert (found.law is not None) == (goes and followed)
+    assert (found.flow is not None) == (goes and followed)
+    if found.separable and goes:
         assert found.margin == 1 / ntpnb.max_margin(data).norm
+    text = str(found)
+    assert ("steps of gradient descent" in text) == goes
     assert "nan" not in text
     assert max(map(len, text.splitlines())) < 80  # or the page would scroll
 
@@ -172,13 +179,16 @@ def test_room_agrees_with_compatibility_in_general_position():
 # -- how many steps -------------------------------------------------------------------------------
 
 LAST = 5000
-DEGREES = (45, 30, 20, 15, 10)
 
 
-def every_step(found, step, target):
-    """Descent with every step recorded, and its angle in degrees to where a part of theory says."""
+def every_step(found, step):
+    """Descent with every step recorded, its angle in degrees to where theory says, and some such.
+
+    Where the data are not separable that is the direction of their twin.
+    """
     run = ntpnb.descend(found.data, ntpnb.GD(step), LAST, record=np.arange(1, LAST + 1))
-    return run, np.degrees(run.compare(target.finite_part, target.max_margin).angle)
+    angle = np.degrees(run.compare(found.trained).angle)
+    return run, angle, np.geomspace(1.1 * angle[-1], 0.99 * np.nanmax(angle), 6)
 
 
 def steps_to(angle, degrees):
@@ -198,30 +208,27 @@ def test_gradient_descent_takes_the_predicted_number_of_steps(name, part, off):
     Of a tenth of that size within a tenth: the error is of first order in the step.
     """
     found = report_on(name)
-    _, angle = every_step(found, found.step / part, found.bias)
+    _, angle, goals = every_step(found, found.step / part)
     met = 0
-    for degrees in DEGREES:
+    for degrees in goals:
         needed = steps_to(angle, degrees)
         predicted = part * 10 ** found.log10_steps(degrees)
-        if predicted > 0.8 * LAST:
-            assert needed == 1 or needed > 0.6 * LAST
-        elif needed > 1 and predicted > part:
+        if needed > 1 and predicted > part:
             assert abs(needed - predicted) <= max(2, off * predicted)
             met += 1
-    assert met >= 2
+    assert met >= 3
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, PROBLEMS))
 def test_the_late_law_continues_the_flow(name):
     """A flow ten times as long in logarithms, read directly, says the same."""
-    data = PROBLEMS[name]
     found = report_on(name)
     times = np.append(found.flow.log_times, np.geomspace(1.1e5, 1e6, 50))
-    flow = ntpnb.gradient_flow(data, times)
+    flow = ntpnb.gradient_flow(found.trained, times)
     longer = dataclasses.replace(
         found.way,
         log10_steps=(times - found.way.log_step) / np.log(10),
-        angle=flow.compare(found.finite, found.svm).angle,
+        angle=flow.compare(found.trained).angle,
     )
     for log_time in (2e5, 8e5):
         degrees = np.degrees(np.arctan(found.law[0] / log_time))
@@ -261,61 +268,19 @@ def test_without_a_flow_the_steps_are_those_of_descent(name, no_flow):
     found = ntpnb.report(PROBLEMS[name])
     assert found.flow is None
     np.testing.assert_array_equal(found.angle, found.descent.angle)
-    run, angle = every_step(found, found.step, found.bias)
-    kept = found.descent.steps <= LAST
-    at = found.descent.steps[kept] - 1
-    np.testing.assert_allclose(np.degrees(found.descent.angle[kept]), angle[at], rtol=1e-9)
-    np.testing.assert_allclose(found.descent.excess[kept], run.excess[at], rtol=1e-9)
-    met = 0
-    for degrees in DEGREES:
-        needed = steps_to(angle, degrees)
-        if needed <= LAST:
-            assert abs(needed - 10 ** found.log10_steps(degrees)) <= max(1, 0.02 * needed)
-            met += 1
-    assert met >= 3
-
-
-def contradictions_and_more():
-    """A problem that contradicts itself in some dimensions, and one in others that can be won."""
-    contradicting = ntpnb.NextTokenData([[1.0, 0.5], [2.0, 1.0]], [[0.7, 0.3, 0], [0, 1, 0]])
-    winning = t24(4, m=4, d=5, V=3)
-    H = np.zeros((6, 7))
-    H[:2, :2] = contradicting.context_embeddings
-    H[2:, 2:] = winning.context_embeddings
-    laws = np.concatenate([contradicting.target_probs, winning.target_probs])
-    return ntpnb.NextTokenData(H, laws)
-
-
-@pytest.mark.parametrize(
-    "data", [contradictions_and_more(), regimes()["parallel contexts"]], ids=["two", "parallel"]
-)
-def test_the_steps_of_data_that_are_not_separable_are_those_of_descent(data, monkeypatch):
-    """Descent on the data themselves, against the direction of their twin."""
-    flow = ntpnb.report(data)
-    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
-    found = ntpnb.report(data)
-    assert flow.flow is not None
-    assert found.flow is None
-    twin = found.twin
-    assert len(twin.won) > 0
-    assert len(twin.finite) > 0
-    run, angle = every_step(found, found.step, twin)
+    run, angle, goals = every_step(found, found.step)
     kept = found.descent.steps <= LAST
     at = found.descent.steps[kept] - 1
     np.testing.assert_allclose(np.degrees(found.descent.angle[kept]), angle[at], rtol=1e-6)
-    above_the_limit = ntpnb.excess_loss(run.W[at], twin.data)
-    np.testing.assert_allclose(found.descent.excess[kept], above_the_limit, rtol=1e-6)
-    assert angle[-1] < 0.8 * angle.max()
-    for degrees in np.geomspace(angle[-1] * 1.1, angle.max() * 0.99, 4):
+    excess = ntpnb.excess_loss(run.W[at], found.trained.data)
+    np.testing.assert_allclose(found.descent.excess[kept], excess, rtol=1e-6)
+    for degrees in goals:
         needed = steps_to(angle, degrees)
         assert abs(needed - 10 ** found.log10_steps(degrees)) <= max(1, 0.02 * needed)
-        assert abs(needed - 10 ** flow.log10_steps(degrees)) <= max(2, 0.1 * needed)
-    assert f"came within {np.degrees(found.descent.angle[-1]):.3g}°" in str(found) or (
-        "of the direction that wins (by the late law)" in str(found)
-    )
-    assert found.summary()["descent"]["degrees"][-1] == np.degrees(found.descent.angle[-1])
+    direction = "W^mm" if found.twin is None else "the direction that wins"
+    assert f"° of {direction}" in str(found)
     if found.law is not None:
-        assert found.log10_steps(1) == pytest.approx(flow.log10_steps(1), rel=0.05)
+        assert found.log10_steps(1) == pytest.approx(report_on(name).log10_steps(1), rel=0.05)
 
 
 def test_a_twin_with_many_tied_dimensions_is_not_followed_by_a_flow(monkeypatch):

@@ -289,6 +289,18 @@ def test_results_and_errors_arrive_from_other_processes():
     assert [str(found) for found in reports] == [str(ntpnb.report(data)) for data in problems]
 
 
+@pytest.mark.parametrize("way", ["pickle", "copy", "deepcopy"])
+def test_errors_arrive_with_message_and_evidence(way):
+    for error in (
+        ntpnb.NotSeparableError("no margin", np.array([1.0, 2.0])),
+        ntpnb.ConvergenceError("came near", 1e-3),
+        ntpnb.ConvergenceError("no time left", 1e-3, np.array([[1.0], [2.0]])),
+    ):
+        back = WAYS[way](error)
+        assert str(back) == str(error)
+        assert_same(vars(back), vars(error))
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 
