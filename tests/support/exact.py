@@ -25,6 +25,12 @@ def many(array):
     return np.array(flat, dtype=object).reshape(np.shape(array))
 
 
+mpf, exp, log = (
+    np.vectorize(function, otypes=[object]) for function in (mpmath.mpf, mpmath.exp, mpmath.log)
+)
+"""Of each entry of an array, in many digits."""
+
+
 def pair_matrices(data, pairs):
     """``(t_i − t_j) h_gᵀ`` of each pair, flattened, as rows of fractions."""
     T = fractions(reference.token_embeddings(data))
@@ -159,9 +165,9 @@ def _with(row, last):
 def matrix_norm(name, matrix):
     """A norm of a matrix in many digits."""
     if name == "max":
-        return max(abs(x) for x in matrix.ravel())
+        return abs(matrix).max()
     if name == "sum":
-        return sum(abs(x) for x in matrix.ravel())
+        return abs(matrix).sum()
     if name == "frobenius":
         return mpmath.sqrt((matrix * matrix).sum())
     singular_values = mpmath.svd_r(mpmath.matrix(matrix.tolist()), compute_uv=False)
@@ -182,53 +188,44 @@ def exact_minimiser(data, start, basis):
 
     It computes in as many digits as mpmath is told to.
     """
-    mpf = mpmath.mpf
-    T = reference.token_embeddings(data)
-    flat = mpmath.matrix(basis.reshape(len(basis), -1).tolist())
+    T, H, basis = mpf(reference.token_embeddings(data)), mpf(data.context_embeddings), mpf(basis)
+    flat = basis.reshape(len(basis), -1)
     rows = []
     for j, tied, counts in tied_tokens(data):
         if len(tied) > 1:
-            h = mpmath.matrix(data.context_embeddings[j].tolist())
-            X = mpmath.matrix(len(tied), len(basis))
-            for a, v in enumerate(tied):
-                for i, B in enumerate(basis):
-                    X[a, i] = (mpmath.matrix([T[v].tolist()]) * mpmath.matrix(B.tolist()) * h)[0]
-            p = [mpf(x) for x in data.target_probs[j, tied].tolist()]
-            p = [x / mpmath.fsum(p) for x in p]
-            rows.append((mpf(float(data.context_probs[j])), p, counts[tied].tolist(), X))
-    u = flat * mpmath.matrix(start.ravel().tolist())
+            p = mpf(data.target_probs[j, tied])
+            X = T[tied] @ (basis @ H[j]).T
+            rows.append((mpf(data.context_probs)[j], p / p.sum(), mpf(counts[tied]), X))
+    u = flat @ mpf(start.ravel())
     for _ in range(50):
-        gradient, hessian = mpmath.matrix(len(basis), 1), mpmath.matrix(len(basis))
+        gradient, hessian = 0, 0
         for pi, p, c, X in rows:
-            weight = [x * mpmath.exp(s) for x, s in zip(c, X * u, strict=True)]
-            q = [x / mpmath.fsum(weight) for x in weight]
-            gradient += pi * (X.T * mpmath.matrix([a - b for a, b in zip(q, p, strict=True)]))
-            mean = X.T * mpmath.matrix(q)
-            hessian += pi * (X.T * mpmath.diag(q) * X - mean * mean.T)
-        step = mpmath.lu_solve(hessian, gradient)
-        u -= step
+            weight = c * exp(X @ u)
+            q = weight / weight.sum()
+            mean = q @ X
+            gradient += pi * (mean - p @ X)
+            hessian += pi * ((X.T * q) @ X - np.outer(mean, mean))
+        solved = mpmath.lu_solve(mpmath.matrix(hessian.tolist()), mpmath.matrix(gradient.tolist()))
+        step = np.array(list(solved), dtype=object)
+        u = u - step
         # the second term for a minimiser that is zero, which rounding need not let start there
-        if mpmath.norm(step) <= mpmath.norm(u) * mpf(10) ** -30 + mpf(10) ** -40:
-            return np.array([float(x) for x in flat.T * u]).reshape(start.shape)
+        if mpmath.norm(step) <= mpmath.norm(u) * mpmath.mpf(10) ** -30 + mpmath.mpf(10) ** -40:
+            return (u @ flat).astype(float).reshape(start.shape)
     raise AssertionError("the reference did not converge")
 
 
 def exact_excess(W, data):
     """CE − H at exactly these doubles, with 400 digits."""
-    mpf = mpmath.mpf
-    T, C = reference.token_embeddings(data), reference.candidate_counts(data)
-    total = mpf(0)
+    total = 0
     with mpmath.workdps(400):
-        M = mpmath.matrix(T.tolist()) * mpmath.matrix(W.tolist())
-        S = M * mpmath.matrix(data.context_embeddings.T.tolist())
-        for j, pi, _, law in reference.rows(data):
-            mass = mpmath.fsum(mpf(c) * mpmath.exp(S[v, j]) for v, c in enumerate(C[j]) if c > 0)
-            p = [mpf(x) for x in law.tolist()]
-            norm = mpmath.fsum(p)  # the stored doubles sum to one up to rounding; divide that out
-            for v, x in enumerate(p):
-                if x > 0:
-                    q = mpf(C[j, v]) * mpmath.exp(S[v, j]) / mass
-                    total += mpf(float(pi)) * x / norm * (mpmath.log(x / norm) - mpmath.log(q))
+        M = mpf(reference.token_embeddings(data)) @ mpf(W)
+        C = mpf(reference.candidate_counts(data))
+        for j, pi, h, law in reference.rows(data):
+            mass = C[j] * exp(M @ mpf(h))
+            p = mpf(law)
+            p = p / p.sum()  # the stored doubles sum to one up to rounding
+            z = law > 0
+            total += mpmath.mpf(float(pi)) * (p[z] * log(p[z] / (mass[z] / mass.sum()))).sum()
         return total
 
 

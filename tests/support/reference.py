@@ -117,22 +117,20 @@ def reachable(data):
 
 def equal_pairs(data):
     """All ``(g, i, j)``, i ≠ j, that reach each other."""
-    pairs = []
-    for g, reached in reachable(data).items():
-        for i, j in itertools.permutations(range(len(reached)), 2):
-            if reached[i, j] and reached[j, i]:
-                pairs.append((g, i, j))
-    return pairs
+    return [pair for pair, both_ways in reaching_pairs(data) if both_ways]
 
 
 def strict_pairs(data):
     """All ``(g, i, j)`` with j reachable from i and not i from j."""
-    pairs = []
+    return [pair for pair, both_ways in reaching_pairs(data) if not both_ways]
+
+
+def reaching_pairs(data):
+    """All ``(g, i, j)``, i ≠ j, with j reachable from i, and whether i is from j."""
     for g, reached in reachable(data).items():
         for i, j in itertools.permutations(range(len(reached)), 2):
-            if reached[i, j] and not reached[j, i]:
-                pairs.append((g, i, j))
-    return pairs
+            if reached[i, j]:
+                yield (g, i, j), reached[j, i]
 
 
 # -- the tied subspace ----------------------------------------------------------------------------
