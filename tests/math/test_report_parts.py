@@ -496,15 +496,10 @@ def test_large_data_are_reported_without_their_order(monkeypatch):
     assert found.compatible == small.compatible
     assert len(found.pairs) > 1
     assert sum(pair.share for pair in found.pairs) == pytest.approx(1, abs=1e-6)
-    total = np.zeros(data.shape)
-    for share, context, winners, losers in found.pairs:
+    for _, context, winners, losers in found.pairs:
         assert winners == tuple(np.flatnonzero(data.support[context]))
         [loser] = losers
         assert not data.support[context, loser]
-        total[winners[0]] += share * data.context_embeddings[context]
-        total[loser] -= share * data.context_embeddings[context]
-    size = np.linalg.norm(data.context_embeddings, axis=1).max()
-    assert np.linalg.norm(small.finite.subspace.reject(total)) <= 1e-6 * size
     assert f"{len(found.pairs)} of {found.num_ordered_pairs} ordered pairs, in " in str(found)
     assert found.summary()["ordered_pairs"] == small.num_ordered_pairs
     assert not {"strict", "components", "pairs"} & vars(found.order).keys()
