@@ -1,6 +1,7 @@
 """The way of training in time: gradient flow, or descent for some work, and the law beyond it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -309,18 +310,12 @@ def way_in_time(bias: ImplicitBias, *, has_finite_part: bool = True) -> Way | No
         return None
     confirmed = None
     if has_finite_part and run.is_settled:
-        law = _law_by_multipliers(bias, svm)
-        if law is not None and run.confirms(law, log_step):
-            confirmed = law
+        # Where the multipliers do not give it there is no law.
+        with suppress(ConvergenceError, ValueError, MemoryError):
+            law = late_law(late_constant(bias), svm)
+            if law is not None and run.confirms(law, log_step):
+                confirmed = law
     return Way(log_step, np.log10(run.steps), run.angle, run.excess, confirmed, descent=run)
-
-
-def _law_by_multipliers(bias: ImplicitBias, svm: MarginSolution) -> LateLaw | None:
-    """Find the late law without a flow; None where the multipliers do not give it."""
-    try:
-        return late_law(late_constant(bias), svm)
-    except (ConvergenceError, ValueError, MemoryError):
-        return None
 
 
 def _affordable_flow(bias: ImplicitBias) -> FlowTrace | None:

@@ -157,12 +157,12 @@ def test_a_figure_is_drawn(run, story, tmp_path, ending):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "No such file or directory"),
+        (None, "No such file or directory: "),
         (b"two words", "text has 2 words; at least context_length + 1 = 3 are needed"),
         (b"", "text has 0 words"),
         (b"word", "text has 1 word; at least"),
-        (b"caf\xe9 au lait", "is not in UTF-8"),
-        (b"\x00\x01", "holds a zero byte"),
+        (b"caf\xe9 au lait", "story.txt' is not in UTF-8"),
+        (b"\x00\x01", "story.txt' holds a zero byte"),
     ],
 )
 def test_what_cannot_be_read_is_explained_in_one_line(run, tmp_path, content, why):
@@ -174,8 +174,6 @@ def test_what_cannot_be_read_is_explained_in_one_line(run, tmp_path, content, wh
     assert errors.startswith("ntpnb: error: ")
     assert why in errors
     assert errors.count("\n") == 1
-    if content is None or len(content) > 10 or b"\0" in content:
-        assert "story.txt" in errors
 
 
 def test_a_folder_is_no_text(run, tmp_path):
@@ -200,25 +198,23 @@ def test_undecided_is_no_answer_but_the_rest_is_written(run, story):
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), ntpnb.ConvergenceError("in\ntwo lines", 1.0), ImportError("no plot")]
+    ("error", "status", "said"),
+    [
+        (MemoryError(), 1, "MemoryError"),
+        (ntpnb.ConvergenceError("in\ntwo lines", 1.0), 1, "in two lines"),
+        (ImportError("no plot"), 1, "no plot"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
 )
-def test_other_errors_are_one_line(run, story, monkeypatch, error):
+def test_other_errors_are_one_line(run, story, monkeypatch, error, status, said):
     monkeypatch.setattr(command_line, "implicit_bias", _raise(error))
-    status, output, errors = run("report", story)
-    assert (status, output) == (1, "")
-    assert errors.count("\n") == 1
-    assert len(errors) > len("ntpnb: error: \n")
+    assert run("report", story) == (status, "", f"ntpnb: error: {said}\n")
 
 
 def test_faults_of_the_package_are_not_hidden(run, story, monkeypatch):
     monkeypatch.setattr(command_line, "implicit_bias", _raise(KeyError("a fault")))
     with pytest.raises(KeyError):
         run("report", story)
-
-
-def test_an_interruption_is_said(run, story, monkeypatch):
-    monkeypatch.setattr(command_line, "implicit_bias", _raise(KeyboardInterrupt()))
-    assert run("report", story) == (130, "", "ntpnb: error: interrupted\n")
 
 
 def test_what_is_known_at_an_interruption_is_reported(run, story, monkeypatch):

@@ -55,6 +55,12 @@ USUAL = {
     "vocab_size": 5, "support_size": 2, "num_contexts": 3, "dim": 3, "outside": 3, "support": TOY,
     "num_verses": 2, "num_paragraphs": 2, "words": list("abcde"),
 }  # fmt: skip
+
+
+def sweep_of_one_cell(trials, seed, holds, draw):
+    return thresholds.sweep([(3, 1, 4)], trials, seed, holds=holds, draw=draw)
+
+
 ATTENTION = {"data": FIGURE2, "W": BATCH, "init": BATCH}
 OWN = {
     NextTokenData: {
@@ -98,6 +104,7 @@ OWN = {
     REPORT.row_name: {"row": 2},
     REPORT.spell: {"pair": REPORT.pairs[0]},
     thresholds.random_data: {"rng": np.random.default_rng(0)},
+    sweep_of_one_cell: {"trials": 1, "draw": thresholds.random_data},
     features.descend_jointly: {"init": START},
     features.late_joint_flow: {"start": START, "log_start": 0.0},
     features.joint_init: {"scale": 0.1},
@@ -246,14 +253,7 @@ NASTY = {
     "no condition of numbers": (lambda: thresholds.first_true(3, 9, 1, 1), "holds is of type int"),
     "no numbers to try": (lambda: thresholds.first_true(bool, -1, 1, 1), "top is -1"),
     "no cells": (lambda: thresholds.sweep(None, 1), "cells is of type NoneType"),
-    "half a trial": (lambda: thresholds.sweep([(3, 1, 4)], 0.5), "trials has dtype float64"),
     "trials of other cells": (lambda: thresholds.sweep([(3, 1, 4)], [1, 2]), "each of the 1 cell"),
-    "fewer than no trials": (lambda: thresholds.sweep([(3, 1, 4)], -1), "trials is -1"),
-    "a text as a seed": (lambda: thresholds.sweep([(3, 1, 4)], 1, "x"), "seed is of type str"),
-    "nothing to draw with": (
-        lambda: thresholds.sweep([(3, 1, 4)], 1, draw=None),
-        "draw is of type NoneType",
-    ),
     "a norm that is none": (lambda: ntpnb.max_margin(TOY, norm="l1"), "norm is 'l1'; .*frobenius"),
     "an angle of words": (lambda: REPORT.log10_steps("a"), "degrees is of type str"),
     "a row after the last": (lambda: REPORT.row_name(3), r"row is 3; it must .* \(below 3\)"),
