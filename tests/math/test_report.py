@@ -355,6 +355,10 @@ def test_angles_without_a_meaning_are_refused(degrees):
         ntpnb.report(datasets.toy()).log10_steps(degrees)
 
 
+def test_an_angle_near_the_least_of_floats_takes_for_ever():
+    assert report_on("toy").log10_steps(1e-320) == np.inf
+
+
 # -- texts ----------------------------------------------------------------------------------------
 
 

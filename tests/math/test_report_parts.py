@@ -454,20 +454,10 @@ def test_a_report_says_where_checkpoints_stand():
     assert max(map(len, said)) < 80
 
 
-@pytest.mark.parametrize(
-    "W",
-    [
-        np.ones((2, 5)),
-        np.ones((5, 3)),
-        [[np.nan, 1.0]] * 5,
-        "abc",
-        np.ones((2, 1, 5, 2)),
-        np.zeros((0, 5, 2)),
-    ],
-)
-def test_weights_that_do_not_fit_are_explained(W):
-    with pytest.raises(ValueError, match=r"^W "):
-        ntpnb.report(TOY, W=W)
+@pytest.mark.parametrize("shape", [(2, 1, 5, 2), (0, 5, 2)])
+def test_weights_that_are_no_stack_are_explained(shape):
+    with pytest.raises(ValueError, match=r"^W has shape .* or a stack of them is needed"):
+        ntpnb.report(TOY, W=np.zeros(shape))
 
 
 @pytest.mark.parametrize(("number", "panels"), [(None, 4), (1, 5), (3, 6)])
