@@ -181,8 +181,7 @@ def test_two_pairs_of_contexts_that_rounding_turns_twice_are_refused():
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-8, 1e-11])
 def test_tokens_may_be_nearly_equal(gap):
-    token = np.array([1.0, 2.0, 3.0, 0.5])
-    T = [token, token + gap * np.array([1.0, -1.0, 0.5, 2.0])]
+    T = [[1.0, 2.0, 3.0, 0.5], [1 + gap, 2 - gap, 3 + gap / 2, 0.5 + 2 * gap]]
     assert right_or_refused(NextTokenData([[1.0]], [[0.7, 0.3]], token_embeddings=T))
 
 

@@ -35,13 +35,13 @@ def fuzz(**strategies):
 
 
 @st.composite
-def problems(draw, tokens=(1, 6), contexts=(1, 6), dims=(1, 6), general=True, tame=False):
+def problems(draw, tame=False):
     """Data that the constructor must accept."""
-    V, m, q = (draw(st.integers(*bounds)) for bounds in (tokens, contexts, dims))
+    V, m, q = (draw(st.integers(1, 6)) for _ in range(3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     H = draw_embeddings(draw, rng, m, q, tame)
     groups = None
-    if general and draw(st.booleans()):
+    if draw(st.booleans()):
         groups = rng.integers(0, m, m) * 3 - 4
         for g in groups:
             H[groups == g] = H[np.argmax(groups == g)]
@@ -54,9 +54,9 @@ def problems(draw, tokens=(1, 6), contexts=(1, 6), dims=(1, 6), general=True, ta
             draw, rng, np.ones((1, m), dtype=bool), 0 if tame or P[P > 0].min() < 1e-20 else 280
         )[0]
     T = C = None
-    if general and draw(st.booleans()):
+    if draw(st.booleans()):
         T = draw_embeddings(draw, rng, V, draw(st.integers(1, 6)), tame)
-    if general and draw(st.booleans()):
+    if draw(st.booleans()):
         C = rng.integers(0, 4, (m, V)) * draw(st.sampled_from([1.0, 1.0, 0.5, 1e6]))
         C = np.where(support & (C == 0), 1.0, C)
     arguments = H, P, pi, T, C, groups

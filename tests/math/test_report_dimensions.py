@@ -45,19 +45,15 @@ def test_random_tokens_keep_everything_but_the_tokens(seed):
     assert drawn.entropy == pytest.approx(data.entropy, rel=1e-14)
 
 
-def test_no_text_is_separable_by_construction_whatever_the_tokens_are():
-    """A token between two others cannot win, and one that is no candidate cannot follow."""
-    data = NextTokenData.from_text("what see we see we", context_length=1)
-    on_a_line = data.replace(token_embeddings=[[0.0], [1.0], [0.4]])
-    assert ntpnb.is_separable(on_a_line)
-    assert not ntpnb.is_separable(on_a_line.replace(target_probs=np.eye(3)[[2, 2, 2]]))
-    some = data.replace(candidate_counts=[[1, 1, 0], [1, 1, 0], [1, 1, 1]])
-    assert ntpnb.report(data).dimensions is not None
-    for other in (on_a_line, some):
-        found = ntpnb.report(other)
-        assert found.dimensions is None
-        assert not found.failures
-        assert "by construction" not in str(found)
+BETWEEN = NextTokenData.from_text("what see we see we", context_length=1)
+ON_A_LINE = BETWEEN.replace(token_embeddings=[[0.0], [1.0], [0.4]])
+
+
+def test_a_token_between_two_others_cannot_win():
+    """So that no text is separable by construction whatever the tokens' embeddings are."""
+    assert ntpnb.report(BETWEEN).dimensions is not None
+    assert ntpnb.is_separable(ON_A_LINE)
+    assert not ntpnb.is_separable(ON_A_LINE.replace(target_probs=np.eye(3)[[2, 2, 2]]))
 
 
 def test_what_depends_on_the_text_is_said():
@@ -79,13 +75,16 @@ def test_what_depends_on_the_text_is_said():
         ntpnb.datasets.toy(),
         NextTokenData.from_text(text(0), dim=3),
         NextTokenData.from_text(text(0), embedding="mean"),
+        ON_A_LINE,
+        BETWEEN.replace(candidate_counts=[[1, 1, 0], [1, 1, 0], [1, 1, 1]]),
     ],
-    ids=["no text", "fewer dimensions", "means of words"],
+    ids=["no text", "fewer dimensions", "means of words", "embedded tokens", "few candidates"],
 )
 def test_where_nothing_is_by_construction_nothing_is_said_of_it(data):
     assert not is_by_construction(data)
     found = ntpnb.report(data)
     assert found.dimensions is None
+    assert not found.failures
     assert "by construction" not in str(found)
 
 

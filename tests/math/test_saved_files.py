@@ -271,6 +271,16 @@ def test_a_table_of_a_wrong_shape(tmp_path):
         read(tmp_path, arrays_of(data), text.encode())
 
 
+def test_a_sparse_table_with_indices_out_of_range(tmp_path):
+    """They would crash the process where it is multiplied."""
+    arrays = arrays_of(ORDER)
+    for name, array in arrays.items():
+        if np.array_equal(array, ORDER.sparse_components.indices):
+            arrays[name] = array + 99
+    with refused("in the TokenPriority: "):
+        read(tmp_path, arrays)
+
+
 # -- what is no array of numbers ------------------------------------------------------------------
 
 
