@@ -15,7 +15,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import cross_entropy
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import NGD
-from ntpnb_book.labelled_batch import LabelledBatch
+from ntpnb_book.labelled_batch import LabelledBatch, runs_last
 
 __all__ = ["FactorsTrace", "descend_factors"]
 
@@ -99,7 +99,7 @@ def descend_factors(
     if start.ndim != 3 or start.shape[:2] != (len(problems), p + q):
         raise ValueError(f"init has shape {start.shape}; it needs ({len(problems)}, {p + q}, rank)")
     grid = record_grid(steps, record)
-    recorded = iterate(batch, NGD(step), grid, start.copy()).W
+    recorded = iterate(batch, NGD(step), grid, np.moveaxis(runs_last(start), -1, 0)).W
     K = recorded[..., :p, :]
     Q = recorded[..., p:, :]
     W = K @ np.swapaxes(Q, -1, -2)
@@ -112,7 +112,7 @@ class _FactorsBatch(LabelledBatch):
 
     def __init__(self, problems: Sequence[NextTokenData]) -> None:
         super().__init__(problems)
-        self.log_pi: FloatArray = np.log(self.pi)
+        self.log_probs: FloatArray = np.log(self.row_probs)
 
     def gradient(
         self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
@@ -120,14 +120,14 @@ class _FactorsBatch(LabelledBatch):
         """Gradient along the stacked factors, shape (n, p + q, k), up to a factor per problem."""
         assert pi is None  # no SGD
         assert target is None
-        p = W.shape[1] - self.H.shape[2]
-        K = W[:, :p]
-        Q = W[:, p:]
-        S = self.scores(K @ np.swapaxes(Q, 1, 2)) + self.log_counts
-        S -= S.max(1, keepdims=True)
-        log_mass = S - np.log(np.exp(S).sum(1, keepdims=True)) + self.log_pi
-        log_mass[self.is_label] = -np.inf
-        R = np.exp(log_mass - log_mass.max((1, 2), keepdims=True))
-        R -= np.where(self.is_label, R.sum(1, keepdims=True), 0.0)
-        G = self.pull_back(R)
-        return np.concatenate([G @ Q, np.swapaxes(G, 1, 2) @ K], axis=1)
+        p = self.tokens.shape[1]
+        factors = np.moveaxis(W, 0, -1)
+        K = factors[:p]
+        Q = factors[p:]
+        S = self.relative_scores(np.einsum("pkn,qkn->pqn", K, Q))
+        S -= np.log(np.exp(S).sum(1, keepdims=True))
+        log_mass = np.where(self.is_label, -np.inf, S + self.log_probs)
+        G = self.pulled_back(np.exp(log_mass - log_mass.max((0, 1))))
+        along_K = np.einsum("pqn,qkn->pkn", G, Q)
+        along_Q = np.einsum("pqn,pkn->qkn", G, K)
+        return np.moveaxis(np.concatenate([along_K, along_Q]), -1, 0)

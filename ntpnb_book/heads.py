@@ -23,7 +23,7 @@ from ntpnb.tied.finite import restrict
 from ntpnb.training.batch import require_equal_shapes
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import GD, NGD, Adam
-from ntpnb_book.labelled_batch import LabelledBatch
+from ntpnb_book.labelled_batch import LabelledBatch, runs_last
 
 __all__ = [
     "HeadsTrace",
@@ -116,7 +116,8 @@ def descend_heads(
     n, num_heads, p, q = start.shape
     batch = _HeadsBatch(problems, num_heads)
     grid = record_grid(steps, record)
-    recorded = iterate(batch, method, grid, start.reshape(n, num_heads * p, q).copy()).W
+    below_each_other = runs_last(start.reshape(n, num_heads * p, q))
+    recorded = iterate(batch, method, grid, np.moveaxis(below_each_other, -1, 0)).W
     W = recorded.reshape(n, len(grid), num_heads, p, q)
     loss = np.stack([heads_loss(w, data) for w, data in zip(W, problems, strict=True)])
     return HeadsTrace(grid, W, loss)
@@ -159,8 +160,6 @@ class _HeadsBatch(LabelledBatch):
     def __init__(self, problems: Sequence[NextTokenData], num_heads: int) -> None:
         super().__init__(problems)
         self.num_heads = num_heads
-        self.log_counts = self.log_counts[:, None]
-        self.is_label = self.is_label[:, None]
 
     def gradient(
         self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
@@ -172,25 +171,17 @@ class _HeadsBatch(LabelledBatch):
         """
         assert pi is None  # no SGD
         assert target is None
-        assert self.T is not None
-        assert self.Tt is not None
         n, _, q = W.shape
-        heads = W.reshape(n, self.num_heads, -1, q)
-        S = self.T[:, None] @ (heads @ self.Ht[:, None])
-        S += self.log_counts
-        S -= S.max(2, keepdims=True)
+        S = self.relative_scores(np.moveaxis(W, 0, -1).reshape(self.num_heads, -1, q, n))
         Q = np.exp(S)
         total = Q.sum(2, keepdims=True)
         Q /= total
         log_own = np.where(self.is_label, S, 0.0).sum(2, keepdims=True) - np.log(total)
-        share = np.exp(log_own - log_own.max(1, keepdims=True))
-        share /= share.sum(1, keepdims=True)
-        # The label's entry is minus the others' sum: it keeps its digits when the label has
-        # almost all attention.
-        R = np.where(self.is_label, 0.0, share * self.pi[:, None] * Q)
-        R -= np.where(self.is_label, R.sum(2, keepdims=True), 0.0)
-        gradient: FloatArray = (self.Tt[:, None] @ R) @ self.H[:, None]
-        return gradient.reshape(W.shape)
+        share = np.exp(log_own - log_own.max(0))
+        share /= share.sum(0)
+        Q *= share * self.row_probs
+        gradient = self.pulled_back(np.where(self.is_label, 0.0, Q))
+        return np.moveaxis(gradient.reshape(-1, q, n), -1, 0)
 
 
 def served_data(W: ArrayLike, data: NextTokenData, threshold: float = 1e-2) -> NextTokenData:
