@@ -93,12 +93,12 @@ def visible_norm(W: FloatArray, norm: str) -> FloatArray:
     return norm_named(norm).of(W - common)
 
 
-def margin_share(W: FloatArray, data: NextTokenData, norm: str, largest: float) -> float:
+def margin_share(W: FloatArray, data: NextTokenData, norm: str, largest: float) -> FloatArray:
     """Margin of ``W``, without its ties, over its visible norm and over the largest possible one.
 
     Parameters
     ----------
-    W : ndarray, shape (V, q)
+    W : ndarray, shape (..., V, q)
         With something outside the tied subspace.
     data : NextTokenData
     norm : str
@@ -107,7 +107,7 @@ def margin_share(W: FloatArray, data: NextTokenData, norm: str, largest: float) 
 
     Returns
     -------
-    float
+    ndarray, shape (...)
         At most one, up to rounding; negative where a strict pair is ordered the wrong way.
 
     Examples
@@ -116,11 +116,12 @@ def margin_share(W: FloatArray, data: NextTokenData, norm: str, largest: float) 
     >>> from ntpnb_book import margin_share
     >>> toy = ntpnb.datasets.toy()
     >>> svm = ntpnb.max_margin(toy)
-    >>> round(margin_share(3 * svm.W, toy, "frobenius", 1 / svm.norm), 9)
+    >>> print(margin_share(3 * svm.W, toy, "frobenius", 1 / svm.norm).round(9))
     1.0
     """
     free = equal_subspace(data).reject(W)
-    return float(margin(free, data) / visible_norm(free, norm) / largest)
+    share: FloatArray = margin(free, data) / visible_norm(free, norm) / largest
+    return share
 
 
 def smoothness_in_norm(data: NextTokenData, norm: str) -> float:

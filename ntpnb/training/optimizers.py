@@ -372,7 +372,11 @@ class SteepestDescent(Optimizer):
 
         def decrement(k: int) -> FloatArray:
             nonlocal mean
-            mean = self.momentum * mean + (1 - self.momentum) * problem.gradient(W)
+            gradient = problem.gradient(W)
+            if self.momentum:
+                mean = self.momentum * mean + (1 - self.momentum) * gradient
+            else:
+                mean = gradient
             direction = norm.steepest(mean)
             length = _step_size(self, k)
             if self.normalized:
