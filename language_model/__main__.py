@@ -11,7 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from language_model.training import Checkpoint, Plan, TrainingSet, read_words, train, training_set
+from language_model.training import (
+    Checkpoint,
+    Plan,
+    TrainingSet,
+    read_words,
+    save_whole,
+    train,
+    training_set,
+)
 from language_model.transformer import Shape
 
 FOLDER = Path(__file__).resolve().parent
@@ -44,18 +52,18 @@ def write(
     provenance : dict
         Whatever JSON can hold.
     """
-    np.savez_compressed(
-        path,
-        words=np.array(examples.words),
-        contexts=examples.contexts.astype(np.uint16),
-        next_words=examples.next_words.astype(np.uint16),
-        context_of=examples.context_of.astype(np.uint16),
-        hidden=checkpoints[-1].hidden.astype(np.float16),
-        epochs=np.array([checkpoint.epoch for checkpoint in checkpoints]),
-        first_hidden=np.array([c.hidden[:FIRST] for c in checkpoints], np.float16),
-        decoders=np.array([c.decoder for c in checkpoints], np.float16),
-        provenance=np.array(json.dumps(provenance, sort_keys=True)),
-    )
+    arrays = {
+        "words": np.array(examples.words),
+        "contexts": examples.contexts.astype(np.uint16),
+        "next_words": examples.next_words.astype(np.uint16),
+        "context_of": examples.context_of.astype(np.uint16),
+        "hidden": checkpoints[-1].hidden.astype(np.float16),
+        "epochs": np.array([checkpoint.epoch for checkpoint in checkpoints]),
+        "first_hidden": np.array([c.hidden[:FIRST] for c in checkpoints], np.float16),
+        "decoders": np.array([c.decoder for c in checkpoints], np.float16),
+        "provenance": np.array(json.dumps(provenance, sort_keys=True)),
+    }
+    save_whole(path, arrays)
 
 
 def main() -> None:

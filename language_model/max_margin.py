@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import ntpnb
+from language_model.training import save_whole
 from ntpnb.problem.collapse import SharedMultipliers
 from ntpnb_book import language_model
 
@@ -43,12 +44,12 @@ def main() -> None:
 
     table = multipliers_of(language_model().data()).tocoo()
     contexts, losers = table.coords
-    np.savez_compressed(
-        arguments.out,
-        contexts=contexts.astype(np.uint16),
-        losers=losers.astype(np.uint16),
-        weights=table.data,
-    )
+    arrays = {
+        "contexts": contexts.astype(np.uint16),
+        "losers": losers.astype(np.uint16),
+        "weights": table.data,
+    }
+    save_whole(arguments.out, arrays)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from ntpnb.attention import attention_mass, pseudo_data
-from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, as_floats
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, as_floats, as_integer
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import candidate_logits
 from ntpnb.problem.order import token_priority
@@ -23,7 +23,7 @@ from ntpnb.tied.finite import restrict
 from ntpnb.training.batch import require_equal_shapes
 from ntpnb.training.descent import iterate, record_grid
 from ntpnb.training.optimizers import GD, NGD, Adam
-from ntpnb_book.labelled_batch import LabelledBatch, runs_last
+from ntpnb_book.labelled_batch import LabelledBatch, labels_of, runs_last
 
 __all__ = [
     "HeadsTrace",
@@ -130,12 +130,17 @@ def heads_loss(W: ArrayLike, data: NextTokenData) -> FloatArray:
     ----------
     W : array_like, shape (..., H, p, q)
     data : NextTokenData
-        With one-hot labels.
+        With token embeddings and one-hot labels.
 
     Returns
     -------
     ndarray, shape (...)
         In nats.
+
+    Raises
+    ------
+    ValueError
+        Data without token embeddings or one-hot labels.
 
     Examples
     --------
@@ -145,8 +150,8 @@ def heads_loss(W: ArrayLike, data: NextTokenData) -> FloatArray:
     >>> print(heads_loss(np.zeros((2, 3, 3)), data).round(4))  # log 3
     1.0986
     """
+    label = labels_of(data)
     logits = candidate_logits(as_floats("W", W), data)
-    label = data.target_probs.argmax(1)
     own = logits[..., np.arange(len(label)), label] - logsumexp(logits, axis=-1)
     num_heads = own.shape[-2]
     mixed = logsumexp(own, axis=-2) - np.log(num_heads)
@@ -268,9 +273,10 @@ def ranking_floor(data: NextTokenData, steps: int = 20_000) -> RankingFloor:
     Parameters
     ----------
     data : NextTokenData
-        With one-hot labels and candidate counts 0 or 1, at most seven tied tokens of a query.
+        With token embeddings, one-hot labels, candidate counts 0 or 1, and at most seven tied
+        tokens of a query.
     steps : int
-        Of expectation maximization, at most; it stops at a gap of 1e-9.
+        Of expectation maximization, at least one; it stops at a gap of 1e-9.
 
     Returns
     -------
@@ -278,8 +284,9 @@ def ranking_floor(data: NextTokenData, steps: int = 20_000) -> RankingFloor:
 
     Raises
     ------
-    ValueError
-        Repeated tokens, or more than seven tied tokens.
+    TypeError, ValueError
+        Data without token embeddings or one-hot labels, repeated tokens, more than seven tied
+        tokens, or ``steps`` that are no positive integer.
 
     References
     ----------
@@ -295,8 +302,9 @@ def ranking_floor(data: NextTokenData, steps: int = 20_000) -> RankingFloor:
     """
     if data.candidate_counts is not None and (np.asarray(data.candidate_counts) > 1).any():
         raise ValueError("data has rows in which a token occurs twice; each may occur once")
+    label = labels_of(data)
+    steps = as_integer("steps", steps, 1)
     tied = restrict(data)
-    label = data.target_probs.argmax(1)
     components = token_priority(data).components[data.group_index, label]
     probs = np.ones(data.num_contexts)
     gap = 0.0

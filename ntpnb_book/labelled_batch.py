@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ntpnb.basics.validation import BoolArray, FloatArray
+from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
 from ntpnb.problem.data import NextTokenData
 from ntpnb.training.batch import ProblemBatch, require_equal_shapes
 
@@ -35,8 +35,9 @@ class LabelledBatch(ProblemBatch):
         require_equal_shapes(problems)
         is_one_problem = all(data is problems[0] for data in problems)
         super().__init__(problems[:1] if is_one_problem else problems)
-        if self.T is None or not (self.P.max(1) == 1).all():
-            raise ValueError("problems need token_embeddings and one label per row")
+        for data in problems:
+            labels_of(data)  # or an error
+        assert self.T is not None
         self.tokens: FloatArray = runs_last(self.T)
         self.rows: FloatArray = runs_last(self.H)
         self.row_probs: FloatArray = runs_last(self.pi.mT)
@@ -82,6 +83,20 @@ class LabelledBatch(ProblemBatch):
         return _product(self.rows.swapaxes(0, 1), along_tokens)
 
 
+def labels_of(data: NextTokenData) -> IntArray:
+    """The one label of each row of an attention problem, shape (m,).
+
+    Raises
+    ------
+    ValueError
+        Data without token embeddings, or with laws of several tokens.
+    """
+    if data.token_embeddings is None or not (data.support.sum(1) == 1).all():
+        raise ValueError("data needs token_embeddings and one label per row")
+    label: IntArray = data.target_probs.argmax(1)
+    return label
+
+
 def runs_last(array: FloatArray) -> FloatArray:
     """A copy with the first axis as the last one, and its entries side by side."""
     return np.moveaxis(array, 0, -1).copy()
@@ -89,6 +104,5 @@ def runs_last(array: FloatArray) -> FloatArray:
 
 def _product(A: FloatArray, B: FloatArray) -> FloatArray:
     """Products of matrices (a, b, n), or of one (a, b, 1), with stacks (..., b, n) of vectors."""
-    if A.shape[2] == 1:
-        return A[..., 0] @ B
-    return np.einsum("abn,...bn->...an", A, B)
+    products: FloatArray = A[..., 0] @ B if A.shape[2] == 1 else np.einsum("abn,...bn->...an", A, B)
+    return products

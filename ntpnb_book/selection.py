@@ -22,6 +22,7 @@ from ntpnb.basics.validation import (
 from ntpnb.margin import max_margin
 from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.order import token_priority
+from ntpnb_book.labelled_batch import labels_of
 from ntpnb_book.vocabulary import pair_matrices
 
 __all__ = ["LocalBalance", "local_balance"]
@@ -146,9 +147,9 @@ def local_balance(
     """
     chosen = as_indices("selected", selected)
     require_range("selected", chosen, data.vocab_size)
+    label = labels_of(data)
     E = data.token_embeddings
-    if E is None or not (data.support.sum(1) == 1).all():
-        raise ValueError("data needs token_embeddings and one label per row")
+    assert E is not None
     rows = np.arange(data.num_contexts)
     if chosen.shape != rows.shape or not data.candidates[rows, chosen].all():
         raise ValueError("selected must name one token of each row")
@@ -158,7 +159,6 @@ def local_balance(
     W = max_margin(pseudo).W
 
     outputs = E @ (E if head is None else np.asarray(head)).T  # of each token alone, row by row
-    label = data.target_probs.argmax(1)
     slopes = outputs @ loss(outputs[chosen].T[None], label[None, None])[1][0]  # (V, m)
     counts = counts_or_ones(data)
     row, other = np.nonzero(data.candidates & ~pseudo.support)
