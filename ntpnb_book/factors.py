@@ -99,7 +99,7 @@ def descend_factors(
     if start.ndim != 3 or start.shape[:2] != (len(problems), p + q):
         raise ValueError(f"init has shape {start.shape}; it needs ({len(problems)}, {p + q}, rank)")
     grid = record_grid(steps, record)
-    recorded = iterate(batch, NGD(step), grid, np.moveaxis(runs_last(start), -1, 0)).W
+    recorded = iterate(batch, NGD(step), grid, runs_last(start).transpose(2, 0, 1)).W
     K = recorded[..., :p, :]
     Q = recorded[..., p:, :]
     W = K @ np.swapaxes(Q, -1, -2)
@@ -121,7 +121,7 @@ class _FactorsBatch(LabelledBatch):
         assert pi is None  # no SGD
         assert target is None
         p = self.tokens.shape[1]
-        factors = np.moveaxis(W, 0, -1)
+        factors = W.transpose(1, 2, 0)
         K = factors[:p]
         Q = factors[p:]
         S = self.relative_scores(np.einsum("pkn,qkn->pqn", K, Q))
@@ -130,4 +130,4 @@ class _FactorsBatch(LabelledBatch):
         G = self.pulled_back(np.exp(log_mass - log_mass.max((0, 1))))
         along_K = np.einsum("pqn,qkn->pkn", G, Q)
         along_Q = np.einsum("pqn,pkn->qkn", G, K)
-        return np.moveaxis(np.concatenate([along_K, along_Q]), -1, 0)
+        return np.concatenate([along_K, along_Q]).transpose(2, 0, 1)

@@ -117,7 +117,7 @@ def descend_heads(
     batch = _HeadsBatch(problems, num_heads)
     grid = record_grid(steps, record)
     below_each_other = runs_last(start.reshape(n, num_heads * p, q))
-    recorded = iterate(batch, method, grid, np.moveaxis(below_each_other, -1, 0)).W
+    recorded = iterate(batch, method, grid, below_each_other.transpose(2, 0, 1)).W
     W = recorded.reshape(n, len(grid), num_heads, p, q)
     loss = np.stack([heads_loss(w, data) for w, data in zip(W, problems, strict=True)])
     return HeadsTrace(grid, W, loss)
@@ -177,7 +177,7 @@ class _HeadsBatch(LabelledBatch):
         assert pi is None  # no SGD
         assert target is None
         n, _, q = W.shape
-        S = self.relative_scores(np.moveaxis(W, 0, -1).reshape(self.num_heads, -1, q, n))
+        S = self.relative_scores(W.transpose(1, 2, 0).reshape(self.num_heads, -1, q, n))
         Q = np.exp(S)
         total = Q.sum(2, keepdims=True)
         Q /= total
@@ -186,7 +186,7 @@ class _HeadsBatch(LabelledBatch):
         share /= share.sum(0)
         Q *= share * self.row_probs
         gradient = self.pulled_back(np.where(self.is_label, 0.0, Q))
-        return np.moveaxis(gradient.reshape(-1, q, n), -1, 0)
+        return gradient.reshape(-1, q, n).transpose(2, 0, 1)
 
 
 def served_data(W: ArrayLike, data: NextTokenData, threshold: float = 1e-2) -> NextTokenData:
