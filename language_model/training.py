@@ -100,9 +100,12 @@ def training_set(text: list[str], window: int) -> TrainingSet:
 def save_whole(path: Path, arrays: dict[str, Array]) -> None:
     """Write arrays to a temporary file and rename it: an interrupted run leaves the old file."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def train(

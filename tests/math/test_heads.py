@@ -51,14 +51,18 @@ def test_a_step_of_heads_follows_the_gradient_by_finite_differences(num_heads, t
         assert heads_loss(W, p) == pytest.approx(loss(W), rel=1e-12)
 
 
-def test_equal_heads_stay_equal_and_follow_one_head_at_half_speed():
-    problems = random_trials()
-    start = np.random.default_rng(0).standard_normal((len(problems), 1, 8, 8))
-    two = descend_heads(problems, GD(0.2), 50, np.repeat(start, 2, axis=1), [50])
-    one = ntpnb.descend(problems, GD(0.1), 50, start[:, 0], [50])
-    np.testing.assert_allclose(two.W[:, 0, 0], one.W[:, 0], atol=1e-12)
-    np.testing.assert_allclose(two.W[:, 0, 1], one.W[:, 0], atol=1e-12)
-    np.testing.assert_allclose(two.loss, one.loss, rtol=1e-12)
+def test_runs_of_one_problem_are_like_runs_of_its_copies():
+    """Of one problem the tables are held once, and others stand in the products."""
+    [p] = random_trials(num=1)
+    copies = [p.replace(), p.replace()]
+    start = np.random.default_rng(0).standard_normal((2, 2, *p.shape))
+    for train, init in (
+        (lambda data, W: descend_heads(data, NGD(0.1), 20, W, [20]), start),
+        (lambda data, W: descend_factors(data, 0.1, 20, W, [20]), start.reshape(2, 16, 8)),
+    ):
+        given = init.copy()
+        np.testing.assert_allclose(train([p, p], init).W, train(copies, init).W, atol=1e-12)
+        np.testing.assert_array_equal(init, given)
 
 
 def test_heads_far_out_keep_their_digits():
@@ -92,6 +96,12 @@ def test_shapes_and_data_that_do_not_fit_are_refused():
     toy = datasets.toy()
     with pytest.raises(ValueError, match="one label per row"):
         descend_heads([toy], GD(0.1), 1, np.zeros((1, 2, *toy.shape)))
+    soft = CIRCLE.replace(target_probs=CIRCLE.candidates / 3)
+    for measured in (ranking_floor, lambda data: heads_loss(np.zeros((1, 4, 4)), data)):
+        with pytest.raises(ValueError, match="one label per row"):
+            measured(soft)
+    with pytest.raises(ValueError, match="steps is 0"):
+        ranking_floor(CIRCLE, steps=0)
 
 
 # -- the floor ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from language_model import __main__ as script
 from language_model import transformer
 from language_model.max_margin import multipliers_of
 from language_model.optimizers import OPTIMIZERS, Adam, polar_factor
-from language_model.training import Plan, read_words, train, training_set
+from language_model.training import Plan, read_words, save_whole, train, training_set
 from language_model.transformer import (
     Shape,
     hidden_states,
@@ -211,8 +211,19 @@ def test_a_file_is_the_one_that_was_measured_and_comes_with_the_book(path):
     assert path in shipped
 
 
-def test_the_files_are_small():
-    assert sum(path.stat().st_size for path in SHA256) < 3_000_000
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "model.npz"
+    save_whole(path, {"a": np.arange(3)})
+
+    def half(file, **arrays):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez_compressed", half)
+    with pytest.raises(OSError, match="disk full"):
+        save_whole(path, {"a": np.zeros(3)})
+    assert np.load(path)["a"].tolist() == [0, 1, 2]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_it_says_where_it_is_from(model):
@@ -248,13 +259,6 @@ def test_its_counts_are_those_of_the_text(model):
 def test_the_first_hidden_states_are_those_of_the_last_checkpoint(model):
     assert (model.first_hidden[-1] == model.hidden[: len(model.first_hidden[-1])]).all()
     assert not model.decoders[0].any()
-
-
-def test_half_precision_keeps_the_loss(model):
-    # Ten times what the trained model is above the entropy; nearly log V if rounding spoiled it.
-    loss = ntpnb.cross_entropy(model.decoders[-1], model.data())
-    entropy = model.data().entropy
-    assert entropy < loss < entropy + 0.05
 
 
 def test_the_states_are_the_model_s_before_training(model):
