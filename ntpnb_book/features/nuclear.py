@@ -408,7 +408,6 @@ def _polished(classes: _Classes, point: _Point) -> _Point:
     of_A = np.arange(ends[1], ends[2])
     of_b = np.arange(ends[2], ends[3])
     system = np.zeros((ends[3], ends[3]))
-    pairs = np.arange(len(rows))
     # X − A Y = 0
     system[of_X, of_X] = 1.0
     for i in range(rank):
@@ -419,11 +418,10 @@ def _polished(classes: _Classes, point: _Point) -> _Point:
     # Y − Aᵀ X = 0
     system[of_Y, of_Y] = 1.0
     # x_k · y_l = scale (b_k − outside), one for each active entry
-    margin_rows = of_A
     for i in range(rank):
-        system[margin_rows, of_X[rows, i]] = Y[columns, i]
-        system[margin_rows, of_Y[columns, i]] = X[rows, i]
-    system[margin_rows, of_b[rows]] = -scale[rows, columns]
+        system[of_A, of_X[rows, i]] = Y[columns, i]
+        system[of_A, of_Y[columns, i]] = X[rows, i]
+    system[of_A, of_b[rows]] = -scale[rows, columns]
     # Σ_l A_kl √c_l = 0
     system[of_b[rows], of_A] = root[columns]
     weights = scale[rows, columns]
@@ -439,7 +437,7 @@ def _polished(classes: _Classes, point: _Point) -> _Point:
     left = X + step[of_X]
     right = Y + step[of_Y]
     dual = A.copy()
-    dual[rows, columns] += step[of_A][pairs]
+    dual[rows, columns] += step[of_A]
     return _Point(left @ right.T, dual, left, right, point.active)
 
 
