@@ -318,6 +318,8 @@ def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
 def require_order(order: object, data: NextTokenData) -> None:
     """Raise unless ``order`` is one of these groups and tokens, or None where it is to be computed.
 
+    That it is the order of these data is not checked: to find that out takes as long as the order.
+
     Parameters
     ----------
     order : TokenPriority or None
@@ -368,7 +370,9 @@ def token_priority(data: NextTokenData) -> TokenPriority:
     -------
     TokenPriority
         Reduced: one representative (the smallest token) per component. What it takes to find it,
-        and to hold it, grows with the entries of the data's tables that are not zero.
+        and to hold it, grows with the entries of the data's tables that are not zero. A function
+        with an argument ``order`` believes one of as many tokens and the same groups: that of
+        other data of this shape gives it the answer for those.
 
     Raises
     ------

@@ -48,16 +48,6 @@ def test_from_sequences_counts_like_a_counter(sequences, length):
         assert data.context_embeddings[j].tolist() == one_hot_last(context).tolist()
 
 
-def test_from_sequences_by_hand():
-    data = NextTokenData.from_sequences(
-        np.array([[0, 1, 0], [0, 1, 1]]), lambda c: [float(len(c)), 1.0], vocab_size=3
-    )
-    assert data.contexts == ((0,), (0, 1))
-    assert data.target_probs.tolist() == [[0, 1, 0], [0.5, 0.5, 0]]
-    assert data.context_probs.tolist() == [0.5, 0.5]
-    assert data.context_embeddings.tolist() == [[1, 1], [2, 1]]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -65,12 +55,9 @@ def test_from_sequences_by_hand():
         (([[0, 1], [-1, 0]], one_hot_last, None, None), r"sequences\[1\] holds the token -1"),
         (([[0, 1.5]], one_hot_last, None, None), r"sequences\[0\] has dtype float64"),
         (([[[0], [1]]], one_hot_last, None, None), r"sequences\[0\] has dtype int\d+ and 2 dim"),
-        ((["ab"], one_hot_last, None, None), r"sequences\[0\] has dtype <U2"),
         (([[0, 1]], one_hot_last, 0, None), r"context_length is 0; it must be a positive integer"),
         (([[0, 1], [1]], one_hot_last, 2, None), r"at least one sequence must be longer than 2"),
         (([], one_hot_last, None, None), r"at least one sequence must be longer than 1"),
-        (([[0, 1, 1]], lambda c: 1.0, None, None), r"embed returned an array of shape \(\)"),
-        (([[0, 1, 1]], lambda c: [1.0] * len(c), None, None), r"a vector of length 1, as for the"),
         (([[0, 1, 1]], lambda c: [np.nan], None, None), r"context_embeddings\[0, 0\] is nan"),
     ],
 )
@@ -120,8 +107,7 @@ def test_from_attention_s_law_is_attention():
         ((np.eye(3), [], []), r"labels has shape \(0,\) for 0 sequences; at least one"),
         ((np.eye(3), [[0], [1]], [0]), r"labels has shape \(1,\) for 2 sequences"),
         ((np.eye(3), [[0], [1]], [[0], [1]]), r"labels has dtype int\d+ and 2 dimensions"),
-        ((np.eye(3), [[0.5]], [0]), r"sequences\[0\] has dtype float64"),
-        ((np.eye(3)[0], [[0]], [0]), r"embeddings has 1 dimensions; it needs 2"),
+        ((np.eye(3)[0], [[0]], [0]), r"embeddings has 1 dimension; it needs 2"),
         ((np.eye(3) * np.nan, [[0]], [0]), r"embeddings\[0, 0\] is nan"),
     ],
 )

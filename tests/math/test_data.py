@@ -27,49 +27,21 @@ REFUSED = {
         {"target_probs": [[0.5, 0.5, 0], [0, 0, 1 + 2e-8]]},
         r"target_probs row 1 sums to 1.00000002; it must sum to one",
     ),
-    "None inside": (
-        {"target_probs": [[0.5, 0.5, None], [0, 0, 1]]},
-        r"target_probs\[0, 2\] is nan; every entry must be finite",
-    ),
     "infinite": (
         {"context_embeddings": [[0.0, 1.0], [np.inf, 0.0]]},
         r"context_embeddings\[1, 0\] is inf; every entry must be finite",
-    ),
-    "minus infinite counts": (
-        {"candidate_counts": [[1, 1, 1], [1, -np.inf, 1]]},
-        r"candidate_counts\[1, 1\] is -inf; every entry must be finite",
     ),
     "NaN token embeddings": (
         {"token_embeddings": [[1.0], [np.nan], [0.0]]},
         r"token_embeddings\[1, 0\] is nan; every entry must be finite",
     ),
-    "one-dimensional": (
-        {"target_probs": [0.5, 0.5]},
-        r"target_probs has 1 dimensions; it needs 2",
-    ),
     "three-dimensional": (
         {"context_embeddings": np.ones((2, 2, 2))},
         r"context_embeddings has 3 dimensions; it needs 2",
     ),
-    "ragged": (
-        {"target_probs": [[0.5, 0.5, 0], [1.0]]},
-        r"target_probs is not a rectangular array of numbers",
-    ),
-    "words": (
-        {"context_embeddings": [["a", "b"], ["c", "d"]]},
-        r"context_embeddings is not a rectangular array of numbers",
-    ),
-    "complex": (
-        {"context_embeddings": [[1j, 0], [0, 1]]},
-        r"context_embeddings is not a rectangular array of numbers",
-    ),
     "zero contexts": (
         {"context_embeddings": np.zeros((0, 2)), "target_probs": np.zeros((0, 3))},
         r"context_embeddings has shape \(0, 2\) .* at least one context",
-    ),
-    "zero contexts as lists": (
-        {"context_embeddings": [], "target_probs": []},
-        r"context_embeddings has 1 dimensions; it needs 2",
     ),
     "zero dimensions": (
         {"context_embeddings": np.zeros((2, 0))},
@@ -109,7 +81,7 @@ REFUSED = {
     ),
     "groups not integer": (
         {"context_groups": [0.0, 1.0]},
-        r"context_groups has dtype float64 and 1 dimensions; it must be a flat sequence of integ",
+        r"context_groups has dtype float64 and 1 dimension; it must be a flat sequence of integ",
     ),
     "groups disagree": (
         {"context_groups": [4, 4]},

@@ -7,7 +7,7 @@ from exact import exact_excess
 from hypothesis import given
 from hypothesis import strategies as st
 from peak import allocates_less_than
-from problems import any_problem, changed, regimes, start, t24
+from problems import any_problem, regimes, start, t24
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -38,21 +38,12 @@ def large_text(num_contexts=50_000, vocab_size=5_000, dim=16, seed=0):
 # -- blocks ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("held", ["dense", "sparse"])
 @pytest.mark.parametrize("name", regimes())
-def test_losses_by_blocks_agree_with_all_at_once(monkeypatch, name, held):
+def test_losses_by_blocks_agree_with_all_at_once(monkeypatch, name):
     data = regimes()[name]
     W = np.random.default_rng(3).standard_normal((2, 2, *data.shape))
     functions = (ntpnb.cross_entropy, ntpnb.excess_loss, ntpnb.gradient)
     whole = [function(W, data) for function in functions]
-    if held == "sparse":
-        monkeypatch.setattr(table, "LARGE", 0)
-        C = data.candidate_counts
-        data = changed(
-            data,
-            target_probs=sp.csr_array(data.target_probs),
-            candidate_counts=None if C is None else sp.csr_array(C),
-        )
     # Rounding of logits, of sums over V tokens, and of the products with H and T.
     reach = np.abs(ntpnb.logits(W, data)[..., data.candidates]).max()
     lengths = np.abs(data.context_embeddings).sum(1).max()
@@ -104,17 +95,6 @@ def test_overflowing_losses_by_blocks_are_what_they_are_at_once(monkeypatch):
     parts = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
     np.testing.assert_allclose(parts, whole, rtol=100 * EPS)
     assert np.isfinite(ntpnb.gradient(W, data)).all()
-
-
-@pytest.mark.parametrize("name", regimes())
-def test_token_priority_by_blocks(monkeypatch, name):
-    data = regimes()[name]
-    whole = ntpnb.token_priority(data)
-    by_blocks(monkeypatch, 2 * data.vocab_size)
-    parts = ntpnb.token_priority(changed(data))
-    for part in ("groups", "components", "equal", "strict"):
-        np.testing.assert_array_equal(getattr(parts, part), getattr(whole, part))
-        assert getattr(parts, part).dtype == np.intp
 
 
 # -- training -------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ NASTY = {
         lambda: NextTokenData.from_sequences(
             [range(9)], lambda context: [1.0] * max(1, len(context) - 5)
         ),
-        r"for the context \(0, 1, 2, …\)",
+        r"for the context \(0, 1, 2, 3, 4, 5, \.\.\.\)",
     ),
     "no sequences": (lambda: NextTokenData.from_attention(np.eye(3), None, [0]), "sequences"),
     "no labels": (lambda: NextTokenData.from_attention(np.eye(3), [[0]], None), "labels"),

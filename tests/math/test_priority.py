@@ -112,15 +112,6 @@ def test_data_without_any_pair():
         assert order.equal.shape == order.strict.shape == (0, 3)
 
 
-def test_a_large_vocabulary_needs_no_pairs_of_tokens():
-    V = 100_000  # V² booleans would be 10 GB
-    P = np.zeros((3, V))
-    P[:, [1, 5, V - 1]] = 1 / 3
-    order = ntpnb.token_priority(NextTokenData(np.eye(3), P))
-    assert len(order.equal) == 6
-    assert len(order.strict) == 3 * (V - 3)
-
-
 def test_pairs_of_nodes_keep_apart_where_indices_have_32_bits():
     """As in a browser: 2^20 nodes have 2^40 pairs."""
     size = 2**20

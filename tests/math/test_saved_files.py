@@ -165,7 +165,7 @@ def test_a_missing_field_is_named(name, tmp_path):
     [
         ("_embeddings", [[float("nan"), 1.0]] * 3, "context_embeddings"),
         ("_embeddings", [[1.0, 1.0]] * 2, "context_embeddings has 2 rows"),
-        ("_embeddings", [1.0, 2.0, 3.0], "context_embeddings has 1 dimensions"),
+        ("_embeddings", [1.0, 2.0, 3.0], "context_embeddings has 1 dimension"),
         ("_embeddings", [[1, 2]] * 3, "other types"),
         ("context_probs", [0.5, 0.5, 0.5], "context_probs"),
         ("context_probs", [1.5, -0.5, 0.0], "context_probs"),
