@@ -39,13 +39,12 @@ def test_from_sequences_counts_like_a_counter(sequences, length):
     seen = list(dict.fromkeys(context for context, _ in pairs))
     assert data.contexts == tuple(seen)
     assert data.vocab_size == 1 + max(max(s) for s in sequences if s)
-    for j, context in enumerate(seen):
-        n = sum(k for (c, _), k in pairs.items() if c == context)
-        # quotients of small integers, each rounded at most twice
-        assert abs(data.context_probs[j] - n / pairs.total()) <= 2 * EPS
-        for z in range(data.vocab_size):
-            assert abs(data.target_probs[j, z] - pairs[context, z] / n) <= 2 * EPS
-        assert data.context_embeddings[j].tolist() == one_hot_last(context).tolist()
+    assert data.context_embeddings.tolist() == [one_hot_last(c).tolist() for c in seen]
+    counts = np.array([[pairs[c, z] for z in range(data.vocab_size)] for c in seen])
+    sums = counts.sum(1)
+    # quotients of small integers, each rounded at most twice
+    np.testing.assert_allclose(data.context_probs, sums / sums.sum(), rtol=2 * EPS)
+    np.testing.assert_allclose(data.target_probs, counts / sums[:, None], rtol=2 * EPS)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_one_matrix_gives_a_float():
 # -- properties -----------------------------------------------------------------------------------
 
 
-@given(any_problem(), st.integers(0, 99), st.sampled_from([0.1, 1.0, 30.0]))
+@given(any_problem(), st.integers(0, 99), st.sampled_from([1e-300, 0.1, 1.0, 30.0, 1e8, 1e150]))
 def test_excess_is_loss_minus_entropy_and_not_negative(data, seed, scale):
     W = scale * start(data, seed)
     loss, excess = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
@@ -93,22 +93,10 @@ def test_excess_is_loss_minus_entropy_and_not_negative(data, seed, scale):
     # the difference carries the rounding of scores as large as the loss
     reach = np.abs(logits(W, data)[data.candidates]).max()
     assert abs(excess - (loss - data.entropy)) <= 100 * EPS * (1 + reach)
+    assert np.isfinite([loss, excess, *ntpnb.gradient(W, data).ravel()]).all()
 
 
 # -- extreme and odd input ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e-8, 1e8, 1e150])
-@pytest.mark.parametrize("name", ["d < m", "candidates, groups, tokens", "attention, cyclic"])
-def test_extreme_scales_give_finite_numbers(name, scale):
-    data = regimes()[name]
-    W = scale * start(data, 1)
-    loss, excess, G = (f(W, data) for f in (ntpnb.cross_entropy, ntpnb.excess_loss, ntpnb.gradient))
-    assert np.isfinite([loss, excess]).all()
-    assert np.isfinite(G).all()
-    # CE is at most entropy plus gaps of scores this large
-    assert 0 <= excess <= loss * (1 + 4 * EPS)
-    assert abs(excess + data.entropy - loss) <= 100 * EPS * loss
 
 
 def test_zero_embeddings_and_single_tokens():
