@@ -126,15 +126,6 @@ def test_every_layout_gives_the_same_data():
             assert found.dtype == (np.intp if name == "context_groups" else np.float64)
 
 
-def test_integers_and_single_precision_are_taken():
-    ours = NextTokenData(
-        np.eye(2, dtype=int), np.eye(2, dtype=np.int8), candidate_counts=[[1, 2]] * 2
-    )
-    assert ours.context_embeddings.dtype == ours.candidate_counts.dtype == np.float64
-    single = make(target_probs=np.array(P, dtype=np.float32))
-    assert single.target_probs.dtype == np.float64
-
-
 def test_data_neither_follow_nor_change_their_input():
     array = np.array(H)
     data = make(context_embeddings=array)
@@ -159,22 +150,11 @@ def test_shapes_and_defaults():
     assert "2 contexts, 3 tokens, W: 3 × 2" in repr(data)
 
 
-def test_a_row_with_a_single_candidate_is_legal():
-    data = make(target_probs=[[0, 1, 0], [0, 0, 1]], candidate_counts=[[0, 2, 0], [1, 1, 1]])
-    assert data.candidates.tolist() == [[False, True, False], [True, True, True]]
-
-
 def test_groups_keep_their_names():
     data = NextTokenData([[1.0], [2.0], [1.0]], np.eye(3), context_groups=[7, -2, 7])
     assert data.group_names.tolist() == [-2, 7]
     assert data.group_index.tolist() == [1, 0, 1]
     assert data.group_embeddings.tolist() == [[2.0], [1.0]]
-
-
-def test_equal_embeddings_stay_different_contexts_unless_grouped():
-    alone = NextTokenData([[1.0], [1.0]], np.eye(2))
-    assert len(alone.group_names) == 2
-    assert len(NextTokenData([[1.0], [1.0]], np.eye(2), context_groups=[0, 0]).group_names) == 1
 
 
 # -- entropy --------------------------------------------------------------------------------------

@@ -150,18 +150,6 @@ def test_means_are_weighted_by_frequency_and_other_rows_stay_to_the_last_bit():
             np.testing.assert_allclose(getattr(merged, name)[k], mean, rtol=0, atol=10 * EPS * size)
 
 
-def test_near_contradictions_are_merged_away():
-    # Almost the same context twice, with different certain next tokens.
-    H = np.array([[1.0, 0.0, 0.0], [1.0, 1e-3, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    data = NextTokenData(H, np.eye(4))
-    merged = data.replace(merge_tolerance=1e-2)
-    assert merged.merged_rows == ((0, 1), (2,), (3,))
-    assert merged.target_probs[0].tolist() == [0.5, 0.5, 0, 0]
-    # Both margins together: (w_0 − w_1) · (h_0 − h_1) >= 2.
-    assert ntpnb.max_margin(data).norm >= np.sqrt(2) / 1e-3 * (1 - 1e-9)
-    assert ntpnb.max_margin(merged).norm < 10
-
-
 def test_nothing_to_merge_leaves_the_data_as_they_are():
     data = t24(5)
     merged = data.replace(merge_tolerance=1e-6)

@@ -51,15 +51,6 @@ def test_it_is_what_counting_by_hand_gives(draw, seed, share_ignored):
         assert of_context.tolist() == list(positions)
 
 
-def test_sequences_are_the_same_as_their_positions():
-    hidden = np.array([HIDDEN, HIDDEN])
-    tokens = np.array([NEXT, NEXT[::-1]])
-    nested = NextTokenData.from_hidden_states(hidden, tokens)
-    flat = NextTokenData.from_hidden_states(hidden.reshape(-1, 2), tokens.ravel())
-    assert same_data(nested, flat)
-    assert nested.merged_rows == flat.merged_rows == ((0, 2, 3, 5), (1, 4))
-
-
 @pytest.mark.parametrize(
     "given_as",
     [
