@@ -1104,13 +1104,10 @@ def _checked_candidate_counts(candidate_counts: TableLike | None, P: Table) -> T
     if candidate_counts is None:
         return None
     C = as_table("candidate_counts", candidate_counts, P.shape)
-    row, token, count = C.entries
-    refuse_any(
+    count = C.entries.value
+    C.refuse(
         (count < SMALLEST_COUNT) | (count > LARGEST_COUNT),
-        lambda k: (
-            f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; counts must be zero or lie "
-            f"between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}"
-        ),
+        f"counts must be zero or lie between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}",
     )
     j, v, p = P.entries
     refuse_any(
@@ -1135,13 +1132,10 @@ def _require_positive_frequencies(pi: FloatArray, P: Table) -> None:
 
 
 def _require_counts(counts: Table) -> None:
-    row, token, count = counts.entries
-    refuse_any(
+    count = counts.entries.value
+    counts.refuse(
         (count < 0) | (count != np.rint(count)),
-        lambda k: (
-            f"counts[{row[k]}, {token[k]}] is {count[k]:g}; "
-            "counts must be whole numbers, none of them negative"
-        ),
+        "counts must be whole numbers, none of them negative",
     )
     refuse_any(
         counts.num_entries() == 0,

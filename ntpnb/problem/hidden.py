@@ -150,7 +150,7 @@ def _require_matching_shapes(states: tuple[int, ...], tokens: tuple[int, ...]) -
 def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None) -> int:
     """Return the number of tokens, or explain what is wrong with it or with a token."""
     size = as_vocab_size("next_tokens", int(kept.max()), vocab_size)
-    outside = (tokens != IGNORED) & ((tokens < 0) | (tokens >= max(size, 1)))
+    outside = (tokens != IGNORED) & ((tokens < 0) | (tokens >= size))
     if outside.any():
         place = first_index(outside)
         raise ValueError(

@@ -20,6 +20,7 @@ from ntpnb.basics.validation import (
     IntArray,
     Sparse,
     as_array,
+    as_floats,
     as_indices,
     counted,
     refuse_any,
@@ -215,13 +216,14 @@ class Table:
         """Sums of rows with weights, shape (k, m)."""
         return as_table(self.name, weights @ self.sparse)
 
+    def refuse(self, bad: BoolArray, needed: str) -> None:
+        """Raise ``ValueError`` if some entries are bad, and say what is needed of the first."""
+        row, token, value = self.entries
+        refuse_any(bad, lambda k: f"{self.name}[{row[k]}, {token[k]}] is {value[k]:g}; {needed}")
+
     def require_distributions(self) -> None:
         """Raise unless every row is nonnegative and sums to one, up to the numbers' precision."""
-        row, _, value = self.entries
-        refuse_any(
-            value < 0,
-            lambda k: f"{self.name} row {row[k]} has the entry {value[k]:g}; none may be negative",
-        )
+        self.refuse(self.entries.value < 0, "no probability may be negative")
         tolerance = sum_tolerance(self.num_entries(), self.precision)
         require_unit_sum(self.name, self.row_sums(), tolerance)
 
@@ -334,28 +336,20 @@ def _read_sparse(name: str, value: Sparse) -> Table:
     """Return a sparse matrix of any format and type as a table, or explain."""
     if value.ndim != 2:
         raise ValueError(f"{name} has {counted(value.ndim, 'dimension')}; it needs 2")
-    if value.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{name} is not a rectangular array of numbers: its entries are of type {value.dtype}"
-        )
     try:
         entries = _sound_entries(value)
     except ValueError as error:
         raise ValueError(f"{name} is a damaged sparse matrix: {error}") from None
-    # In long types before duplicates are added up: short integers would overflow.
+    # Places in long types: a row's number times the tokens would overflow short ones.
     table = collected(
         name,
         entries.row.astype(np.intp),
         entries.col.astype(np.intp),
         (int(value.shape[0]), int(value.shape[1])),
-        entries.data.astype(np.float64),
+        as_floats(name, entries.data),
         value.dtype,
     )
-    row, token, found = table.entries
-    refuse_any(
-        ~np.isfinite(found),
-        lambda k: f"{name}[{row[k]}, {token[k]}] is {found[k]}; every entry must be finite",
-    )
+    table.refuse(~np.isfinite(table.entries.value), "every entry must be finite")
     return table
 
 

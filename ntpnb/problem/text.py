@@ -152,14 +152,9 @@ def tokenized(text: str, tokenizer: Tokenizer | None) -> Sequence[str]:
         return split_words(text)
     require_function("tokenizer", tokenizer, "a function from a text to a list of strings")
     said = tokenizer(text)
-    if not isinstance(said, list | tuple):
-        raise TypeError(f"tokenizer returned a {type(said).__name__}; a list of strings is needed")
+    require_type("what tokenizer returned", said, list | tuple, "a list of strings")
     for place, word in enumerate(said):
-        if not isinstance(word, str):
-            raise TypeError(
-                f"tokenizer returned {word!r} at place {place}, of type {type(word).__name__}; "
-                "a list of strings is needed"
-            )
+        require_type(f"entry {place} of what tokenizer returned", word, str, "a str")
     return said
 
 

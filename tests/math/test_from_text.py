@@ -94,9 +94,9 @@ def test_a_tokenizer_decides_what_a_token_is():
     ("tokenizer", "message"),
     [
         (5, "tokenizer is of type int; a function from a text to a list of strings is needed"),
-        (str.upper, "tokenizer returned a str; a list of strings is needed"),
-        (lambda text: [1, 2, 3], "tokenizer returned 1 at place 0, of type int"),
-        (lambda text: None, "tokenizer returned a NoneType"),
+        (str.upper, "what tokenizer returned is of type str; a list of strings is needed"),
+        (lambda text: ["a", 2, "b"], "entry 1 of what tokenizer returned is of type int"),
+        (lambda text: None, "what tokenizer returned is of type NoneType"),
     ],
 )
 def test_a_tokenizer_that_gives_no_words_is_explained(tokenizer, message):

@@ -187,7 +187,7 @@ REFUSED = {
     "row sum": ({"target_probs": [[0.5, 0.47, 0], [0, 0, 1]]}, "row 0 sums to 0.97; it must sum"),
     "negative": (
         {"target_probs": [[0.5, 0.75, -0.25], [0, 0, 1]]},
-        "target_probs row 0 has the entry -0.25; none may be negative",
+        r"target_probs\[0, 2\] is -0.25; no probability may be negative",
     ),
     "NaN": (
         {"target_probs": [[0.5, 0.5, 0], [0, np.nan, 1]]},
@@ -412,9 +412,11 @@ def test_from_counts_passes_everything_on():
 
 def test_sparse_input_is_neither_followed_nor_changed():
     laws = sp.csr_array(([0.25, 0.5, 0.25, 0.0, 1.0], [1, 0, 1, 1, 2], [0, 3, 5]), shape=(2, 3))
+    laws.data = np.append(laws.data, 7.0)  # room that no pointer leads to
+    laws.indices = np.append(laws.indices, 9)
     data = NextTokenData(H, laws)
-    assert laws.data.tolist() == [0.25, 0.5, 0.25, 0.0, 1.0]
-    assert laws.indices.tolist() == [1, 0, 1, 1, 2]
+    assert laws.data.tolist() == [0.25, 0.5, 0.25, 0.0, 1.0, 7.0]
+    assert laws.indices.tolist() == [1, 0, 1, 1, 2, 9]
     laws.data[:] = 9.0
     laws.indices[:] = 0
     np.testing.assert_array_equal(data.target_probs, P)
