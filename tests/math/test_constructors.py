@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,20 +79,6 @@ def test_from_attention_by_hand():
     assert data.context_probs.tolist() == [1 / 3] * 3
     assert data.shape == (2, 2)
     assert str(data.entropy) == "0.0"
-
-
-def test_from_attention_s_law_is_attention():
-    # With C Eᵀ = I the output at v is the total softmax weight of v's positions (L24 Sec. 3.1).
-    rng = np.random.default_rng(8)
-    E, W = rng.standard_normal((5, 4)), rng.standard_normal((4, 4))
-    for x, y in (([3, 1, 3, 0, 2], 3), ([4, 4], 4), ([0, 1, 2], 1)):
-        data = NextTokenData.from_attention(E, [x], [y])
-        X = E[x]
-        weight = np.exp(X @ W @ X[-1])
-        weight /= weight.sum()
-        expected = [sum(weight[i] for i, token in enumerate(x) if token == v) for v in range(5)]
-        # scores of size ten: the exponential turns their rounding into 1e-15 relative
-        np.testing.assert_allclose(reference.model_probs(W, data, 0), expected, atol=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -74,16 +74,6 @@ def test_figure_2_of_the_attention_paper():
     np.testing.assert_array_equal(second, [[True] * 4] * 3 + [[False] * 4])  # 1, 2, 3 above 4
 
 
-def test_data_without_any_pair():
-    for data in (
-        NextTokenData([[1.0], [2.0]], [[1.0], [1.0]]),
-        NextTokenData([[1.0]], [[0, 1, 0]], candidate_counts=[[0, 3, 0]]),
-        NextTokenData.from_attention(np.eye(2), [(1, 1)], [1]),
-    ):
-        order = ntpnb.token_priority(data)
-        assert order.equal.shape == order.strict.shape == (0, 3)
-
-
 def test_pairs_of_nodes_keep_apart_where_indices_have_32_bits():
     """As in a browser: 2^20 nodes have 2^40 pairs."""
     size = 2**20

@@ -470,11 +470,11 @@ def test_small_probabilities_may_count_as_zero(held):
     H = np.eye(2)
     soft = NextTokenData(H, held(SOFT))
     assert soft.support.sum() == 7
-    data = NextTokenData(H, held(SOFT), support_threshold=1e-9)
+    data = NextTokenData(H, held(SOFT), support_threshold=1e-12)
     assert data.support.tolist() == [[True, True, False, False], [False, True, True, False]]
     assert np.allclose(data.target_probs.sum(1), 1, rtol=0, atol=1e-15)
     assert np.allclose(data.target_probs, SOFT, rtol=0, atol=1e-11)
-    by_replacing = soft.replace(support_threshold=1e-9)
+    by_replacing = soft.replace(support_threshold=1e-12)
     assert np.array_equal(by_replacing.target_probs, data.target_probs)
     # Ordered again: what a softmax only nearly forbids is dominated.
     assert len(ntpnb.token_priority(data).strict) > len(ntpnb.token_priority(soft).strict)
