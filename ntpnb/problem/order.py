@@ -101,10 +101,8 @@ class TokenPriority(Result):
 
     def _checked(self) -> "TokenPriority":
         """Raise ``ValueError`` unless the rows that a file has name groups and tokens."""
-        if self.groups.ndim != 1 or len(self.groups) != self.shape[0]:
-            raise ValueError(f"TokenPriority.groups needs {self.shape[0]} names")
-        if (np.diff(self.groups) <= 0).any():
-            raise ValueError("TokenPriority.groups must increase")
+        if self.groups.shape != self.shape[:1] or (np.diff(self.groups) <= 0).any():
+            raise ValueError(f"TokenPriority.groups needs {self.shape[0]} names that increase")
         for name in ("equal", "_listed_strict"):
             rows = getattr(self, name)
             if rows is None:

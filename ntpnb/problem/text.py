@@ -13,6 +13,7 @@ from ntpnb.basics.validation import (
     as_indices,
     as_integer,
     as_seed,
+    refuse_any,
     require_choice,
     require_dense,
     require_function,
@@ -259,12 +260,12 @@ def _by_number(name: str, number_of: Mapping[Any, Any]) -> list[Any]:
     """The keys of a mapping in the order of their numbers, which must be those from 0 on."""
     numbers = as_indices(f"the numbers in {name}", list(number_of.values()))
     by_number = np.argsort(numbers, kind="stable")
-    gaps = numbers[by_number] != np.arange(len(numbers))
-    if gaps.any():
-        found = numbers[by_number][gaps][0]
-        raise ValueError(
-            f"{name} has the number {found} where {int(gaps.argmax())} is needed; each of the "
+    refuse_any(
+        numbers[by_number] != np.arange(len(numbers)),
+        lambda k: (
+            f"{name} has the number {numbers[by_number[k]]} where {k} is needed; each of the "
             f"{len(numbers)} numbers from 0 on must be that of one word"
-        )
+        ),
+    )
     words = list(number_of)
     return [words[k] for k in by_number]

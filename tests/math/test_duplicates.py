@@ -153,7 +153,7 @@ def test_rows_of_one_group_are_not_merged():
 
 
 def test_rows_with_different_candidates_are_not_merged():
-    counts = [[1, 1, 0], [1, 1, 1], [1, 1, 1]]
+    counts = [[1, 1, 0], [1, 1, 1], [1, 2, 0]]
     with pytest.raises(ValueError, match="one context of rows 0 and 2, whose candidate"):
         NextTokenData(
             [[1.0], [2.0], [1.0]],

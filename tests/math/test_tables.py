@@ -312,9 +312,7 @@ def test_masked_sequences_weights_and_counts_are_refused():
     for call in (
         lambda: NextTokenData.from_sequences([masked], lambda c: [1.0]),
         lambda: NextTokenData.from_sequences([[0, 1]], lambda c: np.ma.masked_array([1.0])),
-        lambda: NextTokenData.from_attention(np.eye(2), [masked], [1]),
         lambda: NextTokenData.from_attention(np.ma.ones((2, 2)), [[0, 1]], [1]),
-        lambda: NextTokenData.from_counts(H, np.ma.masked_array([[1, 2], [3, 4]])),
         lambda: ntpnb.cross_entropy(np.ma.zeros((3, 2)), NextTokenData(H, P)),
         lambda: ntpnb.descend(NextTokenData(H, P), ntpnb.GD(1.0), 3, record=masked),
     ):
