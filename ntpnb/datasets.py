@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.saving import Result
@@ -433,9 +434,8 @@ class TextCorpus(Result):
         """
         text: IntArray = np.array(list(chain.from_iterable(self.verses)), dtype=int)
         length = _as_part("length", length, len(text), f"{len(text)} words")
-        starts = np.arange(len(text))
-        positions = starts[:, None] + np.arange(length)
-        windows: IntArray = text[positions % len(text)]
+        around = np.resize(text, len(text) + length - 1)  # which begins anew after the end
+        windows: IntArray = sliding_window_view(around, length).copy()
         return windows
 
     def spell(self, tokens: ArrayLike) -> str:

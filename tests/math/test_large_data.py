@@ -14,7 +14,6 @@ from ntpnb.basics import validation
 from ntpnb.problem import table
 from ntpnb.thresholds import compatible_dimension
 from ntpnb.training import batch
-from ntpnb.training.batch import ProblemBatch
 
 EPS = np.finfo(float).eps
 
@@ -110,19 +109,6 @@ def test_sgd_refuses_what_its_samples_do_not_fit(monkeypatch):
     monkeypatch.setattr(batch, "WHOLE", 0)
     with pytest.raises(ValueError, match="data are too large for SGD: its samples are tables"):
         ntpnb.descend(t24(0), ntpnb.SGD(0.1), 5)
-
-
-def test_samples_are_those_of_a_generator_that_draws_them_all_at_once():
-    data = t24(0)
-    method = ntpnb.SGD(0.1, batch_size=3, over="sequences")
-    law = (data.context_probs[:, None] * data.target_probs).T
-    rng = np.random.default_rng([method.seed, 0])
-    counts = rng.multinomial(3, law.ravel() / law.sum(), size=20)
-    W = np.zeros(data.shape)
-    problem = ProblemBatch([data])
-    for target in counts.reshape(-1, *law.shape) / 3:
-        W = W - 0.1 * problem.gradient(W[None], target.sum(0)[None, None], target[None])[0]
-    np.testing.assert_array_equal(ntpnb.descend(data, method, 20, record=[20]).W[0], W)
 
 
 # -- memory ---------------------------------------------------------------------------------------

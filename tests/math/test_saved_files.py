@@ -392,12 +392,10 @@ def test_an_order_with_rows_that_name_nothing(name, rows, message):
         again(but_with(order, **{name: np.array(rows)}))
 
 
-@pytest.mark.parametrize(
-    ("groups", "message"), [([0, 1], "needs 3"), ([0, 2, 1], "needs 3 names that increase")]
-)
-def test_an_order_with_other_groups(groups, message):
+@pytest.mark.parametrize("groups", [[0, 1], [0, 2, 1]])
+def test_an_order_with_other_groups(groups):
     order = ntpnb.token_priority(TOY)
-    with pytest.raises(ValueError, match=f"TokenPriority.groups {message}"):
+    with pytest.raises(ValueError, match=r"TokenPriority\.groups needs 3 names that increase"):
         again(but_with(order, groups=np.array(groups)))
 
 
