@@ -28,8 +28,8 @@ class Tensor:
         return np.array(self._array, dtype=dtype)
 
 
-@given(st.data(), st.integers(0, 2**32 - 1), st.floats(0, 0.5))
-def test_it_is_what_counting_by_hand_gives(draw, seed, share_ignored):
+@given(st.integers(0, 2**32 - 1), st.floats(0, 0.5))
+def test_it_is_what_counting_by_hand_gives(seed, share_ignored):
     rng = np.random.default_rng(seed)
     states = rng.standard_normal((4, 3))
     which = rng.integers(0, 4, (3, 5))
@@ -38,17 +38,13 @@ def test_it_is_what_counting_by_hand_gives(draw, seed, share_ignored):
     tokens[0, 0] = 5
     data = NextTokenData.from_hidden_states(states[which], tokens, vocab_size=7)
 
-    kept = tokens.ravel() != -100
+    kept = tokens != -100
     counts = np.zeros((4, 7))
-    np.add.at(counts, (which.ravel()[kept], tokens.ravel()[kept]), 1)
-    order = list(dict.fromkeys(which.ravel()[kept].tolist()))
-    by_hand = NextTokenData.from_counts(states[order], counts[order])
-    assert np.array_equal(data.context_embeddings, by_hand.context_embeddings)
-    assert np.allclose(data.target_probs, by_hand.target_probs, rtol=1e-15, atol=0)
-    assert np.allclose(data.context_probs, by_hand.context_probs, rtol=1e-15, atol=0)
-    for context, positions in zip(order, data.merged_rows, strict=True):
-        of_context = np.flatnonzero(kept & (which.ravel() == context))
-        assert of_context.tolist() == list(positions)
+    np.add.at(counts, (which[kept], tokens[kept]), 1)
+    order = list(dict.fromkeys(which[kept].tolist()))
+    assert same_data(data, NextTokenData.from_counts(states[order], counts[order]))
+    positions = [np.flatnonzero(kept & (which == context)) for context in order]
+    assert data.merged_rows == tuple(tuple(places.tolist()) for places in positions)
 
 
 @pytest.mark.parametrize(
