@@ -216,6 +216,15 @@ def test_labels_stay_with_data_that_are_changed_saved_and_copied(tmp_path):
     assert data.replace(**one, context_probs=None, context_groups=None).labels is None
 
 
+@pytest.mark.parametrize("labels", [("a",), ("a", 2), ["a", "b"]])
+def test_a_file_has_a_label_for_each_context(tmp_path, labels):
+    data = NextTokenData.from_hidden_states(HIDDEN, NEXT, labels=NAMES)
+    data.labels = labels
+    data.save(tmp_path / "data.npz")
+    with pytest.raises(ValueError, match=r"NextTokenData\.labels needs a str for each of 2"):
+        ntpnb.load(tmp_path / "data.npz")
+
+
 def test_a_report_names_contexts_by_their_labels():
     hidden = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     labels = ["not yet", "not yet", "always"]

@@ -8,6 +8,7 @@ from problems import any_problem, regimes
 
 import ntpnb
 from ntpnb import NextTokenData
+from ntpnb.problem.collapse import listed_weights, strict_weights
 from ntpnb.problem.order import _distinct_pairs
 
 
@@ -73,6 +74,16 @@ def test_figure_2_of_the_attention_paper():
     beats = np.triu(np.ones((4, 4), dtype=bool), 1)
     np.testing.assert_array_equal(first[np.ix_(rank, rank)], beats)
     np.testing.assert_array_equal(second, [[True] * 4] * 3 + [[False] * 4])  # 1, 2, 3 above 4
+
+
+def test_pairs_without_weight_are_left_out():
+    order = ntpnb.token_priority(ntpnb.datasets.toy())
+    weights = np.array([3.0, 0.0])
+    for found in (
+        strict_weights(order, np.array([1, 0]), np.array([2, 0]), weights),
+        listed_weights(order, np.array([3, 0]), weights),
+    ):
+        assert (found.positions.tolist(), found.weights.tolist()) == ([3], [1.0])
 
 
 def test_pairs_of_nodes_keep_apart_where_indices_have_32_bits():
