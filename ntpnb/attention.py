@@ -288,9 +288,8 @@ class _HeadBatch(ProblemBatch):
         """Raise unless the loss returns values and derivatives of the right shapes."""
         outputs = self.head_scores @ np.full_like(self.P, 1 / self.P.shape[1])
         found = self.loss(outputs, self.label)
-        needed = (self.pi[:, 0].shape, outputs.shape)
-        is_pair = isinstance(found, tuple | list) and len(found) == 2
-        shapes = tuple(np.shape(part) for part in found) if is_pair else None
+        needed = [self.pi[:, 0].shape, outputs.shape]
+        shapes = list(map(np.shape, found)) if isinstance(found, tuple | list) else None
         if shapes != needed:
             what = type(found).__name__ if shapes is None else f"arrays of shapes {shapes}"
             raise ValueError(

@@ -2,13 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.saving import Result
@@ -347,13 +347,19 @@ def attention_trials(
     outcomes: Counter[str] = Counter()
     kept = []
     for i in range(num_trials):
-        data = _first_of_kind(np.random.default_rng([seed, i]), draw, kind, outcomes)
-        if data is None:
+        rng = np.random.default_rng([seed, i])
+        for _ in range(DRAWS):
+            data = draw(rng)
+            outcome = _outcome(data, kind)
+            outcomes[outcome] += 1
+            if outcome == "kept":
+                kept.append(data)
+                break
+        else:
             raise ValueError(
                 f"{DRAWS} draws gave no {kind!r} dataset with a strict pair; "
                 f"vocab_size = {V}, num_sequences = {n} and length = {size} need other values"
             )
-        kept.append(data)
     return TrialSet(
         data=tuple(kept),
         drawn=outcomes.total(),
@@ -366,25 +372,13 @@ def _size_or_default(name: str, size: int | None, default: int) -> int:
     return default if size is None else as_integer(name, size, 1)
 
 
-def _first_of_kind(
-    rng: np.random.Generator,
-    draw: Callable[[np.random.Generator], NextTokenData],
-    kind: Kind,
-    outcomes: Counter[str],
-) -> NextTokenData | None:
-    """Draw until a dataset is of a kind, and count what comes of each draw; None if none is."""
-    for _ in range(DRAWS):
-        data = draw(rng)
-        order = token_priority(data)
-        found: Kind = "cyclic" if len(order.equal) else "acyclic"
-        if kind not in ("any", found):
-            outcomes["rejected"] += 1
-        elif len(order.strict) == 0:
-            outcomes["degenerate"] += 1
-        else:
-            outcomes["kept"] += 1
-            return data
-    return None
+def _outcome(data: NextTokenData, kind: Kind) -> str:
+    """What comes of a draw where data of a kind are wanted."""
+    order = token_priority(data)
+    found: Kind = "cyclic" if len(order.equal) else "acyclic"
+    if kind not in ("any", found):
+        return "rejected"
+    return "kept" if order.has_strict_pairs else "degenerate"
 
 
 # -- text -----------------------------------------------------------------------------------------
@@ -440,9 +434,8 @@ class TextCorpus(Result):
         """
         text: IntArray = np.array(list(chain.from_iterable(self.verses)), dtype=int)
         length = _as_part("length", length, len(text), f"{len(text)} words")
-        starts = np.arange(len(text))
-        positions = starts[:, None] + np.arange(length)
-        windows: IntArray = text[positions % len(text)]
+        around = np.resize(text, len(text) + length - 1)  # which begins anew after the end
+        windows: IntArray = sliding_window_view(around, length).copy()
         return windows
 
     def spell(self, tokens: ArrayLike) -> str:

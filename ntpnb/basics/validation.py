@@ -72,7 +72,7 @@ def as_array(
     if not isinstance(value, list | tuple):  # of which numpy has made a fresh array
         array = np.array(array)
     if array.ndim != ndim:
-        raise ValueError(f"{name} has {array.ndim} dimensions; it needs {ndim}")
+        raise ValueError(f"{name} has {counted(array.ndim, 'dimension')}; it needs {ndim}")
     if length is not None and len(array) != length:
         raise ValueError(f"{name} has {len(array)} rows; it needs {length}")
     if shape is not None and array.shape != shape:
@@ -98,7 +98,8 @@ def as_integers(
         array = array.astype(int)
     if array.dtype.kind not in "iu" or ndim not in (None, array.ndim):
         raise ValueError(
-            f"{name} has dtype {array.dtype} and {array.ndim} dimensions; it must be {needed}"
+            f"{name} has dtype {array.dtype} and {counted(array.ndim, 'dimension')}; it must be "
+            f"{needed}"
         )
     limit = 2**INDEX_BITS  # beyond it numbers would come out as others, and as tokens perhaps
     for found in (array.max(initial=0), array.min(initial=0)):

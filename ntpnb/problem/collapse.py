@@ -196,12 +196,17 @@ def not_collapsed(data: NextTokenData) -> Collapse:
 
 def listed_weights(order: TokenPriority, places: IntArray, weights: FloatArray) -> PairWeights:
     """Weights of some of an order's strict pairs, given by their places, as shares of all."""
-    used = weights > 0
+    used = _used_by_place(places, weights)
     places = places[used]
-    by_place = np.argsort(places, kind="stable")
-    shares = weights[used][by_place]
-    places = places[by_place]
-    return PairWeights(order.strict[places], shares / shares.sum(), places, len(order.strict))
+    shares = weights[used] / weights[used].sum()
+    return PairWeights(order.strict[places], shares, places, len(order.strict))
+
+
+def _used_by_place(places: IntArray, weights: FloatArray) -> IntArray:
+    """Which weights are not zero, in the order of their places."""
+    used = np.flatnonzero(weights > 0)
+    by_place: IntArray = used[np.argsort(places[used], kind="stable")]
+    return by_place
 
 
 def places_of(order: TokenPriority, position: IntArray, loser: IntArray) -> IntArray:
@@ -247,18 +252,14 @@ def strict_weights(
     >>> order.strict[3].tolist()
     [1, 0, 2]
     """
-    kept = weights > 0
-    position = position[kept]
-    loser = loser[kept]
     table = order.sparse_components
     places = places_of(order, position, loser)
-    by_place = np.argsort(places, kind="stable")
-    position = position[by_place]
+    used = _used_by_place(places, weights)
+    position = position[used]
     winner = table.indices[table.indptr[position]]  # the smallest listed token stands for all
-    values = weights[kept][by_place]
     return PairWeights(
-        pairs=np.stack([order.groups[position], winner, loser[by_place]], axis=1),
-        weights=values / values.sum(),
-        positions=places[by_place],
+        pairs=np.stack([order.groups[position], winner, loser[used]], axis=1),
+        weights=weights[used] / weights[used].sum(),
+        positions=places[used],
         num_strict=math.prod(order.shape) - table.nnz,
     )

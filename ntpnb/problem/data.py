@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from reprlib import repr as shortened
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import eigvalsh
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
@@ -163,9 +163,8 @@ class NextTokenData(Storable):
         P = P.divided_by(P.row_sums())
         pi = pi / pi.sum()
         if merge_tolerance is not None:
-            whole = Contexts(np.asarray(H), P, pi, C, groups)
-            rows, self.merged_rows = merge(whole, merge_tolerance)
-            H, P, pi, C, groups = rows.embeddings, rows.laws, rows.probs, rows.counts, rows.groups
+            given = Contexts(np.asarray(H), P, pi, C, groups)
+            (H, P, pi, C, groups), self.merged_rows = merge(given, merge_tolerance)
             if context_groups is None:  # merged rows are counted anew
                 groups = np.arange(len(H))
         self._embeddings = H
@@ -610,12 +609,10 @@ class NextTokenData(Storable):
         for name, kind in ENTRIES.items():
             entries = getattr(self, name)
             length = self.vocab_size if name == "words" else self.num_contexts
-            if entries is None:
+            is_tuple = type(entries) is tuple and len(entries) == length
+            if entries is None or (is_tuple and all(type(entry) is kind for entry in entries)):
                 continue
-            if type(entries) is not tuple or len(entries) != length:
-                raise ValueError(f"NextTokenData.{name} needs {length} entries")
-            if not all(type(entry) is kind for entry in entries):
-                raise ValueError(f"NextTokenData.{name} has entries that are no {kind.__name__}")
+            raise ValueError(f"NextTokenData.{name} needs a {kind.__name__} for each of {length}")
         if self.embedding not in (None, *EMBEDDINGS):
             raise ValueError("NextTokenData.embedding is the name of no embedding")
         return self
@@ -1107,19 +1104,10 @@ def _checked_candidate_counts(candidate_counts: TableLike | None, P: Table) -> T
     if candidate_counts is None:
         return None
     C = as_table("candidate_counts", candidate_counts, P.shape)
-    row, token, count = C.entries
-    refuse_any(
-        count < 0,
-        lambda k: (
-            f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; counts must not be negative"
-        ),
-    )
-    refuse_any(
+    count = C.entries.value
+    C.refuse(
         (count < SMALLEST_COUNT) | (count > LARGEST_COUNT),
-        lambda k: (
-            f"candidate_counts[{row[k]}, {token[k]}] is {count[k]:g}; counts must be zero or lie "
-            f"between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}"
-        ),
+        f"counts must be zero or lie between {SMALLEST_COUNT:g} and {LARGEST_COUNT:g}",
     )
     j, v, p = P.entries
     refuse_any(
@@ -1144,13 +1132,10 @@ def _require_positive_frequencies(pi: FloatArray, P: Table) -> None:
 
 
 def _require_counts(counts: Table) -> None:
-    row, token, count = counts.entries
-    refuse_any(
+    count = counts.entries.value
+    counts.refuse(
         (count < 0) | (count != np.rint(count)),
-        lambda k: (
-            f"counts[{row[k]}, {token[k]}] is {count[k]:g}; "
-            "counts must be whole numbers, none of them negative"
-        ),
+        "counts must be whole numbers, none of them negative",
     )
     refuse_any(
         counts.num_entries() == 0,
@@ -1185,19 +1170,17 @@ def _checked_context_groups(
 
 def _require_room_for_contexts(sequences: Sequence[IntArray], context_length: int | None) -> None:
     """Raise before memory is taken where the contexts would not fit, each written down in full."""
-    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
-    if context_length is None:
-        total = int(np.sum(lengths * (lengths - 1) // 2))
-        what = "the prefixes of sequences"
-        needed = "give a context_length, so that contexts are windows of so many tokens"
-    else:
-        total = int(np.maximum(0, lengths - context_length).sum()) * context_length
-        what = f"the windows of context_length = {context_length}"
-        needed = "give a smaller context_length, or fewer sequences"
+    total = 0
+    for length in map(len, sequences):
+        if context_length is None:
+            total += length * (length - 1) // 2
+        else:
+            total += max(0, length - context_length) * context_length
     if total > DENSE_LIMIT:
         raise ValueError(
-            f"{what} have {total} tokens in all, about {8 * total / 1e9:.2g} GB; at most "
-            f"{DENSE_LIMIT} are listed: {needed}"
+            f"the contexts of sequences with context_length = {context_length} have {total} tokens "
+            f"in all, about {8 * total / 1e9:.2g} GB; at most {DENSE_LIMIT} are listed: give a "
+            "smaller context_length (None takes every prefix), or fewer sequences"
         )
 
 
@@ -1225,10 +1208,9 @@ def _count_next_tokens(
     row_of: dict[Context, int] = {}
     rows = []
     next_tokens = []
-    shortest = 1 if context_length is None else context_length
     for sequence in sequences:
         tokens = tuple(sequence.tolist())
-        for end in range(shortest, len(tokens)):
+        for end in range(context_length or 1, len(tokens)):
             start = 0 if context_length is None else end - context_length
             rows.append(row_of.setdefault(tokens[start:end], len(row_of)))
             next_tokens.append(tokens[end])
@@ -1246,10 +1228,9 @@ def _embedded(
         vector = np.array(as_floats("what embed returned", embed(context)))  # which may reuse it
         if vector.ndim != 1 or (vectors and len(vector) != len(vectors[0])):
             needed = f" of length {len(vectors[0])}, as for the first context," if vectors else ""
-            shown = f"{context[:3]}"[:-1] + ", …)" if len(context) > 3 else f"{context}"
             raise ValueError(
-                f"embed returned an array of shape {vector.shape} for the context {shown}; "
-                f"a vector{needed} is needed"
+                f"embed returned an array of shape {vector.shape} for the context "
+                f"{shortened(context)}; a vector{needed} is needed"
             )
         vectors.append(vector)
     return vectors
@@ -1259,9 +1240,7 @@ def _largest_squared_singular_value(A: FloatArray) -> float:
     """Largest squared singular value of a long or wide matrix, by its smaller Gram matrix."""
     num_rows, num_columns = A.shape
     gram = A.T @ A if num_columns <= num_rows else A @ A.T
-    last = len(gram) - 1
-    largest: FloatArray = eigvalsh(gram, subset_by_index=[last, last])
-    return max(0.0, float(largest[0]))
+    return max(0.0, float(np.linalg.eigvalsh(gram)[-1]))
 
 
 def _squared_diameters_of_sets(T: FloatArray, counts: Table) -> FloatArray:

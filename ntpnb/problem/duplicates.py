@@ -5,6 +5,7 @@ words are added up in another order. A decoder tells such contexts apart only by
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from ntpnb.basics.tolerances import HALF_THE_DIGITS
 from ntpnb.basics.validation import FloatArray, IntArray, require_number
-from ntpnb.problem.table import Table
+from ntpnb.problem.table import Table, as_table
 
 LARGEST_TOLERANCE = 0.1
 SKETCH_DIM = 10  # dimensions in which neighbours are sought before they are compared in all
@@ -41,8 +42,7 @@ class NearDuplicates:
     distances: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class Contexts:
+class Contexts(NamedTuple):
     """What a dataset knows of its m contexts.
 
     Attributes
@@ -65,7 +65,7 @@ class Contexts:
 
 
 def near_duplicates(
-    embeddings: FloatArray, groups: IntArray, tolerance: float
+    embeddings: FloatArray, groups: IntArray, tolerance: float, name: str = "tolerance"
 ) -> tuple[NearDuplicates, ...]:
     """Find rows of different groups whose embeddings nearly agree.
 
@@ -79,6 +79,8 @@ def near_duplicates(
         Names of groups of rows with equal embeddings.
     tolerance : float
         Between 0 and 0.1: the largest relative distance.
+    name : str
+        What errors call the tolerance.
 
     Returns
     -------
@@ -99,18 +101,22 @@ def near_duplicates(
     >>> found[0].rows.tolist(), found[0].distances.round(9).tolist()
     ([0, 2], [0.0, 1e-07])
     """
-    require_tolerance("tolerance", tolerance)
+    require_number(
+        name,
+        tolerance,
+        lambda x: 0 <= x <= LARGEST_TOLERANCE,
+        f"lie between 0 and {LARGEST_TOLERANCE:g}",
+    )
     _, first_row, group = np.unique(groups, return_index=True, return_inverse=True)
-    place = np.argsort(np.argsort(first_row))[group]  # of each row's group by their first rows
-    first_row = np.sort(first_row)
-    clusters = _clusters(embeddings[first_row], tolerance)
-    cluster_of_place = np.full(len(first_row), len(clusters))  # that many: in none
+    leaders, place = np.unique(first_row[group], return_inverse=True)
+    clusters = _clusters(embeddings[leaders], tolerance)
+    cluster_of_place = np.full(len(leaders), len(clusters))  # that many: in none
     for k, cluster in enumerate(clusters):
         cluster_of_place[cluster] = k
-    members = _members(cluster_of_place[place])[: len(clusters)]
+    found = members(cluster_of_place[place])[: len(clusters)]
     return tuple(
         NearDuplicates(rows, _relative_distances(embeddings[rows], embeddings[rows[0]]))
-        for rows in members
+        for rows in found
     )
 
 
@@ -152,8 +158,7 @@ def merge(contexts: Contexts, tolerance: float) -> tuple[Contexts, tuple[tuple[i
     >>> rows, merged.laws.dense.round(9).tolist()
     (((0, 1), (2,)), [[0.75, 0.25], [0.0, 1.0]])
     """
-    require_tolerance("merge_tolerance", tolerance)
-    found = near_duplicates(contexts.embeddings, contexts.groups, tolerance)
+    found = near_duplicates(contexts.embeddings, contexts.groups, tolerance, "merge_tolerance")
     num_rows = len(contexts.probs)
     first = np.arange(num_rows)  # the row that each row is merged into
     for duplicates in found:
@@ -161,22 +166,20 @@ def merge(contexts: Contexts, tolerance: float) -> tuple[Contexts, tuple[tuple[i
         if contexts.counts is not None:
             _require_equal_counts(contexts.counts, duplicates.rows)
     kept, position = np.unique(first, return_inverse=True)
-    rows = tuple(tuple(members.tolist()) for members in _members(position))
+    rows = tuple(tuple(some.tolist()) for some in members(position))
     if not found:
         return contexts, rows
 
     probs = np.bincount(position, weights=contexts.probs).astype(np.float64)
     share = contexts.probs / probs[position]
-    shape = (len(kept), num_rows)
-    mean = csr_array((share, (position, np.arange(num_rows))), shape=shape)
+    mean = csr_array((share, (position, np.arange(num_rows))), shape=(len(kept), num_rows))
     # Around the first of them, so that equal embeddings have themselves as their mean.
     shift = mean @ (contexts.embeddings - contexts.embeddings[first])
     laws = contexts.laws.combined(mean)
     is_merged = np.bincount(position) > 1
     counts = contexts.counts
     if counts is not None:
-        choice = csr_array((np.ones(len(kept)), (np.arange(len(kept)), kept)), shape=shape)
-        counts = counts.combined(choice)
+        counts = as_table(counts.name, counts.sparse[kept])
     merged = Contexts(
         embeddings=contexts.embeddings[kept] + shift,
         laws=laws.divided_by(np.where(is_merged, laws.row_sums(), 1.0)),
@@ -187,17 +190,7 @@ def merge(contexts: Contexts, tolerance: float) -> tuple[Contexts, tuple[tuple[i
     return merged, rows
 
 
-def require_tolerance(name: str, tolerance: float) -> None:
-    """Raise unless a tolerance lies between 0 and LARGEST_TOLERANCE."""
-    require_number(
-        name,
-        tolerance,
-        lambda x: 0 <= x <= LARGEST_TOLERANCE,
-        f"lie between 0 and {LARGEST_TOLERANCE:g}",
-    )
-
-
-def _members(labels: IntArray) -> list[IntArray]:
+def members(labels: IntArray) -> list[IntArray]:
     """Positions of each label 0, 1, 2, …, increasing."""
     by_label = np.argsort(labels, kind="stable")
     return np.split(by_label, np.cumsum(np.bincount(labels))[:-1])
@@ -251,9 +244,9 @@ def _relative_distances(points: FloatArray, reference: FloatArray) -> FloatArray
 
 def _require_equal_counts(counts: Table, rows: IntArray) -> None:
     """Raise unless rows have the same candidate counts, without which laws cannot be mixed."""
-    first = counts.part(slice(rows[0], rows[0] + 1)).dense
+    first = counts.sparse[rows[[0]]]
     for row in rows[1:]:
-        if (counts.part(slice(row, row + 1)).dense != first).any():
+        if (counts.sparse[[row]] != first).nnz:
             raise ValueError(
                 f"merge_tolerance makes one context of rows {rows[0]} and {row}, whose "
                 "candidate_counts differ; give them equal ones, or a smaller merge_tolerance"

@@ -15,6 +15,7 @@ from ntpnb.basics.validation import (
     require_lengths,
     require_type,
 )
+from ntpnb.problem.duplicates import members
 from ntpnb.problem.table import Table, collected
 
 IGNORED = -100  # the next token of a position that is left out, by the convention of many libraries
@@ -83,15 +84,11 @@ def count_states(
     kept = tokens.ravel()[position]
     size = _checked_vocab_size(tokens, kept, vocab_size)
 
-    row = _numbers_of_equal_rows(rows)
-    num_contexts = int(row.max()) + 1
-    in_order = np.argsort(row, kind="stable")
-    ends = np.cumsum(np.bincount(row))
-    first = in_order[np.concatenate([[0], ends[:-1]])]
+    first, row = _equal_rows(rows)
     return CountedStates(
         embeddings=rows[first],
-        counts=collected("counts", row, kept, (num_contexts, size)),
-        positions=tuple(np.split(position[in_order], ends[:-1])),
+        counts=collected("counts", row, kept, (len(first), size)),
+        positions=tuple(position[places] for places in members(row)),
     )
 
 
@@ -153,7 +150,7 @@ def _require_matching_shapes(states: tuple[int, ...], tokens: tuple[int, ...]) -
 def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None) -> int:
     """Return the number of tokens, or explain what is wrong with it or with a token."""
     size = as_vocab_size("next_tokens", int(kept.max()), vocab_size)
-    outside = (tokens != IGNORED) & ((tokens < 0) | (tokens >= max(size, 1)))
+    outside = (tokens != IGNORED) & ((tokens < 0) | (tokens >= size))
     if outside.any():
         place = first_index(outside)
         raise ValueError(
@@ -163,12 +160,10 @@ def _checked_vocab_size(tokens: IntArray, kept: IntArray, vocab_size: int | None
     return size
 
 
-def _numbers_of_equal_rows(rows: FloatArray) -> IntArray:
-    """Number rows 0, 1, 2, … in order of appearance; equal ones share a number, shape (n,)."""
+def _equal_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:
+    """The first of each set of equal rows, in order, and the number of each row's set."""
     without_signed_zeros = np.ascontiguousarray(rows + 0.0)
     as_bytes = np.dtype((np.void, rows.shape[1] * rows.itemsize))
     keys = without_signed_zeros.view(as_bytes).ravel()
     _, first, number = np.unique(keys, return_index=True, return_inverse=True)
-    place = np.argsort(np.argsort(first))
-    numbers: IntArray = place[number]
-    return numbers
+    return np.unique(first[number], return_inverse=True)

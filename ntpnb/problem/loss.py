@@ -26,7 +26,7 @@ def as_weights(name: str, W: ArrayLike, data: NextTokenData) -> FloatArray:
     """Return ``W`` as a finite float64 array of shape (..., p, q), or explain."""
     require_data("data", data)
     weights = as_floats(name, W)
-    if weights.ndim < 2 or weights.shape[-2:] != data.shape:
+    if weights.shape[-2:] != data.shape:
         raise ValueError(
             f"{name} has shape {weights.shape}; its last two axes must be {data.shape}"
         )
@@ -166,8 +166,6 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
     [[-1.0], [1.0]]
     """
     weights = as_weights("W", W, data)
-    if _fits_a_block(weights, data):
-        return _gradient(weights, data)
     stack = weights.reshape(-1, *data.shape)
     total = np.zeros_like(stack)
     for part in parts(len(stack), data):
@@ -262,11 +260,6 @@ def log_target_probs(data: NextTokenData) -> FloatArray:
 # -- by blocks where a table of all scores would be large -----------------------------------------
 
 
-def _fits_a_block(W: FloatArray, data: NextTokenData) -> bool:
-    """Whether the scores of all matrices in all contexts do."""
-    return math.prod(W.shape[:-2]) * math.prod(data.block_shape) <= table.BLOCK
-
-
 class Part(NamedTuple):
     """Some matrices of a stack, and all contexts or some of them."""
 
@@ -296,8 +289,6 @@ def _for_each_context(
     of_logits: Callable[[FloatArray, Rows], FloatArray], W: FloatArray, data: NextTokenData
 ) -> FloatArray:
     """Let a function of logits, which may write over them, give each context a number."""
-    if _fits_a_block(W, data):
-        return of_logits(candidate_logits(W, data), data)
     stack = W.reshape(-1, *data.shape)
     values = np.empty((len(stack), data.num_contexts))
     for part in parts(len(stack), data):

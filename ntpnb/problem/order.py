@@ -101,10 +101,8 @@ class TokenPriority(Result):
 
     def _checked(self) -> "TokenPriority":
         """Raise ``ValueError`` unless the rows that a file has name groups and tokens."""
-        if self.groups.ndim != 1 or len(self.groups) != self.shape[0]:
-            raise ValueError(f"TokenPriority.groups needs {self.shape[0]} names")
-        if (np.diff(self.groups) <= 0).any():
-            raise ValueError("TokenPriority.groups must increase")
+        if self.groups.shape != self.shape[:1] or (np.diff(self.groups) <= 0).any():
+            raise ValueError(f"TokenPriority.groups needs {self.shape[0]} names that increase")
         for name in ("equal", "_listed_strict"):
             rows = getattr(self, name)
             if rows is None:
@@ -318,6 +316,8 @@ def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
 def require_order(order: object, data: NextTokenData) -> None:
     """Raise unless ``order`` is one of these groups and tokens, or None where it is to be computed.
 
+    That it is the order of these data is not checked: to find that out takes as long as the order.
+
     Parameters
     ----------
     order : TokenPriority or None
@@ -368,7 +368,9 @@ def token_priority(data: NextTokenData) -> TokenPriority:
     -------
     TokenPriority
         Reduced: one representative (the smallest token) per component. What it takes to find it,
-        and to hold it, grows with the entries of the data's tables that are not zero.
+        and to hold it, grows with the entries of the data's tables that are not zero. A function
+        with an argument ``order`` believes one of as many tokens and the same groups: that of
+        other data of this shape gives it the answer for those.
 
     Raises
     ------

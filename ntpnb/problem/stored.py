@@ -51,19 +51,6 @@ class StoredRows:
         return self[:].astype(dtype or np.float64, copy=False)
 
 
-def is_stored(value: object) -> bool:
-    """Whether an array is not in memory: it is mapped from a file, or kept in chunks.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ntpnb.problem.stored import is_stored
-    >>> is_stored(np.eye(2))
-    False
-    """
-    return isinstance(value, np.memmap) or hasattr(value, "chunks")
-
-
 def as_rows(name: str, value: ArrayLike | StoredRows) -> FloatArray | StoredRows:
     """Return embeddings that can be computed with, or explain what is wrong with them.
 
@@ -93,8 +80,9 @@ def as_rows(name: str, value: ArrayLike | StoredRows) -> FloatArray | StoredRows
     """
     if isinstance(value, StoredRows):  # of other data, which have checked them
         return value
-    may_stay = is_stored(value) and np.ndim(value) == 2
-    if not may_stay or math.prod(np.shape(value)) <= table.BLOCK:
+    # Mapped from a file, or kept in chunks.
+    is_stored = isinstance(value, np.memmap) or hasattr(value, "chunks")
+    if not is_stored or np.ndim(value) != 2 or math.prod(np.shape(value)) <= table.BLOCK:
         rows = as_array(name, value, ndim=2)
         require_lengths(name, rows)
         return rows

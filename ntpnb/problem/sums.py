@@ -59,7 +59,9 @@ class ContextSums:
 
     def __init__(self, data: NextTokenData, n_jobs: int | None = 1) -> None:
         if n_jobs is not None:
-            require_number("n_jobs", n_jobs, _counts_workers, "be an integer other than zero")
+            require_number(
+                "n_jobs", n_jobs, lambda n: n == int(n) != 0, "be an integer other than zero"
+            )
         self._data = data
         self._n_jobs = n_jobs
         self._parallel: Any = None
@@ -120,10 +122,6 @@ class Packed:
         """The function and its arguments."""
         of_block, arguments = pickle.loads(self._pickled)
         return of_block, arguments
-
-
-def _counts_workers(n_jobs: float) -> bool:
-    return n_jobs == int(n_jobs) and n_jobs != 0
 
 
 def shares(data: NextTokenData) -> list[list[slice]]:

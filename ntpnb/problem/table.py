@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -19,7 +20,9 @@ from ntpnb.basics.validation import (
     IntArray,
     Sparse,
     as_array,
+    as_floats,
     as_indices,
+    counted,
     refuse_any,
     require_dense,
     require_unit_sum,
@@ -121,7 +124,9 @@ class Table:
             self.shape,
             f"use sparse_{self.name}, and losses and gradients, which take a block at a time",
         )
-        dense = _scattered(self.entries, self.shape)
+        row, token, value = self.entries
+        dense = np.zeros(self.shape)
+        dense[row, token] = value
         make_read_only(dense)
         return dense
 
@@ -211,13 +216,14 @@ class Table:
         """Sums of rows with weights, shape (k, m)."""
         return as_table(self.name, weights @ self.sparse)
 
+    def refuse(self, bad: BoolArray, needed: str) -> None:
+        """Raise ``ValueError`` if some entries are bad, and say what is needed of the first."""
+        row, token, value = self.entries
+        refuse_any(bad, lambda k: f"{self.name}[{row[k]}, {token[k]}] is {value[k]:g}; {needed}")
+
     def require_distributions(self) -> None:
         """Raise unless every row is nonnegative and sums to one, up to the numbers' precision."""
-        row, _, value = self.entries
-        refuse_any(
-            value < 0,
-            lambda k: f"{self.name} row {row[k]} has the entry {value[k]:g}; none may be negative",
-        )
+        self.refuse(self.entries.value < 0, "no probability may be negative")
         tolerance = sum_tolerance(self.num_entries(), self.precision)
         require_unit_sum(self.name, self.row_sums(), tolerance)
 
@@ -323,78 +329,34 @@ def entries_of(table: csr_array) -> Entries:
     return Entries(row, table.indices.astype(np.intp), table.data)
 
 
-def _scattered(entries: Entries, shape: tuple[int, int]) -> FloatArray:
-    """Entries as a dense array."""
-    dense = np.zeros(shape)
-    dense[entries.row, entries.token] = entries.value
-    return dense
-
-
 # -- reading sparse matrices ----------------------------------------------------------------------
 
 
 def _read_sparse(name: str, value: Sparse) -> Table:
     """Return a sparse matrix of any format and type as a table, or explain."""
     if value.ndim != 2:
-        raise ValueError(f"{name} has {value.ndim} dimensions; it needs 2")
-    if value.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{name} is not a rectangular array of numbers: its entries are of type {value.dtype}"
-        )
-    row, column, data = _positions(name, value)
-    for axis, index, length in zip(("row", "column"), (row, column), value.shape, strict=True):
-        outside = (index < 0) | (index >= length)
-        if outside.any():
-            k = int(np.argmax(outside))
-            raise ValueError(
-                f"{name} has an entry in row {row[k]} and column {column[k]}, outside its shape "
-                f"{value.shape}; {axis}s must lie in 0…{length - 1}"
-            )
-    # In long types before duplicates are added up: short integers would overflow.
+        raise ValueError(f"{name} has {counted(value.ndim, 'dimension')}; it needs 2")
+    try:
+        entries = _sound_entries(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is a damaged sparse matrix: {error}") from None
+    # Places in long types: a row's number times the tokens would overflow short ones.
     table = collected(
         name,
-        row.astype(np.intp),
-        column.astype(np.intp),
+        entries.row.astype(np.intp),
+        entries.col.astype(np.intp),
         (int(value.shape[0]), int(value.shape[1])),
-        data.astype(np.float64),
+        as_floats(name, entries.data),
         value.dtype,
     )
-    row, token, found = table.entries
-    refuse_any(
-        ~np.isfinite(found),
-        lambda k: f"{name}[{row[k]}, {token[k]}] is {found[k]}; every entry must be finite",
-    )
+    table.refuse(~np.isfinite(table.entries.value), "every entry must be finite")
     return table
 
 
-def _positions(name: str, value: Sparse) -> tuple[IntArray, IntArray, npt.NDArray[np.generic]]:
-    """Row, column and value of each stored entry, read without trust in the indices."""
-    if value.format not in ("csr", "csc"):
-        entries = value.tocoo()
-        if not len(entries.row) == len(entries.col) == len(entries.data):
-            raise ValueError(
-                f"{name} has {len(entries.row)} row indices, {len(entries.col)} column indices and "
-                f"{len(entries.data)} values; it needs as many of each"
-            )
-        return entries.row, entries.col, entries.data
-    # scipy's own conversions follow the pointers wherever they lead.
-    pointers = value.indptr
-    num_lines = value.shape[0 if value.format == "csr" else 1]
-    num_stored = min(len(value.indices), len(value.data))
-    is_sound = (
-        len(pointers) == num_lines + 1
-        and pointers[0] == 0
-        and pointers[-1] <= num_stored
-        and bool((np.diff(pointers) >= 0).all())
-    )
-    if not is_sound:
-        raise ValueError(
-            f"{name} has an indptr that does not fit its {num_stored} indices and values; it must "
-            f"be {num_lines + 1} numbers that increase from 0 to at most {num_stored}"
-        )
-    line = np.repeat(np.arange(num_lines), np.diff(pointers).astype(np.intp))
-    index = value.indices[: len(line)]
-    data = value.data[: len(line)]
-    if value.format == "csr":
-        return line, index, data
-    return index, line, data
+def _sound_entries(value: Sparse) -> coo_array:
+    """The stored entries, duplicates included; ValueError where they lead out of the table."""
+    if hasattr(value, "check_format"):  # scipy's conversions follow pointers wherever they lead
+        value = copy(value)  # whose arrays the check may shorten
+        value.check_format(full_check=True)
+    entries = value.tocoo()
+    return coo_array((entries.data, (entries.row, entries.col)), shape=value.shape)

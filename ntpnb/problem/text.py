@@ -13,6 +13,7 @@ from ntpnb.basics.validation import (
     as_indices,
     as_integer,
     as_seed,
+    refuse_any,
     require_choice,
     require_dense,
     require_function,
@@ -152,14 +153,9 @@ def tokenized(text: str, tokenizer: Tokenizer | None) -> Sequence[str]:
         return split_words(text)
     require_function("tokenizer", tokenizer, "a function from a text to a list of strings")
     said = tokenizer(text)
-    if not isinstance(said, list | tuple):
-        raise TypeError(f"tokenizer returned a {type(said).__name__}; a list of strings is needed")
+    require_type("what tokenizer returned", said, list | tuple, "a list of strings")
     for place, word in enumerate(said):
-        if not isinstance(word, str):
-            raise TypeError(
-                f"tokenizer returned {word!r} at place {place}, of type {type(word).__name__}; "
-                "a list of strings is needed"
-            )
+        require_type(f"entry {place} of what tokenizer returned", word, str, "a str")
     return said
 
 
@@ -264,12 +260,12 @@ def _by_number(name: str, number_of: Mapping[Any, Any]) -> list[Any]:
     """The keys of a mapping in the order of their numbers, which must be those from 0 on."""
     numbers = as_indices(f"the numbers in {name}", list(number_of.values()))
     by_number = np.argsort(numbers, kind="stable")
-    gaps = numbers[by_number] != np.arange(len(numbers))
-    if gaps.any():
-        found = numbers[by_number][gaps][0]
-        raise ValueError(
-            f"{name} has the number {found} where {int(gaps.argmax())} is needed; each of the "
+    refuse_any(
+        numbers[by_number] != np.arange(len(numbers)),
+        lambda k: (
+            f"{name} has the number {numbers[by_number[k]]} where {k} is needed; each of the "
             f"{len(numbers)} numbers from 0 on must be that of one word"
-        )
+        ),
+    )
     words = list(number_of)
     return [words[k] for k in by_number]

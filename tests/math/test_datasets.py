@@ -143,6 +143,12 @@ def test_a_trial_does_not_depend_on_how_many_there_are():
     assert not same_data(few.data[0], few.data[1])
 
 
+def test_trials_without_a_strict_pair_are_counted_and_left_out():
+    trials = attention_trials(10, "cyclic", vocab_size=3, num_sequences=3, length=2)
+    assert trials.degenerate > 0
+    assert all(map(reference.strict_pairs, trials.data))
+
+
 def test_laws_of_tokens_and_labels():
     independent = attention_trials(20, "any", tokens="independent")
     assert max(d.candidate_counts.max() for d in independent.data) > 1

@@ -91,10 +91,11 @@ def test_tiny_gradient_keeps_its_digits_when_one_token_is_right(gap):
     data = NextTokenData([[1.0, 2.0]], [[0.0, 1.0, 0.0]])
     W = gap * np.outer([0.0, 1.0, 0.0], [0.2, 0.4]) + np.array([[0.0, 0.0], [0, 0], [0.5, 0]])
     with mpmath.workdps(400):
-        score = [mpmath.fdot(w, [1, 2]) for w in W.tolist()]
-        q = [mpmath.exp(s) / mpmath.fsum(map(mpmath.exp, score)) for s in score]
-        expected = [[(a - b) * h for h in (1, 2)] for a, b in zip(q, (0, 1, 0), strict=True)]
-        expected = np.array([[float(x) for x in row] for row in expected])
+        score = mpmath.matrix(W.tolist()) * mpmath.matrix([1, 2])
+        mass = [mpmath.exp(x) for x in score]
+        others = [mass[0], -(mass[0] + mass[2]), mass[2]]  # q − p, times the sum of the masses
+        residual = [float(x / mpmath.fsum(mass)) for x in others]
+    expected = np.outer(residual, [1.0, 2.0])
     # scores up to 600 are rounded at 1e-13, and the gradient is their exponential
     np.testing.assert_allclose(ntpnb.gradient(W, data), expected, rtol=1e-12)
     moves = ntpnb.descend(data, ntpnb.GD(step=1.0), 1, init=W)

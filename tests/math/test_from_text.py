@@ -43,8 +43,6 @@ def test_a_text_may_have_points_and_strokes(text):
 def test_paths_and_bytes_are_no_text(tmp_path):
     with pytest.raises(TypeError, match=r"data is a path; .*read_text"):
         ntpnb.report(tmp_path)
-    with pytest.raises(TypeError, match="data is of type bytes"):
-        ntpnb.report(TEXT.encode())
     with pytest.raises(TypeError, match="text is of type bytes; a str is needed"):
         from_text(TEXT.encode())
 
@@ -94,9 +92,9 @@ def test_a_tokenizer_decides_what_a_token_is():
     ("tokenizer", "message"),
     [
         (5, "tokenizer is of type int; a function from a text to a list of strings is needed"),
-        (str.upper, "tokenizer returned a str; a list of strings is needed"),
-        (lambda text: [1, 2, 3], "tokenizer returned 1 at place 0, of type int"),
-        (lambda text: None, "tokenizer returned a NoneType"),
+        (str.upper, "what tokenizer returned is of type str; a list of strings is needed"),
+        (lambda text: ["a", 2, "b"], "entry 1 of what tokenizer returned is of type int"),
+        (lambda text: None, "what tokenizer returned is of type NoneType"),
     ],
 )
 def test_a_tokenizer_that_gives_no_words_is_explained(tokenizer, message):
@@ -119,7 +117,7 @@ def test_random_embeddings_are_drawn_context_by_context():
     np.testing.assert_array_equal(found.context_embeddings, drawn)
 
 
-@pytest.mark.parametrize("length", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [1, 2])
 def test_embeddings_from_word_vectors(length):
     options = {"context_length": length, "dim": 6}
     mean = from_text(TEXT, embedding="mean", **options)
@@ -179,9 +177,3 @@ def test_a_large_text_gets_fewer_dimensions(monkeypatch):
 def test_options_of_a_text_that_cannot_be_used(options, error, message):
     with pytest.raises(error, match=message):
         from_text(TEXT, **options)
-
-
-@pytest.mark.parametrize("words", [["a", "b", "c", "d", 5], [1, 2, 3, 4, 5]])
-def test_names_of_tokens_are_strings(words):
-    with pytest.raises(TypeError, match=r"words\[\d\] is of type int; a str is needed"):
-        ntpnb.report(ntpnb.datasets.toy(), words=words)

@@ -28,14 +28,8 @@ class Tensor:
         return np.array(self._array, dtype=dtype)
 
 
-class Frame(Tensor):
-    """A data frame: columns have names, and numpy sees the numbers."""
-
-    columns = ("x", "y")
-
-
-@given(st.data(), st.integers(0, 2**32 - 1), st.floats(0, 0.5))
-def test_it_is_what_counting_by_hand_gives(draw, seed, share_ignored):
+@given(st.integers(0, 2**32 - 1), st.floats(0, 0.5))
+def test_it_is_what_counting_by_hand_gives(seed, share_ignored):
     rng = np.random.default_rng(seed)
     states = rng.standard_normal((4, 3))
     which = rng.integers(0, 4, (3, 5))
@@ -44,42 +38,25 @@ def test_it_is_what_counting_by_hand_gives(draw, seed, share_ignored):
     tokens[0, 0] = 5
     data = NextTokenData.from_hidden_states(states[which], tokens, vocab_size=7)
 
-    kept = tokens.ravel() != -100
+    kept = tokens != -100
     counts = np.zeros((4, 7))
-    np.add.at(counts, (which.ravel()[kept], tokens.ravel()[kept]), 1)
-    order = list(dict.fromkeys(which.ravel()[kept].tolist()))
-    by_hand = NextTokenData.from_counts(states[order], counts[order])
-    assert np.array_equal(data.context_embeddings, by_hand.context_embeddings)
-    assert np.allclose(data.target_probs, by_hand.target_probs, rtol=1e-15, atol=0)
-    assert np.allclose(data.context_probs, by_hand.context_probs, rtol=1e-15, atol=0)
-    for context, positions in zip(order, data.merged_rows, strict=True):
-        of_context = np.flatnonzero(kept & (which.ravel() == context))
-        assert of_context.tolist() == list(positions)
-
-
-def test_sequences_are_the_same_as_their_positions():
-    hidden = np.array([HIDDEN, HIDDEN])
-    tokens = np.array([NEXT, NEXT[::-1]])
-    nested = NextTokenData.from_hidden_states(hidden, tokens)
-    flat = NextTokenData.from_hidden_states(hidden.reshape(-1, 2), tokens.ravel())
-    assert same_data(nested, flat)
-    assert nested.merged_rows == flat.merged_rows == ((0, 2, 3, 5), (1, 4))
+    np.add.at(counts, (which[kept], tokens[kept]), 1)
+    order = list(dict.fromkeys(which[kept].tolist()))
+    assert same_data(data, NextTokenData.from_counts(states[order], counts[order]))
+    positions = [np.flatnonzero(kept & (which == context)) for context in order]
+    assert data.merged_rows == tuple(tuple(places.tolist()) for places in positions)
 
 
 @pytest.mark.parametrize(
     "given_as",
     [
         np.array(HIDDEN, dtype=np.float32),
-        np.array(HIDDEN, dtype=np.float16),
-        np.array(HIDDEN, dtype=int),
         np.asfortranarray(HIDDEN),
         Tensor(np.array(HIDDEN, dtype=np.float32)),
-        Frame(HIDDEN),
         tuple(map(tuple, HIDDEN)),
         np.array(HIDDEN, dtype=object),
-        memoryview(np.array(HIDDEN)),
     ],
-    ids=["single", "half", "int", "fortran", "tensor", "frame", "tuples", "object", "memory"],
+    ids=["single", "fortran", "tensor", "tuples", "object"],
 )
 def test_anything_that_numpy_reads(given_as):
     expected = NextTokenData.from_hidden_states(HIDDEN, NEXT)
@@ -141,10 +118,7 @@ REFUSED = {
         r"hidden .* requires grad .*detach",
     ),
     "a tensor on a device": (Tensor(HIDDEN, ON_DEVICE), NEXT, None, r"hidden .* cuda:0 .*\.cpu\("),
-    "tokens that track": (HIDDEN, Tensor(NEXT, TRACKS), None, r"next_tokens .* requires grad"),
-    "a list of such": ([Tensor(HIDDEN[0], TRACKS)] * 3, NEXT, None, r"hidden is .*detach"),
     "one vector": ([1.0, 2.0], [0], None, r"hidden has shape \(2,\); it needs \(n, d\)"),
-    "four axes": (np.ones((1, 1, 1, 1)), np.ones((1, 1, 1), int), None, r"hidden has shape"),
     "no states": (np.ones((0, 3)), [], None, r"hidden has shape \(0, 3\)"),
     "no dimensions": (np.ones((3, 0)), NEXT, None, r"hidden has shape \(3, 0\)"),
     "a token too few": (HIDDEN, [0, 1], None, r"next_tokens has shape \(2,\) and hidden \(3, 2\)"),
@@ -155,26 +129,17 @@ REFUSED = {
     "a token too large": ([HIDDEN], [[0, 5, 1]], 5, r"next_tokens\[0, 1\] is 5; .* 0…4"),
     "a huge token": (HIDDEN, [0, 2**40, 1], None, r"holds (the token )?1099511627776"),
     "floats as tokens": (HIDDEN, [0.0, 1.0, 2.0], None, "next_tokens has dtype float64"),
-    "booleans as tokens": (HIDDEN, [True, False, True], None, "next_tokens has dtype bool"),
-    "words as tokens": (HIDDEN, ["a", "b", "c"], None, "next_tokens has dtype <U1"),
-    "ragged tokens": ([HIDDEN], [[0, 1], [2]], None, "next_tokens is not an array of integers"),
     "nan": (
         [[1.0, np.nan], *HIDDEN[1:]],
         NEXT,
         None,
         r"hidden\[0\] has an entry that is nan; all must be finite",
     ),
-    "infinite": ([HIDDEN, [[np.inf, 0]] * 3], [NEXT] * 2, None, r"hidden\[1, 0\] .* inf"),
     "negative infinite": ([[-np.inf, 0], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] .* inf"),
     "huge": ([[1e60, 0], *HIDDEN[1:]], NEXT, None, r"hidden\[0\] .* 1e\+60"),
     "complex": (np.array(HIDDEN) * 1j, NEXT, None, "hidden is not .* complex128"),
-    "words": ([["a", "b"]] * 3, NEXT, None, "hidden is not a rectangular array of numbers"),
-    "ragged": ([[1.0], [1.0, 2.0], [1.0]], NEXT, None, "hidden is not a rectangular array"),
-    "nothing": (None, NEXT, None, r"hidden has shape \(\)"),
-    "a mapping": ({"x": 1}, NEXT, None, "hidden is not a rectangular array of numbers"),
     "masked": (MASKED, NEXT, None, "hidden is a masked array"),
     "no vocabulary": (HIDDEN, NEXT, 0, "vocab_size is 0"),
-    "half a token": (HIDDEN, NEXT, 2.5, "vocab_size is 2.5"),
 }
 
 
@@ -186,45 +151,16 @@ def test_bad_input_is_named(case):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("tolerance", [-1e-9, 0.2, np.nan])
-def test_a_tolerance_out_of_range(tolerance):
-    with pytest.raises(ValueError, match="merge_tolerance is"):
-        NextTokenData.from_hidden_states(HIDDEN, NEXT, merge_tolerance=tolerance)
-
-
-def test_numbers_that_are_none():
-    with pytest.raises(TypeError, match="vocab_size is of type str"):
-        NextTokenData.from_hidden_states(HIDDEN, NEXT, "3")
-    with pytest.raises(TypeError, match="merge_tolerance is of type str"):
-        NextTokenData.from_hidden_states(HIDDEN, NEXT, merge_tolerance="none")
-
-
-def test_a_hundred_thousand_positions():
-    rng = np.random.default_rng(1)
-    states = rng.standard_normal((2000, 32)).astype(np.float32)
-    which = rng.integers(0, 2000, 100_000)
-    tokens = rng.integers(0, 500, 100_000)
-    data = NextTokenData.from_hidden_states(states[which], tokens, vocab_size=1000)
-    assert data.num_contexts == 2000
-    assert sum(map(len, data.merged_rows)) == 100_000
-
-
 # -- sequences ------------------------------------------------------------------------------------
 
 
 def test_prefixes_that_would_fill_the_memory_are_refused_at_once():
     with pytest.raises(ValueError, match=r"449985000 tokens in all, about 3.6 GB.*context_length"):
         NextTokenData.from_sequences([[0] * 30_000], len)
-    with pytest.raises(ValueError, match=r"windows of context_length = 15000.*smaller"):
+    with pytest.raises(ValueError, match=r"context_length = 15000 have 375000000 .*smaller"):
         NextTokenData.from_sequences([[0] * 40_000], len, context_length=15_000)
-
-
-def test_windows_of_a_long_sequence_are_counted():
-    tokens = np.random.default_rng(0).integers(0, 3, 20_000)
-    data = NextTokenData.from_sequences(
-        [tokens], lambda c: np.eye(3)[list(c)].ravel(), context_length=2
-    )
-    assert data.num_contexts == 9
+    short = NextTokenData.from_sequences([[0] * 40_000], lambda c: c, context_length=2)
+    assert short.num_contexts == 1
 
 
 # -- labels ---------------------------------------------------------------------------------------
@@ -278,6 +214,15 @@ def test_labels_stay_with_data_that_are_changed_saved_and_copied(tmp_path):
     assert data.replace(context_groups=[7, 7], context_embeddings=[[1.0], [1.0]]).labels
     one = {"context_embeddings": [[1.0]], "target_probs": [[1.0, 0.0]]}
     assert data.replace(**one, context_probs=None, context_groups=None).labels is None
+
+
+@pytest.mark.parametrize("labels", [("a",), ("a", 2), ["a", "b"]])
+def test_a_file_has_a_label_for_each_context(tmp_path, labels):
+    data = NextTokenData.from_hidden_states(HIDDEN, NEXT, labels=NAMES)
+    data.labels = labels
+    data.save(tmp_path / "data.npz")
+    with pytest.raises(ValueError, match=r"NextTokenData\.labels needs a str for each of 2"):
+        ntpnb.load(tmp_path / "data.npz")
 
 
 def test_a_report_names_contexts_by_their_labels():

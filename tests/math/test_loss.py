@@ -85,7 +85,7 @@ def test_one_matrix_gives_a_float():
 # -- properties -----------------------------------------------------------------------------------
 
 
-@given(any_problem(), st.integers(0, 99), st.sampled_from([0.1, 1.0, 30.0]))
+@given(any_problem(), st.integers(0, 99), st.sampled_from([1e-300, 0.1, 1.0, 30.0, 1e8, 1e150]))
 def test_excess_is_loss_minus_entropy_and_not_negative(data, seed, scale):
     W = scale * start(data, seed)
     loss, excess = ntpnb.cross_entropy(W, data), ntpnb.excess_loss(W, data)
@@ -93,22 +93,10 @@ def test_excess_is_loss_minus_entropy_and_not_negative(data, seed, scale):
     # the difference carries the rounding of scores as large as the loss
     reach = np.abs(logits(W, data)[data.candidates]).max()
     assert abs(excess - (loss - data.entropy)) <= 100 * EPS * (1 + reach)
+    assert np.isfinite([loss, excess, *ntpnb.gradient(W, data).ravel()]).all()
 
 
 # -- extreme and odd input ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e-8, 1e8, 1e150])
-@pytest.mark.parametrize("name", ["d < m", "candidates, groups, tokens", "attention, cyclic"])
-def test_extreme_scales_give_finite_numbers(name, scale):
-    data = regimes()[name]
-    W = scale * start(data, 1)
-    loss, excess, G = (f(W, data) for f in (ntpnb.cross_entropy, ntpnb.excess_loss, ntpnb.gradient))
-    assert np.isfinite([loss, excess]).all()
-    assert np.isfinite(G).all()
-    # CE is at most entropy plus gaps of scores this large
-    assert 0 <= excess <= loss * (1 + 4 * EPS)
-    assert abs(excess + data.entropy - loss) <= 100 * EPS * loss
 
 
 def test_zero_embeddings_and_single_tokens():
@@ -116,14 +104,12 @@ def test_zero_embeddings_and_single_tokens():
     W = 5.0 * start(data, 3)
     assert abs(ntpnb.cross_entropy(W, data) - np.log(3)) <= 4 * EPS
     assert not ntpnb.gradient(W, data).any()
-    alone = NextTokenData([[2.0]], [[1.0]])
-    assert ntpnb.cross_entropy([[3.0]], alone) == 0.0
-    assert ntpnb.excess_loss([[3.0]], alone) == 0.0
-    assert ntpnb.gradient([[3.0]], alone).tolist() == [[0.0]]
-    choiceless = NextTokenData([[2.0]], [[0, 1, 0]], candidate_counts=[[0, 5, 0]])
-    W = start(choiceless, 4)
-    assert ntpnb.excess_loss(W, choiceless) == 0.0
-    assert not ntpnb.gradient(W, choiceless).any()
+    one_token = NextTokenData([[2.0]], [[1.0]])
+    one_candidate = NextTokenData([[2.0]], [[0, 1, 0]], candidate_counts=[[0, 5, 0]])
+    for data in (one_token, one_candidate):
+        W = start(data, 4)
+        assert ntpnb.cross_entropy(W, data) == ntpnb.excess_loss(W, data) == 0.0
+        assert not ntpnb.gradient(W, data).any()
 
 
 def test_lists_and_strided_matrices_are_taken():
@@ -132,9 +118,6 @@ def test_lists_and_strided_matrices_are_taken():
     for same in (W.tolist(), np.asfortranarray(W), np.repeat(W, 2, axis=1)[:, ::2]):
         # BLAS may sum another layout in another order
         assert abs(ntpnb.cross_entropy(same, data) - ntpnb.cross_entropy(W, data)) <= 1e-14
-    assert ntpnb.cross_entropy(np.ones(data.shape, dtype=int), data) == ntpnb.cross_entropy(
-        np.ones(data.shape), data
-    )
 
 
 @pytest.mark.parametrize("f", [ntpnb.cross_entropy, ntpnb.gradient, ntpnb.excess_loss])

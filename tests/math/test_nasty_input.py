@@ -221,7 +221,7 @@ NASTY = {
         lambda: NextTokenData.from_sequences(
             [range(9)], lambda context: [1.0] * max(1, len(context) - 5)
         ),
-        r"embed .* shape \(2,\) for the context \(0, 1, 2, …\); a vector of length 1",
+        r"embed .* shape \(2,\) for the context \(0, 1, 2, 3, 4, 5, \.\.\.\); a vector of length 1",
     ),
     "a step like a float's end": (lambda: ntpnb.descend(TOY, ntpnb.GD(1e300), 9), "step is 1e"),
     "a time of e^(1e300)": (

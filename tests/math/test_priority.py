@@ -8,69 +8,49 @@ from problems import any_problem, regimes
 
 import ntpnb
 from ntpnb import NextTokenData
+from ntpnb.problem.collapse import listed_weights, strict_weights
 from ntpnb.problem.order import _distinct_pairs
-
-
-def closure(order, V):
-    """{group: (ties, priorities)}, each (V, V) bool, that the reduced relations imply."""
-    implied = {}
-    for g in order.groups.tolist():
-        equal = [(i, j) for name, i, j in order.equal.tolist() if name == g]
-        strict = [(i, j) for name, i, j in order.strict.tolist() if name == g]
-        R = np.zeros((V, V), dtype=bool)
-        for i, j in [*equal, *[(j, i) for i, j in equal], *strict]:
-            R[i, j] = True
-        for k in range(V):
-            R |= R[:, k : k + 1] & R[k : k + 1, :]
-        np.fill_diagonal(R, False)
-        implied[g] = R & R.T, R & ~R.T
-    return implied
 
 
 def check_order(data):
     order = ntpnb.token_priority(data)
     V = data.vocab_size
-    implied, brute = closure(order, V), reference.reachable(data)
-    assert sorted(implied) == sorted(brute) == order.groups.tolist()
-    for at, g in enumerate(order.groups.tolist()):
-        R = brute[g] & ~np.eye(V, dtype=bool)
-        ties, priorities = implied[g]
-        np.testing.assert_array_equal(ties, R & R.T)
-        np.testing.assert_array_equal(priorities, R & ~R.T)
-        label = order.components[at]
-        rows = data.context_groups == g
-        np.testing.assert_array_equal(label >= 0, data.candidates[rows].any(0))
-        assert (label[label < 0] == -1).all()
-        same = (label[:, None] == label) & (label >= 0)[:, None] & ~np.eye(V, dtype=bool)
-        np.testing.assert_array_equal(same, R & R.T)
-    # reduced: one representative, the smallest token, for each component; no pair twice
-    components = [set(row[row >= 0].tolist()) for row in order.components]
-    named = sum(map(len, components))
-    assert named == len(set().union(*components))  # labels of different groups differ
-    assert len(order.equal) == (order.components >= 0).sum() - named
-    smallest = {}
-    for g, row in zip(order.groups.tolist(), order.components.tolist(), strict=True):
-        for token, label in enumerate(row):
-            smallest.setdefault((g, label), token)
-    position = {g: i for i, g in enumerate(order.groups.tolist())}
-    for g, i, j in order.equal.tolist():
-        assert i == smallest[g, order.components[position[g], j]] < j
-    for g, i, j in order.strict.tolist():
-        for token in (i, j):
-            assert token == smallest[g, order.components[position[g], token]]
+    brute = reference.reachable(data)
+    assert order.groups.tolist() == sorted(brute)
+    assert order.shape == order.components.shape == (len(brute), V)
+    ties = []
+    num_components = 0
+    for g, label in zip(sorted(brute), order.components, strict=True):
+        reaches = brute[g] & ~np.eye(V, dtype=bool)
+        # The smallest token of each one's component stands for it.
+        first = (reaches & reaches.T | np.eye(V, dtype=bool)).argmax(1)
+        ties += [[g, first[v], v] for v in range(V) if first[v] != v]
+        named = data.candidates[data.context_groups == g].any(0)
+        num_components += len(set(first[named].tolist()))
+        np.testing.assert_array_equal(label == -1, ~named)
+        is_same = (label[:, None] == label)[named][:, named]
+        np.testing.assert_array_equal(is_same, (first[:, None] == first)[named][:, named])
+        implied = np.zeros((V, V), dtype=bool)
+        for _, i, j in order.equal[order.equal[:, 0] == g].tolist():
+            implied[i, j] = implied[j, i] = True
+        for _, i, j in order.strict[order.strict[:, 0] == g].tolist():
+            assert (first[i], first[j]) == (i, j)
+            assert i != j
+            implied[i, j] = True
+        implied = reference.transitive_closure(implied) & ~np.eye(V, dtype=bool)
+        np.testing.assert_array_equal(implied, reaches)
+    assert sorted(order.equal.tolist()) == ties
+    named = order.components >= 0
+    assert len(np.unique(order.components[named])) == num_components  # no label in two groups
     for pairs in (order.equal, order.strict):
         assert pairs.shape == (len(pairs), 3)
         assert pairs.dtype == np.intp
         assert len({tuple(row) for row in pairs.tolist()}) == len(pairs)
-        assert [order.groups[k] for k in order.positions(pairs)] == pairs[:, 0].tolist()
-    assert order.shape == order.components.shape
-    listed = order.sparse_components
-    for at, label in enumerate(order.components):
-        entries = slice(listed.indptr[at], listed.indptr[at + 1])
-        np.testing.assert_array_equal(label[listed.indices[entries]], listed.data[entries])
-        others = np.delete(label, listed.indices[entries])
-        others = others[others >= 0]  # candidates that tie with none
-        assert len(set(others.tolist()) - set(listed.data.tolist())) == len(others)
+    listed = order.sparse_components.tocoo()
+    np.testing.assert_array_equal(order.components[listed.row, listed.col], listed.data)
+    named[listed.row, listed.col] = False  # what is left are candidates that tie with none
+    alone = order.components[named].tolist()
+    assert len(set(alone) - set(listed.data.tolist())) == len(alone)
     k, i, j = order.pairs
     together = np.column_stack([order.groups[k], i, j])
     np.testing.assert_array_equal(together, np.concatenate([order.equal, order.strict]))
@@ -87,38 +67,23 @@ def test_order_of_any_problem(data):
 
 
 def test_figure_2_of_the_attention_paper():
-    order = ntpnb.token_priority(ntpnb.datasets.figure2())
-    assert order.groups.tolist() == [0, 1]
-    first, second = order.components
-    assert len(set(first.tolist())) == 4
-    assert len(set(second[:3].tolist())) == 1
-    assert second[3] not in second[:3]
-    priorities = closure(order, 4)
+    data = ntpnb.datasets.figure2()
+    check_order(data)
+    first, second = reference.reachable(data).values()
     rank = [2, 1, 3, 0]  # 3 ⇒ 2 ⇒ 4 ⇒ 1 in the paper's numbers
-    beats = np.zeros((4, 4), dtype=bool)
-    for a in range(4):
-        beats[rank[a], rank[a + 1 :]] = True
-    np.testing.assert_array_equal(priorities[0][1], beats)
-    assert np.argwhere(priorities[1][1]).tolist() == [[0, 3], [1, 3], [2, 3]]
+    beats = np.triu(np.ones((4, 4), dtype=bool), 1)
+    np.testing.assert_array_equal(first[np.ix_(rank, rank)], beats)
+    np.testing.assert_array_equal(second, [[True] * 4] * 3 + [[False] * 4])  # 1, 2, 3 above 4
 
 
-def test_data_without_any_pair():
-    for data in (
-        NextTokenData([[1.0], [2.0]], [[1.0], [1.0]]),
-        NextTokenData([[1.0]], [[0, 1, 0]], candidate_counts=[[0, 3, 0]]),
-        NextTokenData.from_attention(np.eye(2), [(1, 1)], [1]),
+def test_pairs_without_weight_are_left_out():
+    order = ntpnb.token_priority(ntpnb.datasets.toy())
+    weights = np.array([3.0, 0.0])
+    for found in (
+        strict_weights(order, np.array([1, 0]), np.array([2, 0]), weights),
+        listed_weights(order, np.array([3, 0]), weights),
     ):
-        order = ntpnb.token_priority(data)
-        assert order.equal.shape == order.strict.shape == (0, 3)
-
-
-def test_a_large_vocabulary_needs_no_pairs_of_tokens():
-    V = 100_000  # V² booleans would be 10 GB
-    P = np.zeros((3, V))
-    P[:, [1, 5, V - 1]] = 1 / 3
-    order = ntpnb.token_priority(NextTokenData(np.eye(3), P))
-    assert len(order.equal) == 6
-    assert len(order.strict) == 3 * (V - 3)
+        assert (found.positions.tolist(), found.weights.tolist()) == ([3], [1.0])
 
 
 def test_pairs_of_nodes_keep_apart_where_indices_have_32_bits():
