@@ -18,11 +18,9 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack, pinvh
 from scipy.special import log_softmax
 
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
-from ntpnb.basics.factors import inverses_of_products
 from ntpnb.basics.threads import MUCH_WORK
 from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP
 from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
@@ -32,6 +30,7 @@ from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
+from ntpnb.tied.newton import conjugate_gradients
 
 MOST_WORK = 2**38
 """Multiply-adds of what is not begun unasked, or not at all where time cannot end it: a minute."""
@@ -440,29 +439,28 @@ class _ConjugateGradients:
         H = self._data.context_embeddings
         mass = self._data.context_probs[:, None] * probs
         inverses = _inverse_blocks(H, mass * (1 - probs))
-        W = np.zeros_like(slope)
-        residual = _without_common_row(-slope)
-        ahead = _times_blocks(inverses, residual)
-        direction = ahead
-        size = first_size = np.vdot(residual, ahead)
-        # Superlinear convergence: the accuracy grows as the slope falls.
-        accuracy = np.clip(np.sqrt(abs(first_size)), HALF_THE_DIGITS, 0.1)
-        enough = accuracy**2 * first_size
-        for _ in range(W.size):
-            change = centred(H @ direction.T, probs)
-            curved = (mass * change).T @ H
-            curvature = np.vdot(direction, curved)
-            if not (size > enough and curvature > 0):  # what is left is rounding
-                break
+
+        def times(direction: FloatArray) -> FloatArray:
             self._count_product()
-            share = size / curvature
-            W = W + share * direction
-            residual = _without_common_row(residual - share * curved)
-            ahead = _times_blocks(inverses, residual)
-            before = size
-            size = np.vdot(residual, ahead)
-            direction = ahead + (size / before) * direction
-        return W
+            change = centred(H @ direction.T, probs)
+            return _without_common_row((mass * change).T @ H)
+
+        def precondition(residual: FloatArray) -> FloatArray:
+            improved: FloatArray = (inverses @ residual[..., None])[..., 0]
+            return improved
+
+        def size(residual: FloatArray) -> float:
+            """As the loss weighs it, so that a rare context's part counts too."""
+            return float(np.sqrt(max(0.0, np.vdot(residual, precondition(residual)))))
+
+        ahead = _without_common_row(-slope)
+        length = size(ahead) or 1.0
+        # Superlinear convergence: the accuracy grows as the slope falls.
+        accuracy = np.clip(length, HALF_THE_DIGITS, 0.1)
+        step = conjugate_gradients(
+            times, ahead / length, accuracy, self._watch, precondition, size, ahead.size
+        )
+        return length * step
 
     def _count_product(self) -> None:
         self._watch.check()
@@ -475,32 +473,11 @@ class _ConjugateGradients:
 
 
 def _inverse_blocks(H: FloatArray, weights: FloatArray) -> FloatArray:
-    """Inverses of ``Σ_j weights_jv h_j h_jᵀ``, shape (V, d, d)."""
+    """Inverses of ``Σ_j weights_jv h_j h_jᵀ`` without what is rounding, shape (V, d, d)."""
     inverses = np.empty((weights.shape[1], H.shape[1], H.shape[1]))
-    for token, roots in enumerate(np.sqrt(weights).T):
-        rows = roots[:, None] * H
-        inverses[token] = _inverse(rows.T @ rows)
+    for token, weight in enumerate(weights.T):
+        inverses[token] = np.linalg.pinv((H.T * weight) @ H, hermitian=True)
     return inverses
-
-
-def _inverse(block: FloatArray) -> FloatArray:
-    """Inverse of a symmetric matrix, without what is rounding.
-
-    A Cholesky factor gives it where its pivots show that the matrix is far from singular; else the
-    eigenvalues tell what is rounding.
-    """
-    # Transposed, the row-major lower triangle is LAPACK's column-major upper one.
-    factor, failed = lapack.dpotrf(block.T, lower=0)
-    pivots = np.diagonal(factor) ** 2
-    if failed or pivots.min() <= HALF_THE_DIGITS * pivots.max():
-        pseudo_inverse: FloatArray = pinvh(block, check_finite=False)
-        return pseudo_inverse
-    inverse: FloatArray = inverses_of_products(factor.T[None])[0]
-    return inverse
-
-
-def _times_blocks(blocks: FloatArray, R: FloatArray) -> FloatArray:
-    return (blocks @ R[..., None])[..., 0]
 
 
 def _without_common_row(G: FloatArray) -> FloatArray:

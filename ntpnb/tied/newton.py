@@ -221,21 +221,19 @@ def _newton_direction(
     """
     hessian = problem.curvature(W)
 
-    def white_hessian(flat: FloatArray) -> FloatArray:
-        white = flat.reshape(white_slope.shape)
-        curved = problem.whiten(hessian(problem.whiten(white)))
-        never_singular = curved + EPS * white
-        return never_singular.ravel()
+    def white_hessian(white: FloatArray) -> FloatArray:
+        never_singular = problem.whiten(hessian(problem.whiten(white))) + EPS * white
+        return never_singular
 
     # Superlinear convergence: the accuracy grows as the slope falls.
     accuracy = float(np.clip(np.sqrt(norm(white_slope)), 1e-8, 0.1))
     # Rare contexts alone leave a slope whose square underflows: solve for it at size one.
     size = np.abs(white_slope).max() or 1.0
-    ahead = white_slope.ravel() / size
+    ahead = white_slope / size
     step = conjugate_gradients(white_hessian, ahead, accuracy, watch)
     if not step.any():  # the curvature is rounding, as where a rare context's law is saturated
         step = ahead / EPS
-    direction: FloatArray = size * step.reshape(white_slope.shape)
+    direction: FloatArray = size * step
     return direction
 
 
@@ -249,6 +247,7 @@ def conjugate_gradients(
     watch: Watch,
     precondition: Callable[[FloatArray], FloatArray] = np.copy,
     size: Callable[[FloatArray], float] = norm,
+    most_steps: float = np.inf,
 ) -> FloatArray:
     """Solve a symmetric system from zero, as well as rounding and the time allow.
 
@@ -259,7 +258,8 @@ def conjugate_gradients(
     ----------
     product : callable
         The product with the matrix, which is positive semidefinite.
-    target : ndarray, shape (n,)
+    target : ndarray
+        Of any shape, like all that follow from it.
     accuracy : float
         The error that is small enough, relative to that of zero where this is above one.
     watch : Watch
@@ -267,10 +267,12 @@ def conjugate_gradients(
         An approximate inverse, of a matrix that is symmetric too. Default: the identity.
     size : callable, optional
         What an error is measured by. Default: its norm.
+    most_steps : float, optional
+        How many products are worth their time. Default: those that gain anything.
 
     Returns
     -------
-    ndarray, shape (n,)
+    ndarray
 
     Examples
     --------
@@ -284,17 +286,17 @@ def conjugate_gradients(
     point = direction = np.zeros_like(target)
     error: FloatArray = target
     # Without rounding as many steps as unknowns would suffice.
-    gains = Gains(point, size(error), min(2000, 10 * len(target)))
+    gains = Gains(point, size(error), min(2000, 10 * target.size))
     enough = accuracy * max(1.0, gains.error)
     last_descent = 1.0
-    while gains.error > enough and not gains.stalled:
+    while gains.error > enough and not gains.stalled and gains.step < most_steps:
         if gains.step >= LEAST_STEPS and watch.expired:
             break
         improved = precondition(error)
-        descent = float(error @ improved)
+        descent = float(np.vdot(error, improved))
         direction = improved + descent / last_descent * direction
         change = product(direction)
-        curvature = float(direction @ change)
+        curvature = float(np.vdot(direction, change))
         if not min(descent, curvature) > 0:
             break  # nothing but rounding is left
         step = descent / curvature
