@@ -447,7 +447,11 @@ class Twin(ImplicitBias):
         given, kept = (x.sparse_target_probs > 0 for x in (self.original, self.data))
         if (given > kept).nnz:
             raise ValueError("Twin.data lack tokens that follow in Twin.original")
-        return super()._checked()
+        checked = super()._checked()
+        # Gradients know nothing of candidate counts; they decide which distributions some W has.
+        if self.data.candidate_counts is not None and not checked.finite_part.compatible:
+            raise ValueError("Twin.data are not compatible with their candidate counts")
+        return checked
 
     @cached_property
     def original_order(self) -> TokenPriority:
@@ -530,9 +534,7 @@ def _twin_of(bias: ImplicitBias) -> Twin:
     found = partition_pairs(bias.data, bias.order, watch)
     twin = Twin(found.twin, bias.data, found.correction)
     vars(twin).update(order=found.order, _max_margin_or_refusal=found.svm, _watch=watch)
-    vars(twin).update(
-        original_order=bias.order, _contradiction=Contradiction(found.certificate, found.residual)
-    )
+    vars(twin).update(original_order=bias.order, _contradiction=found.contradiction)
     return twin
 
 

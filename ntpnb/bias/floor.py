@@ -95,21 +95,24 @@ class Distributions:
             q /= q.sum(1, keepdims=True)  # one but for rounding, and for what would be negative
         return q
 
-    # The next four give a block's part of what is summed over all contexts.
-
-    def moments(self, block: Rows) -> tuple[FloatArray]:
-        """``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ``, shape (p, q)."""
+    def _residuals(self, block: Rows) -> FloatArray:
+        """``q_jv − p_jv`` of a block, shape (k, V)."""
         residuals = self.of(block)
         row, token, p = block.entries
         residuals[row, token] -= p
+        return residuals
+
+    # The next five give a block's part of what is summed over all contexts.
+
+    def moments(self, block: Rows) -> tuple[FloatArray]:
+        """``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ``, shape (p, q)."""
+        residuals = self._residuals(block)
         residuals *= block.context_probs[:, None]
         return (pull_back(residuals, block),)
 
     def moved(self, block: Rows) -> tuple[float]:
         """``Σ_j π_j ‖h_j‖ Σ_v |q_jv − p_jv| ‖t_v‖``, what the terms of the moments sum up to."""
-        residuals = self.of(block)
-        row, token, p = block.entries
-        residuals[row, token] -= p
+        residuals = self._residuals(block)
         T = block.token_embeddings
         of_tokens = np.ones(block.vocab_size) if T is None else np.linalg.norm(T, axis=1)
         lengths = np.linalg.norm(block.context_embeddings, axis=1)

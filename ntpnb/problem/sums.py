@@ -42,7 +42,7 @@ class ContextSums:
     Raises
     ------
     TypeError, ValueError
-        ``n_jobs`` is no integer, or zero.
+        ``n_jobs`` is no integer, zero, or more than can be.
     ImportError
         Other workers are asked for, and joblib is missing: raised where the context begins.
 
@@ -59,7 +59,8 @@ class ContextSums:
 
     def __init__(self, data: NextTokenData, n_jobs: int | None = 1) -> None:
         if n_jobs is not None:
-            require_number("n_jobs", n_jobs, _counts_workers, "be an integer other than zero")
+            needed = "be an integer other than zero, of at most nine digits"
+            require_number("n_jobs", n_jobs, _counts_workers, needed)
         self._data = data
         self._n_jobs = n_jobs
         self._parallel: Any = None
@@ -123,7 +124,7 @@ class Packed:
 
 
 def _counts_workers(n_jobs: float) -> bool:
-    return n_jobs == int(n_jobs) and n_jobs != 0
+    return n_jobs == int(n_jobs) and 0 < abs(n_jobs) < 1e9
 
 
 def shares(data: NextTokenData) -> list[list[slice]]:

@@ -437,13 +437,6 @@ def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
 # -- one-hot tokens -------------------------------------------------------------------------------
 
 
-class _TiedComponents(NamedTuple):
-    """The components that hold two or more tokens, numbered from zero."""
-
-    owner: IntArray  # position of each component's group
-    holders: list[IntArray]  # for each token, the components that hold it
-
-
 class _TokenwiseSubspace(EqualSubspace):
     """One-hot tokens: given the common score of each component, the rows of W decouple.
 
@@ -458,10 +451,8 @@ class _TokenwiseSubspace(EqualSubspace):
         super().__init__(data)
         require_dense("equal_subspace", order.shape, "use fewer contexts or a smaller vocabulary")
         self._order = order
-        components = _tied_components(order)
-        self._owner = components.owner
+        self._owner, self._holders = _tied_components(order)
         self._rows = _first_rows(data)[self._owner]
-        self._holders = components.holders
         lengths = _nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
         self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
@@ -674,8 +665,11 @@ def _first_alike(holders: list[IntArray]) -> list[int]:
     return [first_of.setdefault(held.tobytes(), i) for i, held in enumerate(holders)]
 
 
-def _tied_components(order: TokenPriority) -> _TiedComponents:
-    """Number the components that hold two or more tokens."""
+def _tied_components(order: TokenPriority) -> tuple[IntArray, list[IntArray]]:
+    """Number the components that hold two or more tokens.
+
+    Returns the position of each component's group, and for each token the components that hold it.
+    """
     group, token, label = listed_tokens(order)
     _, index, sizes = np.unique(label, return_inverse=True, return_counts=True)
     is_tied = sizes > 1
@@ -686,8 +680,7 @@ def _tied_components(order: TokenPriority) -> _TiedComponents:
     owner[component] = group[tied]
     by_token = np.argsort(token[tied], kind="stable")
     ends = np.cumsum(np.bincount(token[tied], minlength=order.shape[1]))
-    holders = np.split(component[by_token], ends[:-1])
-    return _TiedComponents(owner, holders)
+    return owner, np.split(component[by_token], ends[:-1])
 
 
 # -- linear algebra -------------------------------------------------------------------------------

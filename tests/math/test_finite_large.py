@@ -183,7 +183,7 @@ def core_by_ranks(data):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_core_is_what_ranks_leave(name, seed):
     data = t24(seed, **SIZES[name])
-    entries = large.tie_entries(data, data.sparse_target_probs)
+    entries = large.tie_entries(data)
     rows = np.flatnonzero((data.support.sum(1) > 1) & data.context_embeddings.any(1))
     found = np.zeros(data.support.shape, dtype=bool)
     inside = core_of(entries)

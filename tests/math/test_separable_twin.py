@@ -16,7 +16,7 @@ from scipy.sparse import eye_array, vstack
 import ntpnb
 from ntpnb import NextTokenData, datasets
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.bias import partition
+from ntpnb.bias import Twin, partition
 from ntpnb.reporting import findings
 
 KINDS = ("decoder", "attention", "lattice")
@@ -368,6 +368,18 @@ def test_a_time_limit_ends_the_search():
     bias = ntpnb.implicit_bias(text(31, dim=20), seconds=0)
     with pytest.raises(ConvergenceError):
         _ = bias.twin
+
+
+def test_a_twin_whose_counts_a_file_has_changed_is_refused():
+    """Both datasets alike, so that they differ in distributions only and have equal gradients."""
+    counts = np.ones((4, 4))
+    data = won_in_part(0).replace(candidate_counts=counts)
+    twin = ntpnb.implicit_bias(data).twin
+    assert again(twin).finite.tolist() == twin.finite.tolist()
+    counts[0, 0] = 2.0
+    both = [x.replace(candidate_counts=counts) for x in (twin.data, data)]
+    with pytest.raises(ValueError, match="not compatible with their candidate counts"):
+        again(Twin(*both, twin.correction))
 
 
 # -- in the report --------------------------------------------------------------------------------
