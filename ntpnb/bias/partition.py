@@ -33,6 +33,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
 from ntpnb.tied.newton import conjugate_gradients
+from ntpnb.tied.subspace import flat_outer_products, unit_rows
 
 MOST_WORK = 2**38
 """Multiply-adds of what is not begun unasked, or not at all where time cannot end it: a minute."""
@@ -383,18 +384,14 @@ class _LeastSquares:
         self._tokens = np.eye(data.vocab_size) if T is None else T
         # What changes no score is left out once: weights may hide that its features are rounding.
         row, token = np.nonzero(data.candidates)
-        D = self._features(row, token, data.anchors)
-        lengths = np.linalg.norm(D, axis=1, keepdims=True)
-        units = D / np.where(lengths > 0, lengths, 1.0)
+        units = unit_rows(self._features(row, token, data.anchors))
         _, sizes, rows = np.linalg.svd(units, full_matrices=False)
         self._basis = rows[sizes > max(units.shape) * EPS * sizes.max(initial=0.0)]
 
     def _features(self, row: IntArray, token: IntArray, base: IntArray) -> FloatArray:
         """What each score has of ``W``, relative to that of one base token for each context."""
         apart = self._tokens[token] - self._tokens[base[row]]
-        outer_products = np.einsum("np,nq->npq", apart, self._data.context_embeddings[row])
-        features: FloatArray = outer_products.reshape(len(row), -1)
-        return features
+        return flat_outer_products(apart, self._data.context_embeddings[row])
 
     def __call__(self, probs: FloatArray) -> FloatArray:
         """The step whose centred scores, weighted by ``π q``, are nearest to ``p/q − 1``."""

@@ -356,15 +356,15 @@ class _DenseSubspace(EqualSubspace):
         self._ties = _ties_to_shortest(T, order)
         # Differences of nearly equal tokens are exact, and what spans the tokens is not.
         pairs = np.unique(np.stack([self._ties.i, self._ties.j], axis=1), axis=0)
-        self._token_space = thin_svd(_unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]])).Vt
-        self._context_space = thin_svd(_unit_rows(H)).Vt
+        self._token_space = thin_svd(unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]])).Vt
+        self._context_space = thin_svd(unit_rows(H)).Vt
         self._require_room()
 
         # Generators of norm one: a long embedding must not decide what counts as rounding.
         differences = (T[self._ties.i] - T[self._ties.j]) @ self._token_space.T
-        contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
+        contexts = (unit_rows(H) @ self._context_space.T)[self._ties.group]
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
-        self._generators = _flat_outer_products(_unit_rows(differences), contexts)
+        self._generators = flat_outer_products(unit_rows(differences), contexts)
         self._svd = thin_svd(self._generators)
         self._rows = _first_rows(data)[self._ties.group]
         self._require_clear(self._svd.weakest(self._rows))
@@ -509,8 +509,8 @@ class _TokenwiseSubspace(EqualSubspace):
     def _basis(self) -> FloatArray:
         pairs = self._order.equal
         one_hot = np.eye(self._data.vocab_size)
-        contexts = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
-        generators = _flat_outer_products(one_hot[pairs[:, 1]] - one_hot[pairs[:, 2]], contexts)
+        contexts = unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
+        generators = flat_outer_products(one_hot[pairs[:, 1]] - one_hot[pairs[:, 2]], contexts)
         Vt: FloatArray = sla.svd(generators, full_matrices=False)[2]
         return Vt[: self.dim]
 
@@ -721,7 +721,7 @@ def thin_svd(A: FloatArray) -> ThinSVD:
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
 
 
-def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
+def flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
     """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
     products: FloatArray = np.einsum("np,nq->npq", A, B)
     return products.reshape(len(A), A.shape[1] * B.shape[1])
@@ -744,6 +744,6 @@ def _nonzero_norms(rows: FloatArray) -> FloatArray:
     return np.where(lengths > 0, lengths, 1.0)
 
 
-def _unit_rows(rows: FloatArray) -> FloatArray:
+def unit_rows(rows: FloatArray) -> FloatArray:
     """Rows of length one, and zero rows as they are."""
     return rows / _nonzero_norms(rows)[:, None]
