@@ -9,6 +9,7 @@ from hypothesis import given
 from problems import any_problem, l24, start, t24
 
 import ntpnb
+from ntpnb.basics.watch import Watch
 from ntpnb.problem import order as problem_order
 from ntpnb.tied import finite, newton
 from ntpnb.tied.finite import finite_part, restrict
@@ -179,6 +180,17 @@ def test_a_step_may_saturate_a_rare_context(rare):
     _, slope = restricted_loss(fin.W, data)
     assert np.abs(slope).max() <= 1e-12
     assert not fin.compatible
+
+
+def test_conjugate_gradients_take_no_more_products_than_they_may():
+    taken = []
+
+    def product(x):
+        taken.append(x)
+        return np.arange(1, 6) * x
+
+    newton.conjugate_gradients(product, np.ones(5), 1e-12, Watch(), most_steps=2)
+    assert len(taken) == 2
 
 
 # -- failure --------------------------------------------------------------------------------------
