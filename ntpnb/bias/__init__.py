@@ -447,7 +447,11 @@ class Twin(ImplicitBias):
         given, kept = (x.sparse_target_probs > 0 for x in (self.original, self.data))
         if (given > kept).nnz:
             raise ValueError("Twin.data lack tokens that follow in Twin.original")
-        return super()._checked()
+        checked = super()._checked()
+        # Gradients know nothing of candidate counts; they decide which distributions some W has.
+        if self.data.candidate_counts is not None and not checked.finite_part.compatible:
+            raise ValueError("Twin.data are not compatible with their candidate counts")
+        return checked
 
     @cached_property
     def original_order(self) -> TokenPriority:
@@ -528,25 +532,30 @@ def _twin_of(bias: ImplicitBias) -> Twin:
     require_memory(bias.data)  # before there is an order, which may be large
     watch = bias._watch
     found = partition_pairs(bias.data, bias.order, watch)
-    twin = Twin(found.twin, bias.data, found.correction)
-    vars(twin).update(order=found.order, _max_margin_or_refusal=found.svm, _watch=watch)
-    vars(twin).update(
-        original_order=bias.order, _contradiction=Contradiction(found.certificate, found.residual)
+    return _knowing(
+        Twin(found.twin, bias.data, found.correction),
+        bias,
+        order=found.order,
+        _max_margin_or_refusal=found.svm,
+        _contradiction=found.contradiction,
     )
-    return twin
 
 
 def _twin_of_separable(bias: ImplicitBias) -> Twin:
     """The twin where every pair is won: only the distributions may change."""
     data = bias.data
-    if not bias.finite_part.compatible:
+    known: dict[str, Any] = {"order": bias.order, "_max_margin_or_refusal": bias.max_margin}
+    if bias.finite_part.compatible:
+        known["finite_part"] = bias.finite_part
+    else:
         tied = restrict(data, bias.order)
         data = data.replace(target_probs=softmax(logits(bias.finite_part.W, tied), axis=1))
-    twin = Twin(data, bias.data)
-    vars(twin).update(order=bias.order, original_order=bias.order)
-    vars(twin).update(_max_margin_or_refusal=bias.max_margin, _watch=bias._watch)
-    if data is bias.data:
-        vars(twin).update(finite_part=bias.finite_part)
+    return _knowing(Twin(data, bias.data), bias, **known)
+
+
+def _knowing(twin: Twin, bias: ImplicitBias, **known: Any) -> Twin:
+    """A twin that need not compute what was found on the way to it."""
+    vars(twin).update(known, original_order=bias.order, _watch=bias._watch)
     return twin
 
 

@@ -17,13 +17,11 @@ Neither needs more than a block of contexts at one time.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
 from scipy.optimize import minimize
 from scipy.sparse import dia_array, diags_array
-from scipy.sparse.linalg import LinearOperator, cg
 
 from ntpnb.basics.saving import Result, register
 from ntpnb.basics.threads import one_thread, product
@@ -43,6 +41,7 @@ from ntpnb.problem.loss import (
 )
 from ntpnb.problem.order import token_priority
 from ntpnb.problem.sums import ContextSums
+from ntpnb.tied.newton import conjugate_gradients, norm
 
 SHARE_OF_GAP = 0.25
 """Share of the gap that probabilities may cost which are set to zero for the lower bound."""
@@ -96,21 +95,24 @@ class Distributions:
             q /= q.sum(1, keepdims=True)  # one but for rounding, and for what would be negative
         return q
 
-    # The next four give a block's part of what is summed over all contexts.
-
-    def moments(self, block: Rows) -> tuple[FloatArray]:
-        """``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ``, shape (p, q)."""
+    def _residuals(self, block: Rows) -> FloatArray:
+        """``q_jv − p_jv`` of a block, shape (k, V)."""
         residuals = self.of(block)
         row, token, p = block.entries
         residuals[row, token] -= p
+        return residuals
+
+    # The next five give a block's part of what is summed over all contexts.
+
+    def moments(self, block: Rows) -> tuple[FloatArray]:
+        """``Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ``, shape (p, q)."""
+        residuals = self._residuals(block)
         residuals *= block.context_probs[:, None]
         return (pull_back(residuals, block),)
 
     def moved(self, block: Rows) -> tuple[float]:
         """``Σ_j π_j ‖h_j‖ Σ_v |q_jv − p_jv| ‖t_v‖``, what the terms of the moments sum up to."""
-        residuals = self.of(block)
-        row, token, p = block.entries
-        residuals[row, token] -= p
+        residuals = self._residuals(block)
         T = block.token_embeddings
         of_tokens = np.ones(block.vocab_size) if T is None else np.linalg.norm(T, axis=1)
         lengths = np.linalg.norm(block.context_embeddings, axis=1)
@@ -380,13 +382,6 @@ def have_vanished(
     return left <= VANISHES * size and left <= HALF_THE_DIGITS * moved
 
 
-class NewtonStep(NamedTuple):
-    """A change of ``W``, shape (p, q), and whether it solves Newton's equations."""
-
-    step: FloatArray
-    is_solved: bool
-
-
 class FloorSearch:
     """The search for better bounds, and the best ones so far.
 
@@ -489,19 +484,17 @@ class FloorSearch:
         found = Distributions(self.W, threshold)
         (left,) = self.sums(found.moments)
         for _ in range(MOST_CORRECTIONS):
-            newton = self._newton_step(found, left)
+            step = self._newton_step(found, left)
             if not found.corrections:
-                self._go(newton.step)
-            if not newton.is_solved:
-                return
-            found = replace(found, corrections=(*found.corrections, newton.step))
+                self._go(step)
+            found = replace(found, corrections=(*found.corrections, step))
             before = left
             (left,) = self.sums(found.moments)
             if have_vanished(left, found, self.size, self.sums):
                 self._take(found, float(np.linalg.norm(left)))
                 return
             if np.linalg.norm(left) > 10 * HALF_THE_DIGITS * np.linalg.norm(before):
-                return  # what was negative has been cut off, and a better W is needed first
+                return  # too much was cut off, or the step is none: a better W is needed first
 
     def _take(self, found: Distributions, left: float = 0.0) -> None:
         """Take the bound of distributions whose moments leave over so much, if it is higher."""
@@ -514,30 +507,24 @@ class FloorSearch:
             self.residual = left / (self.size or 1.0)
             self.proof = found
 
-    def _newton_step(self, found: Distributions, moments: FloatArray) -> NewtonStep:
-        """The step along which the moments of the distributions vanish."""
-        size = moments.size
-        shape = moments.shape
+    def _newton_step(self, found: Distributions, moments: FloatArray) -> FloatArray:
+        """The step along which the moments of the distributions vanish, as far as it is found."""
 
         def times(step: FloatArray) -> FloatArray:
             self.watch.check()
-            (curved,) = self.sums(found.curvature, step.reshape(shape))
-            return np.ravel(curved)
+            curved: FloatArray
+            (curved,) = self.sums(found.curvature, step)
+            return curved
 
-        precondition = self._preconditioner(found)
-        step, steps_missing = cg(
-            LinearOperator((size, size), matvec=times, dtype=np.float64),
-            -moments.ravel(),
-            rtol=0.0,
-            atol=0.5 * VANISHES * self.size,
-            maxiter=MOST_PRODUCTS,
-            M=LinearOperator(
-                (size, size),
-                matvec=lambda x: precondition(x.reshape(shape)).ravel(),
-                dtype=np.float64,
-            ),
+        return conjugate_gradients(
+            times,
+            -moments,
+            0.5 * VANISHES,
+            self.watch,
+            self._preconditioner(found),
+            lambda left: norm(left) / self.size,
+            MOST_PRODUCTS,
         )
-        return NewtonStep(step.reshape(shape), is_solved=steps_missing == 0)
 
     def _preconditioner(self, found: Distributions) -> Callable[[FloatArray], FloatArray]:
         """The curvature's inverse, token by token where tokens are one-hot, or the whitening."""

@@ -32,6 +32,8 @@ from ntpnb.margin.solve import max_margin
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
+from ntpnb.tied.newton import conjugate_gradients
+from ntpnb.tied.subspace import flat_outer_products, unit_rows
 
 MOST_WORK = 2**38
 """Multiply-adds of what is not begun unasked, or not at all where time cannot end it: a minute."""
@@ -52,12 +54,8 @@ class Partition:
 
     Attributes
     ----------
-    certificate : ndarray, shape (len(order.strict),)
-        ``λ ≥ 0`` with sum one, and zero exactly where a pair can be won. All zero where every pair
-        can.
-    residual : float
-        What the weights leave over: ``‖Σ_j π_j Σ_v (q_jv − p_jv) t_v h_jᵀ‖``, over the sum of
-        ``π_j q_jv ‖h_j‖ max_u ‖t_u‖`` over losers ``v``. Zero where every pair can be won.
+    contradiction : Contradiction
+        That the pairs which stay finite cannot be won.
     correction : float
         Newton's method would change no weight by more than this share.
     twin : NextTokenData
@@ -78,8 +76,7 @@ class Partition:
     rule, below 1e-12.
     """
 
-    certificate: FloatArray
-    residual: float
+    contradiction: "Contradiction"
     correction: float
     twin: NextTokenData
     order: TokenPriority
@@ -103,7 +100,7 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     Raises
     ------
     ConvergenceError
-        The data are too large, or no partition was proved, or not in time.
+        No partition was proved, or not in time.
 
     Examples
     --------
@@ -116,10 +113,9 @@ def partition_pairs(data: NextTokenData, order: TokenPriority, watch: Watch) -> 
     >>> order = ntpnb.token_priority(data)
     >>> order.strict.tolist()
     [[0, 0, 1], [0, 0, 2], [1, 1, 0], [1, 1, 2]]
-    >>> partition_pairs(data, order, Watch()).certificate.round(6).tolist()
+    >>> partition_pairs(data, order, Watch()).contradiction.certificate.round(6).tolist()
     [0.5, 0.0, 0.5, 0.0]
     """
-    require_memory(data)
     try:
         return _guess_and_prove(data, order, watch)
     except OutOfTime:
@@ -197,7 +193,7 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
             f"{found.residual:.1e}, and not zero",
             found.residual,
         )
-    return Partition(found.certificate, found.residual, newton.correction, twin, twin_order, svm)
+    return Partition(found, newton.correction, twin, twin_order, svm)
 
 
 def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
@@ -213,13 +209,6 @@ def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
 
 
 # -- the guess: a minimum by Newton's method ------------------------------------------------------
-
-
-class _Step(NamedTuple):
-    """A Newton step, and the change of each log-probability that it predicts, shape (m, V)."""
-
-    W: FloatArray
-    change: FloatArray
 
 
 class _Newton:
@@ -282,15 +271,15 @@ class _Newton:
         shortest = np.inf
         for number in self._numbers:
             self._watch.check()
-            step = self._newton_step()
-            self.correction = float(np.abs(step.change).max())
+            step, change = self._newton_step()
+            self.correction = float(np.abs(change).max())
             self._watch.say(
                 f"Newton step {number}: probabilities change by a share of {self.correction:.1e}"
             )
-            lowers_loss = self._walk(step.W)
+            lowers_loss = self._walk(step)
             improves = lowers_loss or self.correction <= shortest / 2
             shortest = min(shortest, self.correction)
-            fallen = self._fallen(step.change, in_doubt=not improves)
+            fallen = self._fallen(change, in_doubt=not improves)
             if fallen.any():
                 return fallen
             if self.correction <= (HALF_THE_DIGITS if improves else SETTLED):
@@ -303,14 +292,12 @@ class _Newton:
             self.correction,
         )
 
-    def _newton_step(self) -> _Step:
-        data = self._data
+    def _newton_step(self) -> tuple[FloatArray, FloatArray]:
+        """A Newton step, and the change of each log-probability that it predicts, shape (m, V)."""
         probs = self.probs()
-        excess = data.context_probs[:, None] * (probs - data.target_probs)
-        slope = pull_back(excess, data)
-        W = self._system(probs, slope)
-        change = centred(bilinear_scores(W, data), probs)
-        return _Step(W, np.where(self.kept, change, 0.0))
+        step = self._system(probs)
+        change = centred(bilinear_scores(step, self._data), probs)
+        return step, np.where(self.kept, change, 0.0)
 
     def _fallen(self, change: FloatArray, in_doubt: bool) -> BoolArray:
         """Candidates whose probabilities fall, where all others have settled, or are in doubt."""
@@ -371,7 +358,7 @@ def centred(scores: FloatArray, probs: FloatArray) -> FloatArray:
 
 
 def _system_for(data: NextTokenData, watch: Watch) -> "_LeastSquares | _ConjugateGradients":
-    """What makes a step of probabilities, shape (m, V), and of the loss's gradient there."""
+    """What makes a step of probabilities, shape (m, V)."""
     if _is_for_least_squares(data):
         return _LeastSquares(data)
     return _ConjugateGradients(data, watch)
@@ -397,16 +384,17 @@ class _LeastSquares:
         self._tokens = np.eye(data.vocab_size) if T is None else T
         # What changes no score is left out once: weights may hide that its features are rounding.
         row, token = np.nonzero(data.candidates)
-        apart = self._tokens[token] - self._tokens[data.anchors[row]]
-        D = np.einsum("np,nq->npq", apart, data.context_embeddings[row]).reshape(len(row), -1)
-        lengths = np.linalg.norm(D, axis=1, keepdims=True)
-        units = D / np.where(lengths > 0, lengths, 1.0)
+        units = unit_rows(self._features(row, token, data.anchors))
         _, sizes, rows = np.linalg.svd(units, full_matrices=False)
         self._basis = rows[sizes > max(units.shape) * EPS * sizes.max(initial=0.0)]
 
-    def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
+    def _features(self, row: IntArray, token: IntArray, base: IntArray) -> FloatArray:
+        """What each score has of ``W``, relative to that of one base token for each context."""
+        apart = self._tokens[token] - self._tokens[base[row]]
+        return flat_outer_products(apart, self._data.context_embeddings[row])
+
+    def __call__(self, probs: FloatArray) -> FloatArray:
         """The step whose centred scores, weighted by ``π q``, are nearest to ``p/q − 1``."""
-        del slope  # follows from the others
         data = self._data
         mass = data.context_probs[:, None] * probs
         row, token = np.nonzero(mass)
@@ -414,10 +402,7 @@ class _LeastSquares:
         roots = np.sqrt(mass[row, token])
         excess = data.context_probs[row] * (data.target_probs[row, token] - q)
         # Relative to the likeliest token's, features keep their digits where it has all but little.
-        t = self._tokens[token] - self._tokens[probs.argmax(axis=1)[row]]
-        h = data.context_embeddings[row]
-        outer_products = np.einsum("np,nq->npq", t, h)
-        features = outer_products.reshape(len(q), -1) @ self._basis.T
+        features = self._features(row, token, probs.argmax(axis=1)) @ self._basis.T
         first = np.flatnonzero(np.diff(row, prepend=-1))
         means = np.add.reduceat(q[:, None] * features, first)
         centred = features - means[row]
@@ -435,34 +420,31 @@ class _ConjugateGradients:
         self._watch = watch
         self._products_left = MOST_PRODUCTS
 
-    def __call__(self, probs: FloatArray, slope: FloatArray) -> FloatArray:
+    def __call__(self, probs: FloatArray) -> FloatArray:
         """The step along which the slope vanishes, the more accurate the smaller the slope is."""
-        H = self._data.context_embeddings
-        mass = self._data.context_probs[:, None] * probs
+        data = self._data
+        H = data.context_embeddings
+        pi = data.context_probs[:, None]
+        mass = pi * probs
         inverses = _inverse_blocks(H, mass * (1 - probs))
-        W = np.zeros_like(slope)
-        residual = _without_common_row(-slope)
-        ahead = _times_blocks(inverses, residual)
-        direction = ahead
-        size = first_size = np.vdot(residual, ahead)
-        # Superlinear convergence: the accuracy grows as the slope falls.
-        accuracy = np.clip(np.sqrt(abs(first_size)), HALF_THE_DIGITS, 0.1)
-        enough = accuracy**2 * first_size
-        for _ in range(W.size):
-            change = centred(H @ direction.T, probs)
-            curved = (mass * change).T @ H
-            curvature = np.vdot(direction, curved)
-            if not (size > enough and curvature > 0):  # what is left is rounding
-                break
+
+        def times(direction: FloatArray) -> FloatArray:
             self._count_product()
-            share = size / curvature
-            W = W + share * direction
-            residual = _without_common_row(residual - share * curved)
-            ahead = _times_blocks(inverses, residual)
-            before = size
-            size = np.vdot(residual, ahead)
-            direction = ahead + (size / before) * direction
-        return W
+            change = centred(H @ direction.T, probs)
+            return _without_common_row((mass * change).T @ H)
+
+        def precondition(residual: FloatArray) -> FloatArray:
+            improved: FloatArray = (inverses @ residual[..., None])[..., 0]
+            return improved
+
+        ahead = _without_common_row(-pull_back(pi * (probs - data.target_probs), data))
+        size = max(0.0, float(np.vdot(ahead, precondition(ahead)))) ** 0.5 or 1.0
+        # Superlinear convergence: the accuracy grows as the slope falls.
+        accuracy = float(np.clip(size, HALF_THE_DIGITS, 0.1))
+        step = conjugate_gradients(
+            times, ahead / size, accuracy, self._watch, precondition, most_steps=ahead.size
+        )
+        return size * step
 
     def _count_product(self) -> None:
         self._watch.check()
@@ -497,10 +479,6 @@ def _inverse(block: FloatArray) -> FloatArray:
         return pseudo_inverse
     inverse: FloatArray = inverses_of_products(factor.T[None])[0]
     return inverse
-
-
-def _times_blocks(blocks: FloatArray, R: FloatArray) -> FloatArray:
-    return (blocks @ R[..., None])[..., 0]
 
 
 def _without_common_row(G: FloatArray) -> FloatArray:

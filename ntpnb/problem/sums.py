@@ -42,7 +42,7 @@ class ContextSums:
     Raises
     ------
     TypeError, ValueError
-        ``n_jobs`` is no integer, or zero.
+        ``n_jobs`` is no integer, zero, or more than can be.
     ImportError
         Other workers are asked for, and joblib is missing: raised where the context begins.
 
@@ -59,9 +59,8 @@ class ContextSums:
 
     def __init__(self, data: NextTokenData, n_jobs: int | None = 1) -> None:
         if n_jobs is not None:
-            require_number(
-                "n_jobs", n_jobs, lambda n: n == int(n) != 0, "be an integer other than zero"
-            )
+            needed = "be an integer other than zero, of at most nine digits"
+            require_number("n_jobs", n_jobs, lambda n: n == int(n) and 0 < abs(n) < 1e9, needed)
         self._data = data
         self._n_jobs = n_jobs
         self._parallel: Any = None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csc_array
 
 from ntpnb.basics.tolerances import HELD, UNCLEAR, decomposition_error
 from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
@@ -67,14 +67,12 @@ class TieEntries:
         return self.lengths[self.context] * units
 
 
-def tie_entries(data: NextTokenData, table: csr_array) -> TieEntries:
+def tie_entries(data: NextTokenData) -> TieEntries:
     """Collect the tie entries of data with one-hot tokens whose rows are groups of their own.
 
     Parameters
     ----------
     data : NextTokenData
-    table : csr_array, shape (m, V)
-        ``data.sparse_target_probs``.
 
     Returns
     -------
@@ -87,10 +85,11 @@ def tie_entries(data: NextTokenData, table: csr_array) -> TieEntries:
     >>> import ntpnb
     >>> from ntpnb.tied.entries import tie_entries
     >>> data = ntpnb.NextTokenData([[3.0], [1.0]], [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
-    >>> entries = tie_entries(data, data.sparse_target_probs)
+    >>> entries = tie_entries(data)
     >>> entries.token.tolist(), entries.context.tolist(), entries.lengths.tolist()
     ([0, 2], [0, 0], [3.0])
     """
+    table = data.sparse_target_probs
     lengths = data.context_lengths
     tied = np.flatnonzero((np.diff(table.indptr) > 1) & (lengths > 0))
     by_token = csc_array(table[tied])
@@ -233,13 +232,12 @@ def core_of(entries: TieEntries) -> BoolArray:
     >>> from ntpnb.tied.entries import tie_entries
     >>> P = [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [0.0, 0.5, 0.5]]
     >>> data = ntpnb.NextTokenData([[1.0], [2.0], [3.0]], P)
-    >>> entries = tie_entries(data, data.sparse_target_probs)
+    >>> entries = tie_entries(data)
     >>> inside = core_of(entries)
     >>> entries.token[inside].tolist(), entries.context[inside].tolist()
     ([0, 0, 1, 1], [0, 1, 0, 1])
     """
     left = np.ones(len(entries.token), dtype=bool)
-    num_when_dependent = np.zeros(entries.vocab_size, dtype=int)
     while True:
         left_in_context = np.bincount(entries.context[left], minlength=entries.num_contexts)
         left &= left_in_context[entries.context] > 1
@@ -248,12 +246,7 @@ def core_of(entries: TieEntries) -> BoolArray:
         for positions in places_by_count(entries.token[remaining]):
             places = remaining[positions]
             token = entries.token[places[:, 0]]
-            num_contexts = places.shape[1]
-            # A token that was found dependent is asked again once it has lost a context.
-            asked = num_when_dependent[token] != num_contexts
-            num_when_dependent[token] = num_contexts
-            contexts = entries.context[places[asked]]
-            is_free[token[asked]] = _independent(entries.directions, contexts)
+            is_free[token] = _independent(entries.directions, entries.context[places])
         if not is_free.any():
             return left
         left &= ~is_free[entries.token]

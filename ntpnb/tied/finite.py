@@ -280,6 +280,7 @@ def _minimise(tied: NextTokenData, F: EqualSubspace, start: FloatArray, watch: W
     # The fit may saturate the probabilities, and then its gradient says nothing; zero does not.
     W = start if problem.loss(start) < problem.loss(zero) else zero
     best = minimise(problem, W, watch)
-    if best.slope > NEGLIGIBLE:
-        raise not_settled(best.slope, F.project(best.W), watch, F.weakest.contexts(tied))
-    return F.project(best.W)
+    W = F.project(best.point)
+    if best.error > NEGLIGIBLE:
+        raise not_settled(best.error, W, watch, F.weakest.contexts(tied))
+    return W

@@ -82,8 +82,7 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> FloatArray:
     [[0.693147], [-0.693147], [0.0]]
     """
     require_dense("W", data.shape, "use fewer dimensions, or a smaller vocabulary")
-    table = data.sparse_target_probs
-    entries = tie_entries(data, table)
+    entries = tie_entries(data)
     core = core_of(entries)
     watch.say(
         f"{len(entries.token)} entries of {entries.num_contexts} contexts tie; "
@@ -94,8 +93,8 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> FloatArray:
     problem = CoreLoss(entries, core) if core.any() else None
     if problem is not None:
         best = minimise(problem, np.zeros((len(problem.tokens), data.shape[1])), watch)
-        known[problem.tokens] = best.W
-        log_odds[core] = problem.log_probs(best.W)
+        known[problem.tokens] = best.point
+        log_odds[core] = problem.log_probs(best.point)
     W = SmallestFit(entries, core)(log_odds, known, watch)
     slope = _slope(W, entries, core, problem)
     watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
@@ -197,7 +196,7 @@ class LargeSubspace(EqualSubspace):
 
     @cached_property
     def _entries(self) -> TieEntries:
-        return tie_entries(self._data, self._data.sparse_target_probs)
+        return tie_entries(self._data)
 
     @cached_property
     def _smallest(self) -> SmallestFit:

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,8 +39,8 @@ class Gains:
 
     Attributes
     ----------
-    best : ndarray
-        The point with the smallest error.
+    point : ndarray
+        The one with the smallest error.
     error : float
         The error there.
     step : int
@@ -54,12 +53,12 @@ class Gains:
     >>> gains = Gains(np.zeros(1), error=1.0, least=2)
     >>> for error in [0.4, 0.3, 0.5, 0.35, 0.3]:
     ...     gains.take(np.array([error]), error)
-    >>> gains.best.tolist(), gains.halved, gains.stalled
+    >>> gains.point.tolist(), gains.halved, gains.stalled
     ([0.3], False, True)
     """
 
     def __init__(self, point: FloatArray, error: float, least: int = LEAST_STEPS) -> None:
-        self.best = point
+        self.point = point
         self.error = error
         self.step = 0
         self._least = least
@@ -70,7 +69,7 @@ class Gains:
         """Note one more step: where it led, and the error there."""
         self.step += 1
         if error < self.error:
-            self.best = point
+            self.point = point
             self.error = error
         if error <= self._to_halve / 2:
             self._to_halve = error
@@ -107,24 +106,7 @@ class RestrictedLoss(ABC):
         """Apply the symmetric map ``A`` for which the Hessian in ``A⁻¹ W`` has size one."""
 
 
-@dataclass(frozen=True, eq=False)
-class Minimum:
-    """Where an iteration ended.
-
-    Attributes
-    ----------
-    W : ndarray
-        The point with the smallest gradient.
-    slope : float
-        Norm of the whitened gradient there, an error in probabilities; at most ``NEGLIGIBLE``
-        unless time was over or further steps improved nothing.
-    """
-
-    W: FloatArray
-    slope: float
-
-
-def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimum:
+def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Gains:
     """Minimise a restricted loss from a starting point.
 
     Parameters
@@ -135,7 +117,10 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
 
     Returns
     -------
-    Minimum
+    Gains
+        With the ``point`` that has the smallest gradient, and the norm of the whitened gradient
+        there, an ``error`` in probabilities: at most ``NEGLIGIBLE`` unless time was over or further
+        steps improved nothing.
 
     Examples
     --------
@@ -147,10 +132,10 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
     >>> from ntpnb.tied.newton import minimise
     >>> from ntpnb.basics.watch import Watch
     >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.8, 0.2]])
-    >>> entries = tie_entries(data, data.sparse_target_probs)
+    >>> entries = tie_entries(data)
     >>> problem = CoreLoss(entries, core_of(entries))
     >>> best = minimise(problem, np.zeros((2, 1)), Watch())
-    >>> best.slope < 1e-9, bool(np.abs(problem.gradient(best.W)).max() < 1e-12)
+    >>> best.error < 1e-9, bool(np.abs(problem.gradient(best.point)).max() < 1e-12)
     (True, True)
     """
     W = start
@@ -164,7 +149,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Minimu
         )
         no_digit_left = gains.error <= STOP or (gains.error <= NEGLIGIBLE and not gains.halved)
         if no_digit_left or gains.stalled or watch.expired:
-            return Minimum(gains.best, gains.error)
+            return gains
         direction = problem.whiten(_newton_direction(problem, W, white_slope, watch))
         W = W - _step_length(problem, W, direction, slope) * direction
         slope = problem.gradient(W)
@@ -221,21 +206,19 @@ def _newton_direction(
     """
     hessian = problem.curvature(W)
 
-    def white_hessian(flat: FloatArray) -> FloatArray:
-        white = flat.reshape(white_slope.shape)
+    def white_hessian(white: FloatArray) -> FloatArray:
         curved = problem.whiten(hessian(problem.whiten(white)))
-        never_singular = curved + EPS * white
-        return never_singular.ravel()
+        return curved + EPS * white  # never singular
 
     # Superlinear convergence: the accuracy grows as the slope falls.
     accuracy = float(np.clip(np.sqrt(norm(white_slope)), 1e-8, 0.1))
     # Rare contexts alone leave a slope whose square underflows: solve for it at size one.
     size = np.abs(white_slope).max() or 1.0
-    ahead = white_slope.ravel() / size
+    ahead = white_slope / size
     step = conjugate_gradients(white_hessian, ahead, accuracy, watch)
     if not step.any():  # the curvature is rounding, as where a rare context's law is saturated
         step = ahead / EPS
-    direction: FloatArray = size * step.reshape(white_slope.shape)
+    direction: FloatArray = size * step
     return direction
 
 
@@ -248,7 +231,8 @@ def conjugate_gradients(
     accuracy: float,
     watch: Watch,
     precondition: Callable[[FloatArray], FloatArray] = np.copy,
-    size: Callable[[FloatArray], float] = norm,
+    size: Callable[[FloatArray], float] | None = None,
+    most_steps: float = np.inf,
 ) -> FloatArray:
     """Solve a symmetric system from zero, as well as rounding and the time allow.
 
@@ -259,18 +243,21 @@ def conjugate_gradients(
     ----------
     product : callable
         The product with the matrix, which is positive semidefinite.
-    target : ndarray, shape (n,)
+    target : ndarray
+        Of any shape, like all that follow from it.
     accuracy : float
         The error that is small enough, relative to that of zero where this is above one.
     watch : Watch
     precondition : callable, optional
         An approximate inverse, of a matrix that is symmetric too. Default: the identity.
     size : callable, optional
-        What an error is measured by. Default: its norm.
+        What an error is measured by. Default: the norm that the approximate inverse gives.
+    most_steps : float, optional
+        How many products are worth their time. Default: those that gain anything.
 
     Returns
     -------
-    ndarray, shape (n,)
+    ndarray
 
     Examples
     --------
@@ -283,23 +270,28 @@ def conjugate_gradients(
     """
     point = direction = np.zeros_like(target)
     error: FloatArray = target
-    # Without rounding as many steps as unknowns would suffice.
-    gains = Gains(point, size(error), min(2000, 10 * len(target)))
-    enough = accuracy * max(1.0, gains.error)
+    improved = precondition(error)
+    descent = float(np.vdot(error, improved))
     last_descent = 1.0
-    while gains.error > enough and not gains.stalled:
+
+    def error_size() -> float:
+        return float(np.sqrt(max(0.0, descent))) if size is None else size(error)
+
+    # Without rounding as many steps as unknowns would suffice.
+    gains = Gains(point, error_size(), min(2000, 10 * target.size))
+    enough = accuracy * max(1.0, gains.error)
+    while gains.error > enough and not gains.stalled and gains.step < most_steps:
         if gains.step >= LEAST_STEPS and watch.expired:
             break
-        improved = precondition(error)
-        descent = float(error @ improved)
         direction = improved + descent / last_descent * direction
         change = product(direction)
-        curvature = float(direction @ change)
+        curvature = float(np.vdot(direction, change))
         if not min(descent, curvature) > 0:
             break  # nothing but rounding is left
         step = descent / curvature
         point = point + step * direction
         error = error - step * change
-        gains.take(point, size(error))
-        last_descent = descent
-    return gains.best
+        improved = precondition(error)
+        last_descent, descent = descent, float(np.vdot(error, improved))
+        gains.take(point, error_size())
+    return gains.point

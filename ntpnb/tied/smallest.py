@@ -65,7 +65,7 @@ class SmallestFit:
     >>> from ntpnb.tied.smallest import SmallestFit
     >>> from ntpnb.basics.watch import Watch
     >>> data = ntpnb.NextTokenData([[2.0]], [[0.5, 0.5]])
-    >>> entries = tie_entries(data, data.sparse_target_probs)
+    >>> entries = tie_entries(data)
     >>> fit = SmallestFit(entries, core_of(entries))
     >>> fit(np.array([1.0, -3.0]), np.zeros((2, 1)), Watch()).round(6).tolist()
     [[1.0], [-1.0]]
@@ -277,10 +277,7 @@ def _preconditioner(ties: _Ties) -> Callable[[FloatArray], FloatArray]:
     # The inverses, where their entries belong, and the system.
     if num_squares == 0 or max(ties.num_unknowns**2, 4 * num_squares) > HELD:
         return np.copy
-    try:
-        return _CommonScores(ties)
-    except np.linalg.LinAlgError:
-        return np.copy
+    return _CommonScores(ties)
 
 
 class _CommonScores:
@@ -299,8 +296,7 @@ class _CommonScores:
         self._inverses: _Blocks = []
         for places in ties.places_by_count:
             regular = ties.gram_matrices(places) + 1e-4 * np.eye(places.shape[1])
-            inverses = finite(np.linalg.inv(regular))
-            self._inverses.append((places, inverses))
+            self._inverses.append((places, finite(np.linalg.inv(regular))))
         self._factor = sla.cho_factor(self._system(), lower=True, overwrite_a=True)
 
     def __call__(self, errors: FloatArray) -> FloatArray:

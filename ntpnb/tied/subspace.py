@@ -356,15 +356,15 @@ class _DenseSubspace(EqualSubspace):
         self._ties = _ties_to_shortest(T, order)
         # Differences of nearly equal tokens are exact, and what spans the tokens is not.
         pairs = np.unique(np.stack([self._ties.i, self._ties.j], axis=1), axis=0)
-        self._token_space = thin_svd(_unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]])).Vt
-        self._context_space = thin_svd(_unit_rows(H)).Vt
+        self._token_space = thin_svd(unit_rows(T[pairs[:, 0]] - T[pairs[:, 1]])).Vt
+        self._context_space = thin_svd(unit_rows(H)).Vt
         self._require_room()
 
         # Generators of norm one: a long embedding must not decide what counts as rounding.
         differences = (T[self._ties.i] - T[self._ties.j]) @ self._token_space.T
-        contexts = (_unit_rows(H) @ self._context_space.T)[self._ties.group]
+        contexts = (unit_rows(H) @ self._context_space.T)[self._ties.group]
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
-        self._generators = _flat_outer_products(_unit_rows(differences), contexts)
+        self._generators = flat_outer_products(unit_rows(differences), contexts)
         self._svd = thin_svd(self._generators)
         self._rows = _first_rows(data)[self._ties.group]
         self._require_clear(self._svd.weakest(self._rows))
@@ -437,13 +437,6 @@ def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
 # -- one-hot tokens -------------------------------------------------------------------------------
 
 
-class _TiedComponents(NamedTuple):
-    """The components that hold two or more tokens, numbered from zero."""
-
-    owner: IntArray  # position of each component's group
-    holders: list[IntArray]  # for each token, the components that hold it
-
-
 class _TokenwiseSubspace(EqualSubspace):
     """One-hot tokens: given the common score of each component, the rows of W decouple.
 
@@ -458,10 +451,8 @@ class _TokenwiseSubspace(EqualSubspace):
         super().__init__(data)
         require_dense("equal_subspace", order.shape, "use fewer contexts or a smaller vocabulary")
         self._order = order
-        components = _tied_components(order)
-        self._owner = components.owner
+        self._owner, self._holders = _tied_components(order)
         self._rows = _first_rows(data)[self._owner]
-        self._holders = components.holders
         lengths = _nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
         self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
@@ -518,8 +509,8 @@ class _TokenwiseSubspace(EqualSubspace):
     def _basis(self) -> FloatArray:
         pairs = self._order.equal
         one_hot = np.eye(self._data.vocab_size)
-        contexts = _unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
-        generators = _flat_outer_products(one_hot[pairs[:, 1]] - one_hot[pairs[:, 2]], contexts)
+        contexts = unit_rows(self._data.group_embeddings)[self._order.positions(pairs)]
+        generators = flat_outer_products(one_hot[pairs[:, 1]] - one_hot[pairs[:, 2]], contexts)
         Vt: FloatArray = sla.svd(generators, full_matrices=False)[2]
         return Vt[: self.dim]
 
@@ -674,8 +665,11 @@ def _first_alike(holders: list[IntArray]) -> list[int]:
     return [first_of.setdefault(held.tobytes(), i) for i, held in enumerate(holders)]
 
 
-def _tied_components(order: TokenPriority) -> _TiedComponents:
-    """Number the components that hold two or more tokens."""
+def _tied_components(order: TokenPriority) -> tuple[IntArray, list[IntArray]]:
+    """Number the components that hold two or more tokens.
+
+    Returns the position of each component's group, and for each token the components that hold it.
+    """
     group, token, label = listed_tokens(order)
     _, index, sizes = np.unique(label, return_inverse=True, return_counts=True)
     is_tied = sizes > 1
@@ -686,8 +680,7 @@ def _tied_components(order: TokenPriority) -> _TiedComponents:
     owner[component] = group[tied]
     by_token = np.argsort(token[tied], kind="stable")
     ends = np.cumsum(np.bincount(token[tied], minlength=order.shape[1]))
-    holders = np.split(component[by_token], ends[:-1])
-    return _TiedComponents(owner, holders)
+    return owner, np.split(component[by_token], ends[:-1])
 
 
 # -- linear algebra -------------------------------------------------------------------------------
@@ -728,7 +721,7 @@ def thin_svd(A: FloatArray) -> ThinSVD:
     return ThinSVD(U[:, :rank], s[:rank], Vt[:rank])
 
 
-def _flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
+def flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
     """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
     products: FloatArray = np.einsum("np,nq->npq", A, B)
     return products.reshape(len(A), A.shape[1] * B.shape[1])
@@ -751,6 +744,6 @@ def _nonzero_norms(rows: FloatArray) -> FloatArray:
     return np.where(lengths > 0, lengths, 1.0)
 
 
-def _unit_rows(rows: FloatArray) -> FloatArray:
+def unit_rows(rows: FloatArray) -> FloatArray:
     """Rows of length one, and zero rows as they are."""
     return rows / _nonzero_norms(rows)[:, None]

@@ -105,7 +105,7 @@ def test_ring_of_words_loses_its_finest_waves():
 @pytest.mark.parametrize(
     ("support", "message"),
     [
-        ([1, 0], "support has 1 dimensions; it needs 2"),
+        ([1, 0], "support has 1 dimension; it needs 2"),
         ([[1, 0.5]], r"support\[0, 1\] is 0.5; entries must be 0 or 1"),
         ([[1, 0], [0, 0]], "support row 1 is all zero"),
         (np.tril(np.ones((60, 60))), "their product must be at most 1500"),

@@ -23,6 +23,8 @@ from ntpnb.basics import watch
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
+WILD = TOY.replace(context_embeddings=1e5 * TOY.context_embeddings)
+LONG_STEPS = [NGD(1e6), Adam(1e6), SGD(1e6, seed=0)]
 
 
 @pytest.fixture
@@ -147,22 +149,20 @@ def test_a_step_that_is_far_too_long_says_so():
     assert warning.filename == __file__
 
 
-def test_without_a_record_of_the_start():
-    with pytest.warns(RuntimeWarning, match="the loss went from 1.61 to"):
-        ntpnb.descend(TOY, GD(1e9), 50, record=[50])
-
-
-def test_one_problem_of_a_batch():
-    H = TOY.context_embeddings
-    wild = TOY.replace(context_embeddings=1e5 * H)
-    with pytest.warns(RuntimeWarning, match=r"data\[1\]: GD"):
-        ntpnb.descend([TOY, wild], GD(0.5), 50)
-
-
-@pytest.mark.parametrize("method", [NGD(1e6), Adam(1e6), SGD(1e6, seed=0)])
-def test_the_other_methods(method):
-    with pytest.warns(RuntimeWarning, match="does not descend.*a smaller step is needed"):
-        ntpnb.descend(TOY, method, 7, record=[0, 7])
+@pytest.mark.parametrize(
+    ("data", "method", "record", "message"),
+    [
+        (TOY, GD(1e9), [50], "the loss went from 1.61 to"),  # without a record of the start
+        ([TOY, WILD], GD(0.5), None, r"data\[1\]: GD"),
+        *(
+            (TOY, method, [0, 50], "does not descend.*a smaller step is needed")
+            for method in LONG_STEPS
+        ),
+    ],
+)
+def test_what_is_said_of_ascent(data, method, record, message):
+    with pytest.warns(RuntimeWarning, match=message):
+        ntpnb.descend(data, method, 50, record=record)
 
 
 def test_runs_within_the_bound_never_say_so():

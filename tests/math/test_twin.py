@@ -2,7 +2,7 @@
 
 import numpy as np
 from hypothesis import given
-from problems import any_problem, t24
+from problems import any_problem
 
 import ntpnb
 from ntpnb_book import twin
@@ -22,10 +22,3 @@ def test_the_twin_has_the_same_gradients_ties_and_finite_part(data):
     np.testing.assert_array_equal(a.equal, b.equal)
     np.testing.assert_array_equal(a.strict, b.strict)
     assert ntpnb.finite_part(other).compatible
-
-
-def test_a_compatible_decoder_is_its_own_twin():
-    data = t24(0)
-    fin = ntpnb.finite_part(data)
-    assert fin.compatible
-    np.testing.assert_allclose(twin(data).target_probs, data.target_probs, atol=1e-10)
