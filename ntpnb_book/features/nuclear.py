@@ -25,7 +25,14 @@ from scipy.linalg import lstsq
 
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import ACCEPT, NEGLIGIBLE
-from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, as_floats, first_index
+from ntpnb.basics.validation import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_floats,
+    counted,
+    first_index,
+)
 from ntpnb_book.features.spectral_ball import (
     Derivatives,
     barrier_gradient,
@@ -220,7 +227,9 @@ def as_support(name: str, value: npt.ArrayLike) -> BoolArray:
     """
     table = as_floats(name, value)
     if table.ndim != 2:
-        raise ValueError(f"{name} has {table.ndim} dimensions; it needs 2, contexts × tokens")
+        raise ValueError(
+            f"{name} has {counted(table.ndim, 'dimension')}; it needs 2, contexts × tokens"
+        )
     odd = (table != 0) & (table != 1)
     if odd.any():
         where = first_index(odd)
