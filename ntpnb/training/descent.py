@@ -213,10 +213,10 @@ def descend(
     if seconds is None:
         losses.append(_losses(run.W, problems))
     loss, excess = np.concatenate(losses, axis=2)
-    trace = Trace(run.steps, run.W, loss, excess, np.linalg.norm(run.W, axis=(-2, -1)))
-    _warn_of_ascent(problems, method, start, trace)
-    if single:
-        trace = Trace(trace.steps, trace.W[0], loss[0], excess[0], trace.norm[0])
+    norm = np.linalg.norm(run.W, axis=(-2, -1))
+    _warn_of_ascent(problems, method, start, run.steps, loss)
+    which = 0 if single else slice(None)
+    trace = Trace(run.steps, run.W[which], loss[which], excess[which], norm[which])
     require_all_steps(watch, trace.steps, grid, trace.excess, trace)
     return trace
 
@@ -228,12 +228,16 @@ def _losses(W: FloatArray, problems: Sequence[NextTokenData]) -> FloatArray:
 
 
 def _warn_of_ascent(
-    problems: Sequence[NextTokenData], method: Optimizer, start: FloatArray, run: Trace
+    problems: Sequence[NextTokenData],
+    method: Optimizer,
+    start: FloatArray,
+    steps: IntArray,
+    loss: FloatArray,
 ) -> None:
     """Warn where a run of a batch ended far above where it began."""
     for i, data in enumerate(problems):
-        first, last = float(run.loss[i, 0]), float(run.loss[i, -1])
-        if run.steps[0] > 0:
+        first, last = float(loss[i, 0]), float(loss[i, -1])
+        if steps[0] > 0:
             first = float(cross_entropy(start[i], data))
         # Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
         if last <= 10 * first or last <= 10 * float(cross_entropy(np.zeros(data.shape), data)):
@@ -248,7 +252,7 @@ def _warn_of_ascent(
         where = "" if len(problems) == 1 else f"data[{i}]: "
         warnings.warn(
             f"{where}{method} does not descend: the loss went from {first:.3g} to {last:.3g} nats "
-            f"in {run.steps[-1]} steps; {rule}",
+            f"in {steps[-1]} steps; {rule}",
             RuntimeWarning,
             stacklevel=4,  # past `descend` and what limits its threads
         )
