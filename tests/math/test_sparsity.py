@@ -14,16 +14,11 @@ def random_support(rng, num_contexts, vocab_size, kind):
     """Draw supports of one of several kinds, among them uneven and nested ones."""
     support = np.zeros((num_contexts, vocab_size), dtype=bool)
     for row in support:
-        size = rng.integers(1, vocab_size + 1)
-        if kind == "pairs":
-            size = min(2, vocab_size)
+        size = 2 if kind == "pairs" else rng.integers(1, vocab_size + 1)
+        tokens = np.arange(vocab_size) if kind == "nested" else rng.permutation(vocab_size)
         if kind == "crowded" and rng.random() < 0.8:  # most contexts choose among four tokens
-            tokens = rng.permutation(min(4, vocab_size))[:2]
-        elif kind == "nested":
-            tokens = np.arange(size)
-        else:
-            tokens = rng.permutation(vocab_size)[:size]
-        row[tokens] = True
+            size, tokens = 2, rng.permutation(min(4, vocab_size))
+        row[tokens[:size]] = True
     return support
 
 

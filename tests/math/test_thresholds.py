@@ -94,8 +94,7 @@ def test_numbers_that_are_too_small_are_refused(ask, named):
 
 def test_integers_of_other_types_are_the_same_sizes():
     expected = thresholds.separability_threshold(7, 3)
-    for V, S in ((np.int64(7), np.uint8(3)), (7.0, 3.0), (7, {np.int32(3): 1})):
-        assert thresholds.separability_threshold(V, S) == expected
+    assert thresholds.separability_threshold(7.0, {np.uint8(3): 1}) == expected
     assert thresholds.random_data(np.random.default_rng(0), 7.0, 3.0, 4.0).shape == (7, 4)
 
 

@@ -132,17 +132,14 @@ def test_stirling_remainder_has_all_digits():
 def test_thresholds_meet_simulated_distances(V, S, draws):
     """Mean and spread of the distance, and the number of tied tokens, without any formula."""
     rng = np.random.default_rng([V, S])
-    distances = []
-    numbers = []
-    for _ in range(draws):
-        g = rng.standard_normal(V)
-        inside = g[:S]
-        outside = -np.sort(-g[S:])
-        means = np.cumsum(np.concatenate([[inside.sum()], outside])) / np.arange(S, V + 1)
-        c = means.max()
-        above = np.maximum(outside - c, 0)
-        distances.append(((inside - c) ** 2).sum() + (above**2).sum())
-        numbers.append(S - 1 + np.count_nonzero(above))
+    g = rng.standard_normal((draws, V))
+    inside = g[:, :S]
+    outside = -np.sort(-g[:, S:], axis=1)
+    sums = np.cumsum(np.column_stack([inside.sum(axis=1), outside]), axis=1)
+    c = (sums / np.arange(S, V + 1)).max(axis=1, keepdims=True)
+    above = np.maximum(outside - c, 0)
+    distances = ((inside - c) ** 2).sum(axis=1) + (above**2).sum(axis=1)
+    numbers = S - 1 + np.count_nonzero(above, axis=1)
     threshold = thresholds.separability_threshold(V, S)
     for sample in (distances, numbers):
         error = np.std(sample) / np.sqrt(draws)
