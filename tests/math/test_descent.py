@@ -170,17 +170,14 @@ def test_a_trace_describes_its_matrices():
 
 @pytest.mark.parametrize("steps", [0, 1, 5, 1000, 10_000])
 def test_the_default_grid_is_logarithmic_with_both_ends(steps):
-    data = NextTokenData([[1.0]], [[1.0, 0.0]])
-    grid = descend(data, GD(0.1), steps).steps
-    assert grid[0] == 0
+    grid = descend(NextTokenData([[1.0]], [[1.0, 0.0]]), GD(0.1), steps).steps
+    assert grid.tolist()[:5] == list(range(min(steps + 1, 5)))
     assert grid[-1] == steps
     assert (np.diff(grid) > 0).all()
-    assert len(grid) <= 200
-    assert grid.tolist()[:5] == list(range(min(steps + 1, 5)))
-    if steps == 10_000:
-        assert len(grid) > 150
-        gaps = np.diff(np.log(grid[grid > 100]))
-        assert gaps.max() <= 1.5 * gaps.min()  # whole numbers cannot be evenly spaced in log
+    assert min(steps, 130) <= len(grid) <= 200
+    gaps = np.diff(np.log(grid[grid > 100]))
+    # whole numbers cannot be evenly spaced in log
+    assert gaps.max(initial=0.0) <= 1.5 * gaps.min(initial=np.inf)
 
 
 def test_a_record_may_stop_early_and_be_a_single_step():
@@ -237,11 +234,6 @@ def test_a_step_must_be_positive(method, step):
 def test_a_method_must_make_sense(method, argument, value, needed):
     with pytest.raises(ValueError, match=f"^{argument} is {value!r}; it must {needed}"):
         method(0.1, **{argument: value})
-
-
-def test_the_ends_of_a_method_s_ranges_are_taken():
-    assert vars(Adam(0.1, beta1=0, beta2=0.0)) == vars(Adam(0.1, 0.0, 0)) != vars(Adam(0.1))
-    assert SGD(0.1, 1, 0) == SGD(0.1)
 
 
 A = t24(0)  # W is (5, 8)

@@ -10,11 +10,9 @@ from scipy.integrate import solve_ivp
 
 import ntpnb
 from ntpnb import (
-    GD,
     ConvergenceError,
     NextTokenData,
     NotSeparableError,
-    descend,
     gradient_flow,
     next_order_term,
     regularization_path,
@@ -105,20 +103,6 @@ def test_flow_matches_a_general_integrator(name, init):
     np.testing.assert_array_equal(flow.norm, np.linalg.norm(flow.W, axis=(1, 2)))
 
 
-@pytest.mark.parametrize("data", [t24(40), l24(41, n=8)], ids=["T24", "L24"])
-def test_gradient_descent_tends_to_the_flow_at_first_order(data):
-    W0 = start(data)
-    end = 16.0
-    flow = gradient_flow(data, [np.log(end)], init=W0).W[0]
-    errors = []
-    for step in (1 / 16, 1 / 32, 1 / 64):
-        k = int(end / step)
-        errors.append(np.linalg.norm(descend(data, GD(step), k, W0, record=[k]).W[0] - flow))
-    # Euler's error is C η + O(η²): halving η halves it up to the second term
-    assert np.divide(errors[:-1], errors[1:]) == pytest.approx(2, rel=0.1)
-    assert errors[-1] <= 1e-2 * np.linalg.norm(flow)
-
-
 @pytest.mark.slow
 def test_times_are_found_without_the_others():
     data = regimes()["attention, repeated tokens"]
@@ -182,31 +166,27 @@ def test_a_start_is_where_the_flow_begins_whatever_the_unit_of_embeddings(length
     np.testing.assert_allclose(flow.excess[0], ntpnb.excess_loss(W, data), rtol=1e-9)
 
 
-def test_without_strict_pairs_the_flow_converges():
-    data = regimes()["every token in every support"]
-    fin = ntpnb.finite_part(data)
-    flow = gradient_flow(data, [0.0, 15.0, 1e3])
-    # a rate of 0.006 has long settled at t = 3e6; the integrator's tolerance is 1e-8
-    assert np.abs(flow.W[1] - fin.W).max() <= 1e-7
-    assert np.abs(flow.W[2] - fin.W).max() <= 1e-13
-    np.testing.assert_array_equal(next_order_term(data), fin.W)
-
-
 @pytest.mark.parametrize(
-    ("embeddings", "laws"),
+    "data",
     [
-        ([[0.4]], [[0.12, 0.88]]),
-        ([[-1.1, 1.3]], [[0.22, 0.67, 0.11]]),
-        ([[0.9, 0.2], [0.3, 1.4], [0.3, 0.5]], [[0.69, 0.31], [0.36, 0.64], [0.38, 0.62]]),
+        NextTokenData([[0.4]], [[0.12, 0.88]]),
+        NextTokenData([[-1.1, 1.3]], [[0.22, 0.67, 0.11]]),
+        NextTokenData(
+            [[0.9, 0.2], [0.3, 1.4], [0.3, 0.5]], [[0.69, 0.31], [0.36, 0.64], [0.38, 0.62]]
+        ),
+        regimes()["every token in every support"],
     ],
 )
-def test_a_flow_rests_where_nothing_is_dominated(embeddings, laws):
-    data = NextTokenData(embeddings, laws)
-    flow = gradient_flow(data, [0.0, 30.0])
-    assert np.abs(flow.W[1] - ntpnb.finite_part(data).W).max() <= 1e-13
+@pytest.mark.parametrize("length", [0, 1, 30])
+def test_a_flow_rests_where_nothing_is_dominated(data, length):
+    W0 = length * start(data)
+    flow = gradient_flow(data, [0.0, 30.0], W0)
+    rest = ntpnb.finite_part(data).W + ntpnb.equal_subspace(data).reject(W0)
+    assert np.abs(flow.W[1] - rest).max() <= 1e-13 * (1 + length)
     # and is on the way there at a time that a general integrator reaches
-    [expected] = integrated(data, np.zeros(data.shape), [1.0])
-    np.testing.assert_allclose(flow.W[0], expected, atol=1e-7)
+    [expected] = integrated(data, W0, [1.0])
+    np.testing.assert_allclose(flow.W[0], expected, atol=1e-7 * (1 + length))
+    np.testing.assert_array_equal(next_order_term(data), ntpnb.finite_part(data).W)
 
 
 def test_what_the_gradient_cannot_move_stays():
@@ -251,22 +231,10 @@ def test_a_tight_pair_without_a_multiplier_has_no_limit():
     """The second pair's score ``u₂`` grows like log log t on the flow, on the path like log B."""
     with pytest.raises(ConvergenceError, match="a tight pair without a multiplier"):
         next_order_term(WITHOUT_MULTIPLIER)
-    s = np.array([3.0, 10.0, 100.0, 1e3, 1e4])
+    s = np.array([100.0, 1e3, 1e4])
     W = gradient_flow(WITHOUT_MULTIPLIER, s).W
-    u = W[:, 0] - W[:, 1]
-
-    def velocity(s, z):
-        first = 1 / (np.exp(-s) + np.exp(z[0]))
-        second = 1 / (np.exp(-s) + np.exp(z[0] + z[1]))
-        return [first + second - 1, second]
-
-    # an independent integration of x = u₁ − s and u₂, from the same point on
-    from_there = [u[0, 0] - s[0], u[0, 1]]
-    expected = solve_ivp(velocity, (s[0], s[-1]), from_there, "LSODA", s, rtol=1e-11, atol=1e-12).y[
-        1
-    ]
-    # the flow's 1e-8 of a coordinate of size s
-    assert np.abs(u[:, 1] - expected).max() <= 1e-4
+    gap = np.abs(W[:, 0, 1] - W[:, 1, 1] - np.log(s))
+    assert (gap <= 2 * np.log(s) / s).all()  # the next term is log s / s
     W = regularization_path(WITHOUT_MULTIPLIER, [10.0, 1e3, 1e6]).W
     u1, u2 = (W[:, 0] - W[:, 1]).T
     # u₂(1 + q₁/q₂) = u₁, and q₁/q₂ = e^{u₂} up to e^{−u₁}

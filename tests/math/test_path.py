@@ -113,25 +113,6 @@ def test_radii_and_multipliers_give_the_same_path(name):
     np.testing.assert_array_equal(ridge.radii, ridge.norm)
 
 
-def test_each_radius_is_found_without_the_others():
-    data = regimes()["attention, cyclic"]
-    radii = [1e-6, 1e-3, 0.5, 7.0, 1e3, 1e6]
-    path = regularization_path(data, radii)
-    for k, B in enumerate(radii):
-        alone = regularization_path(data, [B])
-        assert alone.residual[0] <= 1e-10
-        # the same equations, solved to 1e-12, from another start
-        assert np.abs(alone.W[0] - path.W[k]).max() <= 1e-9 * B
-
-
-def test_the_path_is_continuous_where_ties_are_taken_as_settled():
-    for name in ("d > m", "attention, cyclic"):
-        near = ridge_path(regimes()[name], [-59.99, -60.0, -60.01])
-        steps = np.linalg.norm(np.diff(near.W, axis=0), axis=(1, 2))
-        # across −60 as on either side: equal steps to their second difference
-        assert abs(steps[0] / steps[1] - 1) <= 1e-4
-
-
 # -- theory ---------------------------------------------------------------------------------------
 
 
@@ -211,8 +192,7 @@ def test_without_strict_pairs_the_path_ends_at_the_finite_part():
     np.testing.assert_allclose(path.norm, [size / 10, size * 0.99, size, size], rtol=1e-12)
     # projecting onto F and back rounds a few times
     assert np.abs(path.W[2:] - fin.W).max() <= 1e-13
-    assert path.multiplier.tolist()[2:] == [0.0, 0.0]
-    assert (path.multiplier[:2] > 0).all()
+    assert (path.multiplier > 0).tolist() == [True, True, False, False]
     assert path.excess[2:].max() <= 1e-28  # squares of rounding
     for W, multiplier in zip(path.W, path.multiplier, strict=True):
         assert np.abs(reference.gradient(W, data) + multiplier * W).max() <= 1e-11  # as above
