@@ -276,18 +276,15 @@ def _by_name(
     """Compare matrices by their names, with common data or with those of the same names."""
     if not W:
         raise ValueError("W names no matrix; at least one is needed")
-    biases: Mapping[str, NextTokenData | ImplicitBias]
-    if isinstance(data, Mapping):
-        biases = data
-    else:
-        biases = dict.fromkeys(W, implicit_bias(data, seconds=seconds, progress=progress))
-    if without := W.keys() - biases.keys():
+    if not isinstance(data, Mapping):
+        data = dict.fromkeys(W, implicit_bias(data, seconds=seconds, progress=progress))
+    if without := W.keys() - data.keys():
         raise ValueError(f"data has none for {min(without)!r}, which W names")
     found = []
     worst = []
     reasons = []
     for name, matrix in W.items():
-        bias = biases[name]
+        bias = data[name]
         if not isinstance(bias, ImplicitBias):
             bias = implicit_bias(bias, seconds=seconds, progress=progress)
         one = as_weights(f"W[{name!r}]", matrix, bias.data)
