@@ -175,7 +175,7 @@ def test_the_default_grid_is_logarithmic_with_both_ends(steps):
     assert grid[-1] == steps
     assert (np.diff(grid) > 0).all()
     assert min(steps, 130) <= len(grid) <= 200
-    gaps = np.diff(np.log(grid[grid > 100]))
+    gaps = np.diff(np.log(grid[grid > 1000]))
     # whole numbers cannot be evenly spaced in log
     assert gaps.max(initial=0.0) <= 1.5 * gaps.min(initial=np.inf)
 
