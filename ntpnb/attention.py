@@ -322,7 +322,7 @@ class _HeadBatch(ProblemBatch):
         slope = np.swapaxes(self.head_scores, 1, 2) @ derivatives
         R = Q * slope
         R -= Q * (self._ones @ R)
-        R *= self._pi
+        R *= self.pi
         # As in the log-loss, for the token that attention favours: its entry from the others, which
         # keep their digits when its mass rounds to one.
         is_favoured = np.arange(Q.shape[1])[:, None] == Q.argmax(1)[:, None]

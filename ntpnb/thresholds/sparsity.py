@@ -168,12 +168,14 @@ def _crowded_tokens(support: csr_array, dim: int) -> IntArray:
         return core
     shared = support[:, core]
     shared = shared[shared.sum(axis=1) > 1]
-    network = _Network(shared, dim)
-    crowded = network.crowded_without_root()
+    demand = shared.sum(axis=0) - dim
+    crowded = _in_the_way(shared, demand)  # e(F) > dim |F|
     for root in range(len(core)):
         if crowded.any():
             break
-        crowded = network.crowded_with(root)
+        of_root = demand.copy()
+        of_root[root] += dim
+        crowded = _in_the_way(shared, of_root)  # root is in F, and e(F) > dim (|F| − 1)
     return core[crowded]
 
 
@@ -193,79 +195,28 @@ def _core(support: csr_array, dim: int) -> IntArray:
     return np.flatnonzero(kept)
 
 
-class _Network:
-    """Which context leaves out which token, as unit flows from tokens to contexts to a sink.
+def _in_the_way(support: csr_array, demand: IntArray) -> BoolArray:
+    """Let each context leave out one token and each token be left out ``demand`` times.
 
-    Parameters
-    ----------
-    support : csr_array of int, shape (m, n)
-        Ones. Every token has more than ``dim`` contexts, every context more than one token.
-    dim : int
+    Return the tokens that prevent it, none where nothing does. The choices are unit flows from a
+    source to tokens to contexts to a sink; where these fall short, the tokens in the way are those
+    on the source's side of a minimum cut.
     """
-
-    def __init__(self, support: csr_array, dim: int) -> None:
-        support.sort_indices()
-        self._dim = dim
-        self._context, self._token, _ = entries_of(support)
-        self._num_contexts, self._num_tokens = support.shape
-        self._degree = support.sum(axis=0)
-        self._left_out = np.full(self._num_contexts, -1)  # by each context; −1: not yet chosen
-
-    def crowded_without_root(self) -> BoolArray:
-        """Let contexts leave out each token ``degree − dim`` times; tokens that prevent it.
-
-        Those are ``F`` with ``e(F) > dim |F|``. Where there are none, the choice is kept.
-        """
-        flow, crowded = self._send(self._degree - self._dim)
-        if not crowded.any():
-            arcs = flow.tocoo()
-            chosen = (arcs.row < self._num_tokens) & (arcs.col < self._source) & (arcs.data > 0)
-            self._left_out[arcs.col[chosen] - self._num_tokens] = arcs.row[chosen]
-        return crowded
-
-    def crowded_with(self, root: int) -> BoolArray:
-        """Let ``root`` be left out by all its contexts, ``dim`` more; tokens that prevent it.
-
-        Those are ``F`` with ``root`` in ``F`` and ``e(F) > dim (|F| − 1)``.
-        """
-        demand = np.zeros(self._num_tokens, dtype=np.intp)
-        demand[root] = self._dim
-        return self._send(demand)[1]
-
-    def _send(self, demand: IntArray) -> tuple[csr_array, BoolArray]:
-        """Change the present choice until each token is left out ``demand`` more times.
-
-        Return the flow, and the tokens on the source's side of a minimum cut where it falls short.
-        """
-        capacities = self._capacities(demand)
-        flow = maximum_flow(capacities, self._source, self._sink)
-        crowded = np.zeros(self._num_tokens, dtype=bool)
-        if flow.flow_value < demand.sum():
-            residual = csr_array(capacities - flow.flow)
-            residual.eliminate_zeros()
-            reached = breadth_first_order(residual, self._source, return_predecessors=False)
-            crowded[reached[reached < self._num_tokens]] = True
-        return flow.flow, crowded
-
-    @property
-    def _source(self) -> int:
-        return int(self._num_tokens + self._num_contexts)
-
-    @property
-    def _sink(self) -> int:
-        return self._source + 1
-
-    def _capacities(self, demand: IntArray) -> csr_array:
-        """Residual capacities, given the present choice: tokens, contexts, source and sink."""
-        contexts = self._num_tokens + np.arange(self._num_contexts)
-        context = contexts[self._context]
-        used = self._left_out[self._context] == self._token
-        free = self._left_out < 0
-        tokens = np.arange(self._num_tokens)
-        source = np.full(self._num_tokens, self._source)
-        sink = np.full(self._num_contexts, self._sink)
-        tail = np.concatenate([self._token, context, contexts, source])
-        head = np.concatenate([context, self._token, sink, tokens])
-        capacity = np.concatenate([~used, used, free, demand]).astype(np.int32)
-        num_nodes = self._sink + 1
-        return csr_array((capacity, (tail, head)), shape=(num_nodes, num_nodes))
+    num_contexts, num_tokens = support.shape
+    source = num_tokens + num_contexts
+    context, token, _ = entries_of(support)
+    contexts = num_tokens + np.arange(num_contexts)
+    tail = np.concatenate([token, contexts, np.full(num_tokens, source)])
+    head = np.concatenate(
+        [num_tokens + context, np.full(num_contexts, source + 1), np.arange(num_tokens)]
+    )
+    capacity = np.concatenate([np.ones(len(token) + num_contexts), demand]).astype(np.int32)
+    network = csr_array((capacity, (tail, head)), shape=(source + 2, source + 2))
+    flow = maximum_flow(network, source, source + 1)
+    crowded = np.zeros(num_tokens, dtype=bool)
+    if flow.flow_value < demand.sum():
+        residual = csr_array(network - flow.flow)
+        residual.eliminate_zeros()
+        reached = breadth_first_order(residual, source, return_predecessors=False)
+        crowded[reached[reached < num_tokens]] = True
+    return crowded

@@ -179,7 +179,8 @@ def adam_metric(
     for step in paced(advance, np.array(marks), watch, "bowl of Adam"):
         if step not in marks:
             raise ConvergenceError(f"{watch.stopped}: {step} of {marks.end} steps", np.inf)
-        taken.append(bowl.take_squares())
+        taken.append(bowl.squares / (marks.end - marks.half))
+        bowl.squares[...] = 0.0
     halves = np.stack(taken[1:])  # the first mark ends what is forgotten
     _require_bouncing(np.concatenate(halves))
     root = np.sqrt(halves.mean(axis=(0, 1)))
@@ -204,11 +205,7 @@ class _Bowl(ProblemBatch):
         H = twin.context_embeddings
         # Adam ignores a factor of the gradient, and without it the squares are of ordinary size.
         super().__init__([twin.replace(context_embeddings=H / np.abs(H).max())] * STARTS)
-        self._forget()
-
-    def _forget(self) -> None:
-        self._squares = np.zeros((STARTS, self.P.shape[1], self.H.shape[2]))
-        self._num_asked = 0
+        self.squares = np.zeros((STARTS, *twin.shape))  # of the gradients so far
 
     def gradient(
         self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
@@ -217,15 +214,8 @@ class _Bowl(ProblemBatch):
         scores = self.scores(W)
         means = (self.P * scores).sum(axis=1, keepdims=True)
         G = self.pull_back(self.target * (scores - means))
-        self._squares += G**2
-        self._num_asked += 1
+        self.squares += G**2
         return G
-
-    def take_squares(self) -> FloatArray:
-        """Mean squares of the gradients since the last call, shape (n, V, d)."""
-        mean_squares = self._squares / self._num_asked
-        self._forget()
-        return mean_squares
 
 
 class _Marks(NamedTuple):

@@ -86,7 +86,6 @@ class ProblemBatch:
         """Arrays that spare work in every step."""
         _, V, m = self.P.shape
         q = self.H.shape[2]
-        self._pi: FloatArray = np.repeat(self.pi, V, axis=1)  # same shapes multiply fastest
         self._likeliest: FloatArray = np.zeros_like(self.P)
         likeliest = self.P.argmax(axis=1)[:, None, :]
         np.put_along_axis(self._likeliest, likeliest, 1.0, axis=1)
@@ -211,7 +210,7 @@ class ProblemBatch:
         array([-0.5,  0.5])
         """
         if pi is None or target is None:
-            pi = self._pi
+            pi = self.pi
             target = self.target
         R = self.softmax(S, out)
         R *= pi

@@ -1,8 +1,7 @@
 """How recorded matrices compare with what the theory predicts for them."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -277,68 +276,41 @@ def _by_name(
     """Compare matrices by their names, with common data or with those of the same names."""
     if not W:
         raise ValueError("W names no matrix; at least one is needed")
-    biases: Mapping[str, NextTokenData | ImplicitBias]
-    if isinstance(data, Mapping):
-        biases = data
-    else:
-        biases = dict.fromkeys(W, implicit_bias(data, seconds=seconds, progress=progress))
-    if without := W.keys() - biases.keys():
+    if not isinstance(data, Mapping):
+        data = dict.fromkeys(W, implicit_bias(data, seconds=seconds, progress=progress))
+    if without := W.keys() - data.keys():
         raise ValueError(f"data has none for {min(without)!r}, which W names")
-    found = {}
+    found = []
+    worst = []
+    reasons = []
     for name, matrix in W.items():
-        bias = biases[name]
+        bias = data[name]
         if not isinstance(bias, ImplicitBias):
             bias = implicit_bias(bias, seconds=seconds, progress=progress)
         one = as_weights(f"W[{name!r}]", matrix, bias.data)
         if one.ndim != 2:
             raise ValueError(f"W[{name!r}] has {one.ndim} dimensions; a name has one matrix")
         compared = compare_trained(one, bias, bias)
-        worst = bias.data.label(int(compared.margin.argmin()))
-        found[name] = replace(compared, worst=(worst,))
-    return _together(found)
-
-
-def _together(found: dict[str, WeightComparison]) -> WeightComparison:
-    """One comparison of several by name; margins are padded with ``inf`` to the most contexts."""
-    each = list(found.values())
-    most = max(len(one.margin) for one in each)
-    fields = [field.name for field in dataclasses.fields(Comparison)]
-    stacked = {
-        name: np.array([getattr(one, name) for one in each])
-        for name in [*fields, "norm", "loss", "excess", "above_floor"]
+        found.append(compared)
+        worst.append(bias.data.label(int(compared.margin.argmin())))
+        reasons += [f"{name}: {line}" for line in compared.missing.splitlines()]
+    shared = {compared.missing for compared in found}
+    # Margins are padded with inf to the most contexts.
+    margins = np.full((len(found), max(compared.margin.size for compared in found)), np.inf)
+    for padded, compared in zip(margins, found, strict=True):
+        padded[: compared.margin.size] = compared.margin
+    one_each = ("alignment", "angle", "corrected_alignment", "finite_error", "norm", "loss")
+    numbers = {
+        field: np.array([getattr(compared, field) for compared in found])
+        for field in (*one_each, "excess", "above_floor")
     }
-    reasons = [
-        f"{name}: {line}" for name, one in found.items() for line in one.missing.splitlines()
-    ]
-    first = each[0].missing
-    is_shared = all(one.missing == first for one in each)
     return WeightComparison(
-        **stacked,
-        margin=np.array(
-            [np.pad(x.margin, (0, most - len(x.margin)), constant_values=np.inf) for x in each]
-        ),
-        missing=first if is_shared else "\n".join(reasons),
-        names=tuple(found),
-        worst=tuple(context for one in each for context in one.worst),
+        **numbers,
+        margin=margins,
+        missing=shared.pop() if len(shared) == 1 else "\n".join(reasons),
+        names=tuple(W),
+        worst=tuple(worst),
     )
-
-
-def _floor(
-    bias: ImplicitBias,
-    trained: ImplicitBias,
-    finite: FinitePart | Exception,
-    svm: MarginSolution | Exception,
-) -> float:
-    """The infimum of the loss in nats, from below; nan where it is not known."""
-    data = bias.data
-    is_compatible = isinstance(finite, FinitePart) and finite.compatible
-    if is_compatible and isinstance(svm, MarginSolution):
-        if isinstance(trained, Twin) and trained is not bias:
-            return trained.loss_limit
-        return data.entropy
-    if data.num_contexts * data.vocab_size > HELD:
-        return np.nan
-    return bias.floor.lower
 
 
 def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) -> WeightComparison:
@@ -365,41 +337,41 @@ def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) ->
     >>> compare_trained(bias.twin.finite_part.W, bias, bias.twin).finite_error.round(6)
     np.float64(0.0)
     """
-    finite = _part_or_reason(trained, lambda: trained.finite_part)
-    svm = _part_or_reason(trained, trained.require_max_margin)
-    missing = []
-    if isinstance(finite, Exception):
-        missing.append(f"no finite part W*: {finite}")
-    if isinstance(svm, Exception):
-        missing.append(f"no direction W^mm: {svm}")
-    floor = _floor(bias, trained, finite, svm)
+    data = bias.data
+    missing: list[str] = []
+
+    def known(name: str, compute: Callable[[], Part]) -> Part | None:
+        try:
+            return compute()
+        except (ConvergenceError, ValueError, MemoryError) as error:  # not separable: a ValueError
+            if error is trained._watch.raised:
+                raise
+            missing.append(f"no {name}: {error}")
+            return None
+
+    finite = known("finite part W*", lambda: trained.finite_part)
+    svm = known("direction W^mm", trained.require_max_margin)
+    # The infimum of the loss, from below.
+    if svm is not None and finite is not None and finite.compatible:
+        floor = data.entropy
+        if isinstance(trained, Twin) and trained is not bias:
+            floor = trained.loss_limit
+    elif data.num_contexts * data.vocab_size <= HELD:
+        floor = bias.floor.lower
+    else:
+        floor = np.nan
     # One after the other, to save memory.
-    each = [excess_loss(matrix, bias.data) for matrix in W.reshape(-1, *W.shape[-2:])]
+    each = [excess_loss(matrix, data) for matrix in W.reshape(-1, *W.shape[-2:])]
     excess = np.array(each).reshape(W.shape[:-2])
-    found = _compared(
-        W,
-        None if isinstance(finite, Exception) else finite,
-        None if isinstance(svm, Exception) else svm,
-    )
     return WeightComparison(
-        **vars(found),
+        **vars(_compared(W, finite, svm)),
         norm=np.linalg.norm(W, axis=(-2, -1)),
-        loss=excess + bias.data.entropy,
+        loss=excess + data.entropy,
         excess=excess,
         margin=context_margins(W, bias),
-        above_floor=excess + (bias.data.entropy - floor),
+        above_floor=excess + (data.entropy - floor),
         missing="\n".join(missing),
     )
-
-
-def _part_or_reason(bias: ImplicitBias, compute: Callable[[], Part]) -> Part | Exception:
-    """One part of the theory, or the error that says why it is not known."""
-    try:
-        return compute()
-    except (ConvergenceError, ValueError, MemoryError) as error:  # not separable: a ValueError
-        if error is bias._watch.raised:
-            raise
-        return error
 
 
 def context_margins(W: FloatArray, bias: ImplicitBias) -> FloatArray:
@@ -459,9 +431,10 @@ def compare_with(
     ----------
     W : ndarray, shape (..., p, q)
     finite : FinitePart or ImplicitBias
-        A bias holds both parts; ``svm`` is then left out.
+        A bias holds both parts; ``svm`` may then be left out.
     svm : MarginSolution, optional
-        Needed beside a finite part.
+        Needed beside a finite part; beside a bias it takes the place of the bias's own, which may
+        be one of another norm.
     inside : ndarray, shape (..., p, q), optional
         ``P_F W`` where the caller knows it better than the rounded ``W`` does.
 
@@ -486,7 +459,9 @@ def compare_with(
     np.float64(3.141593)
     """
     if isinstance(finite, ImplicitBias):
-        return _compared(W, finite.finite_part, finite.require_max_margin(), inside)
+        bias = finite
+        finite = bias.finite_part
+        svm = bias.require_max_margin() if svm is None else svm
     require_type("finite", finite, FinitePart)
     if svm is None:
         raise TypeError("svm is missing; give a finite part and a max-margin solution, or a bias")

@@ -469,9 +469,9 @@ class ExactTrace(Recorded):
         Parameters
         ----------
         finite : FinitePart or ImplicitBias
-            A bias holds both parts; ``svm`` is then left out.
+            A bias holds both parts.
         svm : MarginSolution, optional
-            Needed beside a finite part.
+            Needed beside a finite part; beside a bias it takes the place of the bias's own.
 
         Returns
         -------

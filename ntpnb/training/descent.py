@@ -80,9 +80,9 @@ class Trace(Recorded):
         Parameters
         ----------
         finite : FinitePart, or a list of n for a batch
-            Or an ImplicitBias (or a list of n), which holds both parts; ``svm`` is then left out.
+            Or an ImplicitBias (or a list of n), which holds both parts.
         svm : MarginSolution, or a list of n for a batch
-            Needed beside a finite part.
+            Needed beside a finite part; beside a bias it takes the place of the bias's own.
 
         Returns
         -------
@@ -112,15 +112,15 @@ class Trace(Recorded):
         array([0.72, 0.96])
         """
         is_single = self.W.ndim == 3
-        lengths = [len(x) if isinstance(x, Sequence) else None for x in (finite, svm)]
+        theory: list[Any] = [part for part in (finite, svm) if part is not None]
+        lengths = [len(part) if isinstance(part, Sequence) else None for part in theory]
         needed = None if is_single else len(self.W)
-        if lengths[0] != needed or (svm is not None and lengths[1] != needed):
+        if lengths != [needed] * len(theory):
             runs = "one run" if is_single else f"a batch of {needed} runs"
             raise ValueError(
                 f"finite and svm have lengths {lengths} (None: not a list) for {runs}; "
                 "give one of each per problem"
             )
-        theory: list[Any] = [finite] if svm is None else [finite, svm]
         if is_single:
             return compare_with(self.W, *theory)
         each = [compare_with(W, *parts) for W, *parts in zip(self.W, *theory, strict=True)]
@@ -213,10 +213,10 @@ def descend(
     if seconds is None:
         losses.append(_losses(run.W, problems))
     loss, excess = np.concatenate(losses, axis=2)
-    trace = Trace(run.steps, run.W, loss, excess, np.linalg.norm(run.W, axis=(-2, -1)))
-    _warn_of_ascent(problems, method, start, trace)
-    if single:
-        trace = Trace(trace.steps, trace.W[0], loss[0], excess[0], trace.norm[0])
+    norm = np.linalg.norm(run.W, axis=(-2, -1))
+    _warn_of_ascent(problems, method, start, run.steps, loss)
+    which = 0 if single else slice(None)
+    trace = Trace(run.steps, run.W[which], loss[which], excess[which], norm[which])
     require_all_steps(watch, trace.steps, grid, trace.excess, trace)
     return trace
 
@@ -228,12 +228,16 @@ def _losses(W: FloatArray, problems: Sequence[NextTokenData]) -> FloatArray:
 
 
 def _warn_of_ascent(
-    problems: Sequence[NextTokenData], method: Optimizer, start: FloatArray, run: Trace
+    problems: Sequence[NextTokenData],
+    method: Optimizer,
+    start: FloatArray,
+    steps: IntArray,
+    loss: FloatArray,
 ) -> None:
     """Warn where a run of a batch ended far above where it began."""
     for i, data in enumerate(problems):
-        first, last = float(run.loss[i, 0]), float(run.loss[i, -1])
-        if run.steps[0] > 0:
+        first, last = float(loss[i, 0]), float(loss[i, -1])
+        if steps[0] > 0:
             first = float(cross_entropy(start[i], data))
         # Steps somewhat above 2/L may lead into a cycle, whose loss is not far above the start's.
         if last <= 10 * first or last <= 10 * float(cross_entropy(np.zeros(data.shape), data)):
@@ -248,7 +252,7 @@ def _warn_of_ascent(
         where = "" if len(problems) == 1 else f"data[{i}]: "
         warnings.warn(
             f"{where}{method} does not descend: the loss went from {first:.3g} to {last:.3g} nats "
-            f"in {run.steps[-1]} steps; {rule}",
+            f"in {steps[-1]} steps; {rule}",
             RuntimeWarning,
             stacklevel=4,  # past `descend` and what limits its threads
         )
@@ -539,18 +543,17 @@ def require_all_steps(
     )
 
 
-def log_grid(steps: int, size: int = 200) -> IntArray:
-    """Increasing integers from 0 to ``steps``, about ``size``, evenly spaced in log(1 + k).
+def log_grid(steps: int) -> IntArray:
+    """Increasing integers from 0 to ``steps``, about 200, evenly spaced in log(1 + k).
 
     Parameters
     ----------
     steps : int
-    size : int
-        Fewer come out where several round to the same.
 
     Returns
     -------
     ndarray of int, shape (r,)
+        Fewer where several round to the same.
 
     Examples
     --------
@@ -558,7 +561,7 @@ def log_grid(steps: int, size: int = 200) -> IntArray:
     >>> log_grid(10_000)[[0, 1, 2, -2, -1]]
     array([    0,     1,     2,  9548, 10000])
     """
-    grid = np.expm1(np.linspace(0, np.log1p(steps), size))
+    grid = np.expm1(np.linspace(0, np.log1p(steps), 200))
     return np.unique(np.rint(grid).astype(np.intp))
 
 

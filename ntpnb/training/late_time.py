@@ -331,6 +331,11 @@ def tight_pairs(coords: Coordinates) -> TightPairs:
     >>> tight.matrices.tolist(), tight.log_odds.tolist()
     ([[1.0, -1.0]], [0.0])
     """
+    losing = coords.dominated
+    x = coords.base_limit
+    log_tied_mass = coords.log_totals(np.where(losing, -np.inf, x))
+    log_odds = (np.log(coords.pi) + x - log_tied_mass[coords.row])[losing]
+
     direction = coords.svm.W.ravel()
     pairs = coords.scale * coords.strict.reshape(-1, direction.size)
     margins = pairs @ direction
@@ -339,8 +344,8 @@ def tight_pairs(coords: Coordinates) -> TightPairs:
     lengths = np.linalg.norm(tight, axis=1, keepdims=True)
     _, sizes, rows = sla.svd(tight / np.where(lengths > 0, lengths, 1.0), full_matrices=False)
     return TightPairs(
-        matrices=pairs[is_tight],
-        log_odds=_log_odds_of_candidates(coords)[is_tight],
+        matrices=tight,
+        log_odds=log_odds[is_tight],
         span=rows[sizes > NEGLIGIBLE * sizes[:1].sum()],
         next_margin=float(margins[~is_tight].min(initial=np.inf)),
     )
@@ -390,15 +395,6 @@ def _minimise_exponentials(coords: Coordinates, watch: Watch) -> FloatArray:
         "limit is then infinite",
         float(np.linalg.norm(slope)),
     )
-
-
-def _log_odds_of_candidates(coords: Coordinates) -> FloatArray:
-    """Log of ``π_j q̃_k``, a dominated candidate's odds against the ties at the finite part."""
-    losing = coords.dominated
-    x = coords.base_limit
-    log_tied_mass = coords.log_totals(np.where(losing, -np.inf, x))
-    log_odds: FloatArray = (np.log(coords.pi) + x - log_tied_mass[coords.row])[losing]
-    return log_odds
 
 
 def _start_from_least_squares(D: FloatArray, goal: FloatArray, log_odds: FloatArray) -> FloatArray:

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -223,17 +222,6 @@ class Adam(Optimizer):
         return decrement
 
 
-class Sample(NamedTuple):
-    """Frequencies in one mini-batch of each problem.
-
-    ``contexts``, shape (n, 1, m), are those of the contexts; ``target``, shape (n, V, m), are the
-    joint ones of context and next token.
-    """
-
-    contexts: FloatArray
-    target: FloatArray
-
-
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """Stochastic gradient descent with batches drawn with replacement.
@@ -289,13 +277,8 @@ class SGD(Optimizer):
         samples = self._samples(problem)
         return lambda k: self.step * problem.gradient(W, *next(samples))
 
-    def _samples(self, problem: ProblemBatch) -> Iterator[Sample]:
-        """Endless mini-batches of all problems.
-
-        Yields
-        ------
-        Sample
-        """
+    def _samples(self, problem: ProblemBatch) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Endless mini-batches of all problems, as :meth:`ProblemBatch.gradient` takes them."""
         whole_distributions = self.over == "contexts"
         laws = problem.pi if whole_distributions else problem.target
         generators = [np.random.default_rng([int(self.seed), i]) for i in range(len(laws))]
@@ -306,7 +289,7 @@ class SGD(Optimizer):
             frequency = np.reshape(counts, laws.shape) / self.batch_size
             # Over the tokens; a frequency of whole distributions has one row only and stays.
             contexts = frequency.sum(1, keepdims=True)
-            yield Sample(contexts, contexts * problem.P if whole_distributions else frequency)
+            yield contexts, contexts * problem.P if whole_distributions else frequency
 
 
 @dataclass(frozen=True)
@@ -405,16 +388,13 @@ def _descend_on_scores(
     def write_weights() -> None:
         np.subtract(start, step * problem.pull_back(residual_sum), out=W)
 
-    def compute_scores_anew() -> None:
-        write_weights()
-        start[...] = W
-        scores[...] = problem.scores(W)
-        residual_sum[...] = 0.0
-
     def advance(done: int, until: int) -> None:
         for k in range(done, until):
             if k % 100 == 0:  # or rounding would drive the scores away from those of W
-                compute_scores_anew()
+                write_weights()
+                start[...] = W
+                scores[...] = problem.scores(W)
+                residual_sum[...] = 0.0
             residuals = problem.residuals(scores, buffer)
             np.add(residual_sum, residuals, out=residual_sum)
             np.subtract(scores, product(residuals, step_gram), out=scores)

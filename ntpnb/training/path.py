@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -187,17 +187,16 @@ def _follow(
     shift = log_scale if by == "radius" else 2 * log_scale
     path = _Path(coords, by, watch)
     solutions = list(path.visit(positions + shift))
-    points = [path.split(solution.z) for solution in solutions]
-    u = np.reshape([point.u for point in points], (len(points), path.dim))
-    a = np.reshape([point.a for point in points], (len(points), len(coords.gram)))
-    R = np.array([point.R for point in points]) - 2 * log_scale
+    z = np.reshape([solution.z for solution in solutions], (len(solutions), len(path.at.z)))
+    u, a, R = path.split(z.T)
+    u, a, R = u.T, a.T, R - 2 * log_scale
     W = coords.weights(u, a)
     norm = np.linalg.norm(W, axis=(-2, -1))
     trace = PathTrace(
-        radii=norm if radii is None else radii[: len(points)],
+        radii=norm if radii is None else radii[: len(z)],
         W=W,
         norm=norm,
-        excess=np.array([float(coords.excess(path.logits(point)[None])[0]) for point in points]),
+        excess=np.array([coords.excess(path.logits(each)[None])[0] for each in z]),
         log_multiplier=-R,
         multiplier=np.exp(-R),
         residual=np.array([solution.residual for solution in solutions]),
@@ -207,28 +206,7 @@ def _follow(
     return trace
 
 
-@dataclass(frozen=True, eq=False)
-class _Unknowns:
-    """The parts of ``z = (u, y, R)``, where ``a = e^y`` and ``λ = e^{−R}``."""
-
-    u: FloatArray
-    y: FloatArray
-    R: float
-    settling: float
-
-    @property
-    def a(self) -> FloatArray:
-        a: FloatArray = np.exp(self.y)
-        return a
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether ``u`` is at its limit."""
-        return bool(self.R > self.settling)
-
-
-@dataclass(frozen=True, eq=False)
-class _Equations:
+class _Equations(NamedTuple):
     """The equations at one ``z``: values, Jacobian, and the sizes to which values are compared."""
 
     values: FloatArray
@@ -236,8 +214,7 @@ class _Equations:
     sizes: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class _Solution:
+class _Solution(NamedTuple):
     """A solution ``z`` at one position, how it changes with the position, and its residual."""
 
     z: FloatArray
@@ -297,13 +274,14 @@ class _Path:
         except OutOfTime:
             return
 
-    def split(self, z: FloatArray) -> _Unknowns:
-        """Name the parts of ``z``."""
-        return _Unknowns(u=z[: self.dim], y=z[self.dim : -1], R=z[-1], settling=self.settling)
+    def split(self, z: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The parts ``u``, ``a`` and ``R`` of ``z``."""
+        return z[: self.dim], np.exp(z[self.dim : -1]), z[-1]
 
-    def logits(self, now: _Unknowns) -> FloatArray:
+    def logits(self, z: FloatArray) -> FloatArray:
         """Logits of all candidates; those of settled ties are known exactly."""
-        return self.coords.logits(None if now.is_settled else now.u, now.a)
+        u, a, R = self.split(z)
+        return self.coords.logits(None if R > self.settling else u, a)
 
     def _advance(self, target: float) -> _Solution:
         """Move to a position, in steps that grow where Newton's method settles."""
@@ -381,22 +359,22 @@ class _Path:
         """The equations at ``z``, in three blocks: ties, dominated candidates, position."""
         coords = self.coords
         losing = coords.dominated
-        now = self.split(z)
-        settled = now.is_settled
-        u = coords.u_limit if settled else now.u
-        a = now.a
-        lam = np.exp(-now.R)
+        u, a, R = self.split(z)
+        settled = R > self.settling
+        off_limit = u - coords.u_limit
+        u = coords.u_limit if settled else u
+        lam = np.exp(-R)
         norm = self._norm(u, a)
-        log_q = coords.log_probs(self.logits(now))
+        log_q = coords.log_probs(self.logits(z))
         q = np.exp(log_q)
 
         # Values, and the size of the terms that each of them is a difference of.
-        tied_values = now.u - u if settled else coords.slope_u(q) + lam * u
-        strict_values = now.y - now.R - self.log_pi - log_q[losing]
-        position = np.log(norm) if self.by == "radius" else now.R
+        tied_values = off_limit if settled else coords.slope_u(q) + lam * u
+        strict_values = z[self.dim : -1] - R - self.log_pi - log_q[losing]
+        position = np.log(norm) if self.by == "radius" else R
         tied_terms = np.abs(coords.slopes).T @ (coords.pi * (q + coords.p)) + lam * np.abs(u)
         tied_sizes = np.where(tied_terms > 0, tied_terms, 1.0)
-        strict_sizes = np.maximum(1, np.abs(log_q[losing]) + abs(now.R))
+        strict_sizes = np.maximum(1, np.abs(log_q[losing]) + abs(R))
 
         # Jacobian: its rows are the equations, its columns the unknowns u, y and R.
         along_y = coords.centred(q, coords.along_a() * a)

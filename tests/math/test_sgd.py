@@ -1,8 +1,8 @@
-"""Stochastic gradients: what is drawn, for whom, and that it averages to the gradient."""
+"""Stochastic gradients: what is drawn, and for whom."""
 
 import numpy as np
 import pytest
-from problems import l24, start, t24
+from problems import l24, t24
 
 import ntpnb
 from ntpnb import SGD, descend
@@ -10,45 +10,18 @@ from ntpnb import SGD, descend
 OVER = ["contexts", "sequences"]
 
 
-def stochastic_gradients(data, W, n, **options):
-    """Successive gradients of one run whose steps are too small to leave W: good to 1e-5."""
-    run = descend(data, SGD(1e-9, **options), n, init=W, record=range(n + 1))
-    return -np.diff(run.W, axis=0) / 1e-9
+MAKE = {
+    "T24": lambda s: t24(s, V=4, m=5, d=3),
+    "candidates": lambda s: t24(s, V=4, m=6, d=3, rows=2, candidates=True),
+    "L24": l24,
+}
 
 
 @pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize(
-    "data", [t24(60, V=4, m=5, d=3), t24(60, V=4, m=6, d=3, rows=2, candidates=True), l24(60)]
-)
-def test_stochastic_gradients_average_to_the_gradient(data, over):
-    W = start(data)
-    n = 4000
-    steps = stochastic_gradients(data, W, n, batch_size=2, seed=3, over=over)
-    error = steps.mean(0) - ntpnb.gradient(W, data)
-    # five standard deviations of a mean, and how well the steps are known
-    assert (np.abs(error) <= 5 * steps.std(0) / np.sqrt(n) + 1e-5).all()
-    assert steps.std(0).max() > 1e-3
-
-
-def test_variance_falls_with_the_batch_and_with_whole_laws():
-    data = t24(61, V=4, m=5, d=3, size=3)
-    W = start(data)
-
-    def variance(**options):
-        return stochastic_gradients(data, W, 2000, seed=1, **options).var(0).sum()
-
-    # variances of 2000 draws are known to about five percent
-    for over in OVER:
-        assert variance(over=over) == pytest.approx(
-            16 * variance(over=over, batch_size=16), rel=0.2
-        )
-    # a context's whole law is the mean of its next tokens: averaging cannot add variance
-    assert variance(over="contexts") < variance(over="sequences")
-
-
-@pytest.mark.parametrize("over", OVER)
-def test_each_problem_of_a_batch_has_its_own_draws(over):
-    problems = [t24(s, V=4, m=5, d=3) for s in range(3)]
+@pytest.mark.parametrize("make", MAKE)
+def test_each_problem_of_a_batch_has_its_own_draws(make, over):
+    """A step goes along the gradient of a dataset that has the frequencies of the sample."""
+    problems = [MAKE[make](s) for s in range(3)]
     method = SGD(0.2, batch_size=4, seed=9, over=over)
     run = descend(problems, method, 10, record=[10])
     for i, data in enumerate(problems):
@@ -63,8 +36,13 @@ def test_each_problem_of_a_batch_has_its_own_draws(over):
                 target = counts.reshape(joint.shape).T
             pi = target.sum(1)
             drawn = pi > 0
+            every = data.candidate_counts
             sample = ntpnb.NextTokenData(
-                data.context_embeddings[drawn], target[drawn] / pi[drawn, None], pi[drawn]
+                data.context_embeddings[drawn],
+                target[drawn] / pi[drawn, None],
+                pi[drawn],
+                data.token_embeddings,
+                None if every is None else every[drawn],
             )
             W = W - 0.2 * ntpnb.gradient(W, sample)
         # ten steps of size at most one

@@ -1,62 +1,37 @@
-"""The dimension that supports need, against exact ranks modulo a prime and against all sets."""
+"""The dimension that supports need, against exact ranks and against all sets."""
 
 from itertools import combinations
 
 import numpy as np
 import pytest
+from exact import fractions, independent
 
 from ntpnb.thresholds import compatible_dimension
-
-PRIME = 2**31 - 1
 
 
 def random_support(rng, num_contexts, vocab_size, kind):
     """Draw supports of one of several kinds, among them uneven and nested ones."""
     support = np.zeros((num_contexts, vocab_size), dtype=bool)
     for row in support:
-        size = rng.integers(1, vocab_size + 1)
-        if kind == "pairs":
-            size = min(2, vocab_size)
+        size = 2 if kind == "pairs" else rng.integers(1, vocab_size + 1)
+        tokens = np.arange(vocab_size) if kind == "nested" else rng.permutation(vocab_size)
         if kind == "crowded" and rng.random() < 0.8:  # most contexts choose among four tokens
-            tokens = rng.permutation(min(4, vocab_size))[:2]
-        elif kind == "nested":
-            tokens = np.arange(size)
-        else:
-            tokens = rng.permutation(vocab_size)[:size]
-        row[tokens] = True
+            size, tokens = 2, rng.permutation(min(4, vocab_size))
+        row[tokens[:size]] = True
     return support
 
 
-def rank_modulo_prime(rows):
-    """Rank of an integer matrix over the field of PRIME elements, by Gaussian elimination."""
-    rows = rows.astype(object) % PRIME
-    rank = 0
-    for column in range(rows.shape[1]):
-        pivots = np.flatnonzero(rows[rank:, column])
-        if not len(pivots):
-            continue
-        pivot = rank + pivots[0]
-        rows[[rank, pivot]] = rows[[pivot, rank]]
-        rows[rank] = rows[rank] * pow(int(rows[rank, column]), -1, PRIME) % PRIME
-        factors = rows[rank + 1 :, column].copy()
-        rows[rank + 1 :] = (rows[rank + 1 :] - factors[:, None] * rows[rank]) % PRIME
-        rank += 1
-        if rank == len(rows):
-            break
-    return rank
-
-
 def equations_are_independent(rng, support, dim):
-    """Whether the log-odds equations have full rank at random embeddings over a finite field."""
+    """Whether the log-odds equations have full rank at random embeddings of whole numbers."""
     rows = []
     for tokens in map(np.flatnonzero, support):
-        embedding = rng.integers(PRIME, size=dim)
+        embedding = fractions(rng.integers(2**20, size=dim))
         for token in tokens[1:]:
-            row = np.zeros((support.shape[1], dim), dtype=np.intp)
+            row = fractions(np.zeros((support.shape[1], dim)))
             row[tokens[0]] = embedding
             row[token] = -embedding
             rows.append(row.ravel())
-    return not rows or rank_modulo_prime(np.array(rows)) == len(rows)
+    return len(independent(rows)) == len(rows)
 
 
 def largest_need(support):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from exact_levels import by_definition, by_shifted_lines
 from peak import allocates_less_than
+from quick import slow_but
 from scipy.special import ndtr
 from scipy.stats import binom
 
@@ -29,39 +30,31 @@ def test_every_probability_of_few_tokens_is_its_definition(support_size):
     np.testing.assert_allclose(law, exact, rtol=promised(7), atol=0)
 
 
-def test_of_two_tokens_none_competes_beside_the_support():
-    assert thresholds.compatibility_threshold(2, 2) == 1
-    # Cover's law: half as many dimensions as points
-    assert thresholds.separability_threshold(2, 1) == pytest.approx(0.5, rel=promised(1))
-
-
 def test_lines_beside_the_saddle_point_give_the_definition():
     for k in (0, 4, 7):
         exact = by_definition(7, 2, k)
         assert abs(by_shifted_lines(7, 2, k) / exact - 1) < 1e-20
 
 
-SLOW = pytest.mark.slow
+QUICK = [(100, 1), (1000, 30), (50_256, 1), (500_000, 500_000)]
 SIZES = [
-    (100, 1),
-    (1000, 30),
-    (50_256, 1),
-    (500_000, 500_000),
-    pytest.param(40, 20, marks=SLOW),
-    pytest.param(1000, 1, marks=SLOW),
-    pytest.param(1000, 1000, marks=SLOW),
-    pytest.param(1000, MILLION - 1000, marks=SLOW),
-    pytest.param(50_237, 20, marks=SLOW),
-    pytest.param(MILLION - 1, 1, marks=SLOW),
-    pytest.param(MILLION - 3, 3, marks=SLOW),
-    pytest.param(MILLION - 1000, 1000, marks=SLOW),
-    pytest.param(MILLION, MILLION // 10, marks=SLOW),
-    pytest.param(MILLION, MILLION, marks=SLOW),
+    *QUICK,
+    (40, 20),
+    (1000, 1),
+    (1000, 1000),
+    (1000, MILLION - 1000),
+    (50_237, 20),
+    (MILLION - 1, 1),
+    (MILLION - 3, 3),
+    (MILLION - 1000, 1000),
+    (MILLION, MILLION // 10),
+    (MILLION, MILLION),
 ]
 
 
-@pytest.mark.parametrize(("outside", "support_size"), SIZES)
-def test_probabilities_have_the_digits_that_are_promised(outside, support_size):
+@pytest.mark.parametrize("sizes", slow_but(QUICK, SIZES))
+def test_probabilities_have_the_digits_that_are_promised(sizes):
+    outside, support_size = sizes
     law = thresholds.pooled_law(outside, support_size)
     k = np.arange(outside + 1)
     mean = law @ k
@@ -106,16 +99,16 @@ def test_without_tokens_outside_the_support_none_is_tied():
     assert thresholds.pooled_law(0, 3).tolist() == [1.0]
 
 
-def test_what_is_left_out_lies_beyond_probabilities_that_are_negligible():
-    for outside, support_size in ((100, 1), (1000, 30), (50_256, 1), (MILLION, 1000)):
-        law = level_law(outside, support_size)
-        last = law.first + len(law.probs) - 1
-        if law.first > 0:
-            assert law.probs[0] < 1e-19
-            assert (np.diff(law.probs[:5]) > 0).all()
-        if last < outside:
-            assert law.probs[-1] < 1e-19
-            assert (np.diff(law.probs[-5:]) < 0).all()
+@pytest.mark.parametrize(
+    ("outside", "support_size"), [(100, 1), (1000, 30), (50_256, 1), (MILLION, 1000)]
+)
+def test_what_is_left_out_lies_beyond_probabilities_that_are_negligible(outside, support_size):
+    law = level_law(outside, support_size)
+    before, behind = law.first, outside + 1 - law.first - len(law.probs)
+    for left_out, inwards in ((before, law.probs), (behind, law.probs[::-1])):
+        if left_out:
+            assert inwards[0] < 1e-19
+            assert (np.diff(inwards[:5]) > 0).all()
 
 
 @pytest.mark.parametrize("support_size", [1, 2, 100, 10**4, MILLION])
@@ -139,17 +132,14 @@ def test_stirling_remainder_has_all_digits():
 def test_thresholds_meet_simulated_distances(V, S, draws):
     """Mean and spread of the distance, and the number of tied tokens, without any formula."""
     rng = np.random.default_rng([V, S])
-    distances = []
-    numbers = []
-    for _ in range(draws):
-        g = rng.standard_normal(V)
-        inside = g[:S]
-        outside = -np.sort(-g[S:])
-        means = np.cumsum(np.concatenate([[inside.sum()], outside])) / np.arange(S, V + 1)
-        c = means.max()
-        above = np.maximum(outside - c, 0)
-        distances.append(((inside - c) ** 2).sum() + (above**2).sum())
-        numbers.append(S - 1 + np.count_nonzero(above))
+    g = rng.standard_normal((draws, V))
+    inside = g[:, :S]
+    outside = -np.sort(-g[:, S:], axis=1)
+    sums = np.cumsum(np.column_stack([inside.sum(axis=1), outside]), axis=1)
+    c = (sums / np.arange(S, V + 1)).max(axis=1, keepdims=True)
+    above = np.maximum(outside - c, 0)
+    distances = ((inside - c) ** 2).sum(axis=1) + (above**2).sum(axis=1)
+    numbers = S - 1 + np.count_nonzero(above, axis=1)
     threshold = thresholds.separability_threshold(V, S)
     for sample in (distances, numbers):
         error = np.std(sample) / np.sqrt(draws)
@@ -159,27 +149,13 @@ def test_thresholds_meet_simulated_distances(V, S, draws):
     assert abs(np.var(numbers) / width**2 - 1) < 5 * np.sqrt(2 / draws)
 
 
-def test_threshold_grows_with_the_support_and_falls_with_the_vocabulary():
-    of_supports = [thresholds.separability_threshold(MILLION, S) for S in (1, 2, 5, 100, 10**5)]
-    assert of_supports == sorted(of_supports)
-    of_vocabularies = [thresholds.separability_threshold(10**e, 1) for e in range(1, 7)]
-    assert of_vocabularies == sorted(of_vocabularies, reverse=True)
-    for S in (1, 100, 10**5):
-        assert thresholds.compatibility_threshold(MILLION, S) < thresholds.separability_threshold(
-            MILLION, S
-        )
-
-
 def test_first_dimension_of_more_than_a_hundred_tokens():
-    data = thresholds.random_data(
-        np.random.default_rng(0), vocab_size=300, support_size=1, num_contexts=12
-    )
-    first = thresholds.first_dimension(data).smallest_true
-    H = data.context_embeddings
-    assert ntpnb.is_separable(ntpnb.NextTokenData(H[:, :first], data.target_probs))
-    assert first == 1 or not ntpnb.is_separable(
-        ntpnb.NextTokenData(H[:, : first - 1], data.target_probs)
-    )
+    data = thresholds.random_data(np.random.default_rng(0), 300, 1, 12)
+    before, first = thresholds.first_dimension(data)
+    assert before == first - 1 > 0
+    for dim in (before, first):
+        embeddings = data.context_embeddings[:, :dim]
+        assert ntpnb.is_separable(data.replace(context_embeddings=embeddings)) == (dim == first)
 
 
 def test_a_million_tokens_take_seconds_and_megabytes():
