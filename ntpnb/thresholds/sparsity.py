@@ -26,7 +26,14 @@ from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import BoolArray, IntArray, Sparse, as_indices, read_array
+from ntpnb.basics.validation import (
+    BoolArray,
+    IntArray,
+    Sparse,
+    as_indices,
+    counted,
+    read_array,
+)
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import as_table, entries_of
 
@@ -148,7 +155,8 @@ def _positive_entries(support: npt.ArrayLike | Sparse | NextTokenData) -> csr_ar
     table = read_array("support", support, needed)
     if table.ndim != 2 or table.dtype != np.bool_:
         raise ValueError(
-            f"support has dtype {table.dtype} and {table.ndim} dimensions; it must be {needed}"
+            f"support has dtype {table.dtype} and {counted(table.ndim, 'dimension')}; "
+            f"it must be {needed}"
         )
     return csr_array(table)
 

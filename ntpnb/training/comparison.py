@@ -11,7 +11,7 @@ from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HELD
-from ntpnb.basics.validation import FloatArray, require_type
+from ntpnb.basics.validation import FloatArray, counted, require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.margin.solution import MarginSolution
@@ -289,7 +289,9 @@ def _by_name(
             bias = implicit_bias(bias, seconds=seconds, progress=progress)
         one = as_weights(f"W[{name!r}]", matrix, bias.data)
         if one.ndim != 2:
-            raise ValueError(f"W[{name!r}] has {one.ndim} dimensions; a name has one matrix")
+            raise ValueError(
+                f"W[{name!r}] has {counted(one.ndim, 'dimension')}; a name has one matrix"
+            )
         compared = compare_trained(one, bias, bias)
         found.append(compared)
         worst.append(bias.data.label(int(compared.margin.argmin())))
