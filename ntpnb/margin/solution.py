@@ -224,7 +224,8 @@ def certify(
         How many tokens each one-hot token stands for. Multipliers are then sums over these, rows
         of ``W`` what each of them has, and the norm counts all. Default: ones.
     metric : ndarray, shape (p, q), optional
-        What the squares of the entries of ``W`` are weighted by. Default: ones.
+        What the squares of the entries of ``W`` are weighted by, where each token stands for
+        itself. Default: ones.
 
     Returns
     -------
@@ -237,17 +238,18 @@ def certify(
         order, lam = _pairs_of_table(order, strict)
     else:
         lam = strict = np.maximum(strict, 0.0)
-    W = combined_pairs(data, order, np.append(mu, lam))
+    weights: FloatArray | IntArray | float = 1.0  # of the squares of the entries of W
     if multiplicity is not None:
-        W = W / multiplicity[:, None]
+        weights = multiplicity[:, None]
     if metric is not None:
-        W = W / metric
+        weights = metric
+    W = combined_pairs(data, order, np.append(mu, lam)) / weights
     if isinstance(strict, csr_array):
         order, lam = _with_worst_pairs(data, order, W, lam)
 
     num_ties = len(order.equal)
-    size = np.linalg.norm(W if multiplicity is None else W * np.sqrt(multiplicity)[:, None])
-    norm = size if metric is None else np.linalg.norm(W * np.sqrt(metric))
+    norm = np.linalg.norm(W * np.sqrt(weights))
+    size = norm if metric is None else np.linalg.norm(W)
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
     sizes = margin_sizes(data, order, float(size))
