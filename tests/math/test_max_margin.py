@@ -105,10 +105,8 @@ def test_every_refusal_carries_a_valid_certificate(block):
 def test_without_strict_pairs_there_is_nothing_to_win():
     data = REGIMES["every token in every support"]
     svm = max_margin(data)
-    assert svm.norm == 0
-    assert svm.min_margin == np.inf
-    assert svm.kkt_residual == 0
-    assert svm.duality_gap == 0
+    numbers = svm.norm, svm.min_margin, svm.kkt_residual, svm.duality_gap
+    assert numbers == (0, np.inf, 0, 0)
     assert svm.solver == "no strict pairs"
     assert svm.multipliers.shape == (0,)
     assert is_separable(data)
