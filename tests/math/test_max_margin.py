@@ -155,14 +155,6 @@ def test_a_refusal_says_how_many_pairs_contradict_each_other():
         )
 
 
-def test_many_pairs_of_few_weights():
-    rng = np.random.default_rng(0)
-    H = rng.standard_normal((60, 2))  # 120 pairs against 6 entries of W
-    data = NextTokenData(H, np.eye(3)[(H @ rng.standard_normal((2, 3))).argmax(1)])
-    prove_optimal(data, max_margin(data), 1e-10)
-    assert is_separable(data)
-
-
 def test_where_no_active_set_settles_the_search_goes_on():
     data = problems.t24(9, V=7, m=10, d=4, size=1)
     *_, last = active_set(all_pairs(data, priority(data)).everything())
