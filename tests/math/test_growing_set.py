@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import problems
 import pytest
-from margins import answer, dense_rows, separable, without_solution
+from margins import answer, dense_rows, made, separable, some_of, without_solution
 from peak import allocates_less_than
 
 import ntpnb
@@ -29,7 +29,6 @@ from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.separation import refutation, separates
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import all_pairs
-from ntpnb.problem.collapse import collapsed
 
 
 def pairs_of(data, by_pair=False):
@@ -200,10 +199,10 @@ def test_dual_steps_are_as_fast_as_their_theorem(kind):
 
     Contexts are so similar that gradients without momentum are slow.
     """
-    data = problems.t24(5109, V=6, m=9, d=12, size=(1, 4), candidates=kind == "candidates")
+    data, pairs = made(kind, 5109, m=9, d=12)
     H = data.context_embeddings[0] + 0.3 * data.context_embeddings
     alike = problems.changed(data, context_embeddings=H)
-    program = pairs_of(alike, by_pair=kind == "pairs").everything()
+    program = type(pairs)(alike, priority(alike)).everything()
     *_, best = active_set(program)
     lowest, lipschitz = dual_value(program, best.dual), curvature(program)
     start = 2 * lipschitz * np.linalg.norm(best.dual) ** 2
@@ -240,16 +239,8 @@ def test_projections_are_the_nearest_duals(kind, share):
     From any guess of the entries that stay below their bounds.
     """
     for seed in range(10):
-        candidates = kind == "candidates"
-        data = problems.t24(5700 + seed, V=6, m=6, d=8, size=(1, 4), candidates=candidates)
-        pairs = pairs_of(data, by_pair=kind == "pairs")
-        if kind == "copies":
-            laws = np.pad(data.target_probs, ((0, 0), (0, 9)))
-            small = collapsed(problems.changed(data, target_probs=laws))
-            pairs = all_pairs(small.data, priority(small.data), small.multiplicity)
         rng = np.random.default_rng(seed)
-        keys = strict_keys(pairs)
-        program = pairs.program(keys[rng.random(len(keys)) < share])
+        program = some_of(made(kind, 5700 + seed)[1], share, rng)
         y = rng.standard_normal(len(program)).astype(np.float32)
         found, below = Projection(program)(y, program.tied | (rng.random(len(y)) < 0.5))
         assert found.dtype == np.float32

@@ -6,7 +6,7 @@ import numpy as np
 import problems
 import pytest
 import reference
-from margins import dense_rows
+from margins import dense_rows, made, some_of
 
 from ntpnb import token_priority as priority
 from ntpnb.basics.tolerances import PROX
@@ -16,37 +16,10 @@ from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.row_system import ByEntries, InDimensions, IteratedSystem
 from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.problem import products, table
-from ntpnb.problem.collapse import collapsed
 from ntpnb.problem.products import combined_at, scores_at
 
 BY_SUPPORTS = ["supports", "candidates", "copies"]
 KINDS = ["supports", "candidates", "pairs", "tokens", "attention"]
-
-
-def made(kind, seed, **options):
-    """Data of one kind, and all their pairs; of ``copies`` the last token stands for nine."""
-    sizes = {"V": 6, "m": 6, "d": 8, "size": (1, 4)} | options
-    if kind == "attention":
-        data = problems.l24(seed, K=7, d=5, n=9, T=4, repeats=True, norms=1)
-    elif kind == "copies":
-        data = problems.t24(seed, **sizes)
-        laws = np.pad(data.target_probs, ((0, 0), (0, 9)))
-        whole = collapsed(problems.changed(data, target_probs=laws))
-        assert not whole.is_trivial
-        return whole.data, all_pairs(whole.data, priority(whole.data), whole.multiplicity)
-    else:
-        tokens = 4 if kind == "tokens" else None
-        data = problems.t24(seed, tokens=tokens, candidates=kind == "candidates", **sizes)
-    if kind == "pairs":
-        return data, EveryPair(data, priority(data))
-    return data, all_pairs(data, priority(data))
-
-
-def some_of(pairs, share, rng):
-    """The program of some strict pairs."""
-    everything = pairs.everything()
-    chosen = everything.ordered & (rng.random(len(everything)) < share)
-    return pairs.program(everything.keys[chosen])
 
 
 def some_point(program, rng):
