@@ -21,6 +21,9 @@ PATIENCE = 3
 FIRST_ACCURACY = 1e-5
 """Relative error at which an active set is tried; then again after every two digits more."""
 
+MOST_STEPS = 80
+"""Of the interior point; a problem at the edge of separability took about twenty."""
+
 INSIDE = 0.995
 """Share of the longest step that keeps ``s`` and ``λ`` positive."""
 
@@ -162,15 +165,8 @@ class Point(NamedTuple):
     slack: FloatArray
 
 
-def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iterate]:
-    """Predictor-corrector steps with a proximal term, finished by an active set.
-
-    Parameters
-    ----------
-    program : MarginProgram
-    max_steps : int
-        A problem at the edge of separability took about twenty.
-    """
+def interior_point(program: MarginProgram) -> Iterator[Iterate]:
+    """Predictor-corrector steps with a proximal term, finished by an active set."""
     ordered = program.ordered
     if not ordered.any():  # a set of ties alone
         return
@@ -179,7 +175,7 @@ def interior_point(program: MarginProgram, max_steps: int = 80) -> Iterator[Iter
     point = Point(dual, program.zero_common(), np.where(ordered, 1 / program.roots, 1.0))
     growth = dual  # since zero, as there has been no step yet
     wanted_accuracy = FIRST_ACCURACY
-    for _ in range(max_steps):
+    for _ in range(MOST_STEPS):
         dual, common, s = point
         yield Iterate(dual, common, direction=growth)
 

@@ -73,19 +73,13 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     if len(touching) <= dim:  # as a rule they are independent
         return
     for size in sorted({min(CONTEXTS_PER_DIMENSION * dim, len(touching)), len(touching)}):
-        yield _part(data, np.sort(touching[:size]), tokens)
-
-
-def _part(data: NextTokenData, contexts: IntArray, tokens: IntArray) -> Part:
-    probs = data.sparse_target_probs[contexts][:, tokens].toarray()
-    return Part(
-        contexts=contexts,
-        tokens=tokens,
-        data=NextTokenData(
+        contexts = np.sort(touching[:size])
+        probs = data.sparse_target_probs[contexts][:, tokens].toarray()
+        problem = NextTokenData(
             context_embeddings=data.context_embeddings[contexts],
             target_probs=probs / probs.sum(1, keepdims=True),
-        ),
-    )
+        )
+        yield Part(contexts, tokens, problem)
 
 
 def contradiction_in(

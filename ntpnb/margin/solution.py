@@ -192,14 +192,6 @@ class MarginSolution(Result):
         return relative_gap(self.margin_bounds)
 
 
-def without_strict_pairs(
-    data: NextTokenData, order: TokenPriority, metric: FloatArray | None = None
-) -> MarginSolution:
-    """The solution where no token has to win over another, which is zero."""
-    nothing = PairMultipliers(np.zeros(0), np.zeros(len(order.equal)))
-    return replace(certify(data, order, nothing, metric=metric), solver="no strict pairs")
-
-
 def certify(
     data: NextTokenData,
     order: TokenPriority,
@@ -235,7 +227,8 @@ def certify(
     mu = multipliers.equal
     strict = multipliers.strict
     if isinstance(strict, csr_array):
-        order, lam = _pairs_of_table(order, strict)
+        position, loser, value = entries_of(strict)
+        order, lam = _with_losers(order, position, loser), np.maximum(value, 0.0)
     else:
         lam = strict = np.maximum(strict, 0.0)
     weights: FloatArray | IntArray | float = 1.0  # of the squares of the entries of W
@@ -330,19 +323,6 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
     return replace(again, W=solution.W, solver=solution.solver, strict_multipliers=stored)
 
 
-def _pairs_of_table(order: TokenPriority, table: csr_array) -> tuple[TokenPriority, FloatArray]:
-    """The order with those strict pairs only that have multipliers, and these.
-
-    Parameters
-    ----------
-    order : TokenPriority
-        Of which in each group all tokens lose that are not listed.
-    table : csr_array, shape (G, V)
-    """
-    position, loser, value = entries_of(table)
-    return _with_losers(order, position, loser), np.maximum(value, 0.0)
-
-
 def _with_worst_pairs(
     data: NextTokenData, order: TokenPriority, W: FloatArray, lam: FloatArray
 ) -> tuple[TokenPriority, FloatArray]:
@@ -368,7 +348,10 @@ def _with_worst_pairs(
 
 
 def _with_losers(order: TokenPriority, position: IntArray, loser: IntArray) -> TokenPriority:
-    """The order in which, of all strict pairs, only some are left."""
+    """The order in which, of all strict pairs, only some are left.
+
+    In each group of the order all tokens lose that are not listed.
+    """
     table = order.sparse_components
     winner = table.indices[table.indptr[position]]  # the first listed token stands for all
     strict = np.stack([order.groups[position], winner, loser], axis=1).astype(np.intp)

@@ -15,7 +15,7 @@ from ntpnb.basics.validation import FloatArray, require_choice, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.growing_set import ON_ALL, all_tight, first_set, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
-from ntpnb.margin.normal_form import FEW, AllPairs, SetStep
+from ntpnb.margin.normal_form import FEW, AllPairs, MarginProgram, PairMultipliers, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import EveryPair, PairsInMetric
 from ntpnb.margin.parts import contradiction_in, parts
@@ -26,7 +26,6 @@ from ntpnb.margin.solution import (
     as_metric,
     certify,
     restored,
-    without_strict_pairs,
 )
 from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.norms.matrix_norms import NORMS
@@ -309,9 +308,14 @@ class MarginSearch:
 
     def solution(self, gap: float) -> MarginSolution:
         """Return the solution, or raise what :func:`max_margin` raises."""
+        return restored(self._solution(gap), self.collapse)
+
+    def _solution(self, gap: float) -> MarginSolution:
+        """The solution of the collapsed problem."""
         if not self.order.has_strict_pairs:
-            nothing = without_strict_pairs(self.data, self.order, self.metric)
-            return restored(nothing, self.collapse)
+            nothing = PairMultipliers(np.zeros(0), np.zeros(len(self.order.equal)))
+            zero = certify(self.data, self.order, nothing, metric=self.metric)
+            return replace(zero, solver="no strict pairs")
         start = self._start()
         if start is None:
             self.refute_by_parts()
@@ -319,17 +323,16 @@ class MarginSearch:
         for step in self._steps(pairs, start):
             if step.iterate.direction is None:  # a guess
                 continue
-            solution = self._certified(pairs, step)
-            self._note(solution)
+            self._note(pairs, step)
             if solved := self._solved(STOP):
-                return restored(solved, self.collapse)
+                return solved
             if gap > 0:
                 enclosed = self._enclosed(pairs, step)
                 if enclosed is not None and enclosed.margin_gap <= gap:
-                    return restored(enclosed, self.collapse)
+                    return enclosed
         separable = self._solved(ACCEPT) is not None or self._separable_by_linear_program()
         if separable and self.best is not None and self.residual <= ACCEPT:
-            return restored(self.best, self.collapse)
+            return self.best
         raise self._exhausted(separable=separable)
 
     def verdict(self) -> bool:
@@ -350,7 +353,7 @@ class MarginSearch:
                     return True
                 self.watch.say(f"no proof yet, of {np.count_nonzero(step.program.ordered)} pairs")
                 if step.iterate.settled:
-                    self._note(self._certified(pairs, step))
+                    self._note(pairs, step)
                     if self._solved(STOP):
                         return True
             if self._solved(ACCEPT) or self._separable_by_linear_program():
@@ -438,14 +441,17 @@ class MarginSearch:
         except np.linalg.LinAlgError:
             return  # the best solution so far decides
 
-    def _certified(self, pairs: AllPairs, step: SetStep) -> MarginSolution:
-        """The solution, with its residuals, that a step's dual stands for."""
-        multipliers = pairs.multipliers(step.program, step.iterate.dual)
+    def _certified(
+        self, pairs: AllPairs, program: MarginProgram, dual: FloatArray
+    ) -> MarginSolution:
+        """The solution, with its residuals, that a program's dual stands for."""
+        multipliers = pairs.multipliers(program, dual)
         multiplicity = self.collapse.multiplicity
         return certify(self.data, self.order, multipliers, multiplicity, self.metric)
 
-    def _note(self, solution: MarginSolution) -> None:
-        """Keep a solution where it is the best, and tell of it."""
+    def _note(self, pairs: AllPairs, step: SetStep) -> None:
+        """Certify a step, keep the solution where it is the best, and tell of it."""
+        solution = self._certified(pairs, step.program, step.iterate.dual)
         if solution.kkt_residual < self.residual:
             self.best = solution
             self.residual = solution.kkt_residual
@@ -461,10 +467,9 @@ class MarginSearch:
             moved = meet_ties(program, step.iterate)
         except np.linalg.LinAlgError:
             return self.enclosed
-        solution = self._certified(pairs, SetStep(program, moved))
+        solution = self._certified(pairs, program, moved.dual)
         if solution.min_margin > 0:
-            scaled = replace(moved, dual=moved.dual / solution.min_margin)
-            solution = self._certified(pairs, SetStep(program, scaled))
+            solution = self._certified(pairs, program, moved.dual / solution.min_margin)
         if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
             self.enclosed = solution
         return self.enclosed

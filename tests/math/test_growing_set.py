@@ -150,9 +150,9 @@ def test_the_active_set_ends_when_its_patience_does(monkeypatch, by_pair):
 # -- the interior point ---------------------------------------------------------------------------
 
 
-def own_steps(program, max_steps=80):
+def own_steps(program):
     """The interior point's own iterates, without those of the active set that it tries."""
-    for iterate in interior_point(program, max_steps):
+    for iterate in interior_point(program):
         if iterate.direction is not None and not iterate.settled:
             yield iterate
 

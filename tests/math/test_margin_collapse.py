@@ -24,7 +24,7 @@ from ntpnb import (
 from ntpnb import token_priority as priority
 from ntpnb.basics import watch
 from ntpnb.margin import support_program
-from ntpnb.problem.collapse import collapsed
+from ntpnb.problem.collapse import collapsed, strict_weights
 
 
 def with_others(data, num_others, seed=0, sparse=False):
@@ -156,3 +156,17 @@ def test_a_large_vocabulary_with_few_targets_is_cheap():
     margins[row, winner] = np.inf
     assert margins.min() == pytest.approx(1.0, abs=1e-9)
     assert np.linalg.norm(svm.W) ** 2 == pytest.approx(svm.strict_multipliers.total, rel=1e-9)
+
+
+def test_weights_by_context_and_loser_are_the_order_s():
+    """However they are listed, and whatever the groups are called."""
+    data = with_others(problems.t24(4, V=5, m=6, d=3, size=(1, 3)), 3)
+    order = priority(problems.changed(data, context_groups=[5, 3, 8, 1, 0, 2]))
+    shuffled = np.random.default_rng(0).permutation(len(order.strict))[:12]
+    loser = order.strict[shuffled, 2]
+    found = strict_weights(order, order.positions(order.strict)[shuffled], loser, 1.0 + shuffled)
+    places = np.sort(shuffled)
+    np.testing.assert_array_equal(found.positions, places)
+    np.testing.assert_array_equal(found.pairs, order.strict[places])
+    np.testing.assert_allclose(found.weights, (1 + places) / (1 + places).sum(), rtol=1e-15)
+    assert found.num_strict == len(order.strict)
