@@ -26,7 +26,7 @@ from ntpnb.bias.partition import (
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import MarginSearch, max_margin
-from ntpnb.problem.collapse import collapsed
+from ntpnb.problem.collapse import Collapse, collapsed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import cross_entropy, gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -192,18 +192,18 @@ class ImplicitBias(Result):
     @cached_property
     def _max_margin_or_refusal(self) -> MarginSolution | NotSeparableError | ConvergenceError:
         # With an order no token could stand for others, and large data would have to form it.
-        each_for_itself = not is_large(self.data) and collapsed(self.data).is_trivial
-        order = self.order if each_for_itself else None
+        collapse = collapsed(self.data)
+        order = self.order if collapse.is_trivial and not is_large(self.data) else None
         watch = self._watch
         try:
-            self._refute_by_floor()
+            self._refute_by_floor(collapse)
             return max_margin(self.data, order=order, seconds=watch.left, progress=watch.say)
         except (NotSeparableError, ConvergenceError) as refusal:
             if refusal is watch.raised:
                 raise
             return refusal
 
-    def _refute_by_floor(self) -> None:
+    def _refute_by_floor(self, collapse: Collapse) -> None:
         """Raise ``NotSeparableError`` where large data are compatible and their loss has a floor.
 
         What a few frequent tokens do not refute takes systems of as many rows as there are
@@ -216,7 +216,7 @@ class ImplicitBias(Result):
         if not data.shape[1] < data.num_contexts <= HELD / data.vocab_size:
             return
         try:
-            MarginSearch(data, None, self._watch).refute_by_parts()
+            MarginSearch(collapse, None, self._watch).refute_by_parts()
             compatible = self.finite_part.compatible
         except NotSeparableError:
             raise

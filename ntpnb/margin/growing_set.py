@@ -37,8 +37,8 @@ def growing_set(
     check : callable
         Called between steps that yield nothing; what it raises ends the search.
     start : SetStep, optional
-        The guess to begin with, by its multipliers. Default: the last of :func:`first_steps`, which
-        are then steps of the method too.
+        The first set, and a guess on it, of which the signs of the multipliers count. Default: what
+        the last of :func:`first_steps` names, which are then steps of the method too.
 
     Raises
     ------
@@ -48,10 +48,9 @@ def growing_set(
     if start is None:
         for step in first_steps(pairs, check):
             yield step
-            start = step
-    assert start is not None  # there is one first step at least
-    program = first_program(pairs, start)
-    tight = program.tied | (program.values_of(start.program, start.iterate.dual) < 0)
+        start = first_set(pairs, step)
+    program = start.program
+    tight = program.tied | (start.iterate.dual < 0)
     dual = np.zeros(len(program))
     while True:
         # The last iterate that was taken for the set's solution, or else the last of all: at the
@@ -87,23 +86,24 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     if pairs.num_strict <= FEW:
         yield all_tight(everything)
         return
-    steps = DualSteps(everything, largest_eigenvalue(everything))
+    steps = dual_steps(everything, largest_eigenvalue(everything))
     for _ in range(2):
         for _ in range(ON_ALL // 2):
             check()
-            steps.step()
-        yield guess(everything, steps.dual.astype(np.float64))
+            dual = next(steps)
+        yield guess(everything, dual.astype(np.float64))
 
 
-def first_program(pairs: AllPairs, start: SetStep) -> MarginProgram:
-    """The set that a guess on all pairs names: those with a multiplier.
+def first_set(pairs: AllPairs, named: SetStep) -> SetStep:
+    """The set that a guess on all pairs names, those with a multiplier, and the guess on it.
 
     All pairs are the set where guesses may be iterated, which takes tables of all pairs.
     """
-    program, iterate = start
+    program, iterate = named
     if program.rough:
-        return program
-    return pairs.program(program.keys[program.ordered & (iterate.dual < 0)])
+        return named
+    few = pairs.program(program.keys[program.ordered & (iterate.dual < 0)])
+    return guess(few, few.values_of(program, iterate.dual))
 
 
 def all_tight(program: MarginProgram) -> SetStep:
@@ -116,7 +116,7 @@ def guess(program: MarginProgram, dual: FloatArray) -> SetStep:
     return SetStep(program, Iterate(dual, program.zero_common(), direction=None))
 
 
-class DualSteps:
+def dual_steps(program: MarginProgram, lipschitz: float) -> Iterator[AnyPrecision]:
     """Accelerated projected gradient steps on the dual of a program, in single precision.
 
     Beck & Teboulle (2009), with the restarts of O'Donoghue & Candès (2015). They begin at zero.
@@ -127,33 +127,29 @@ class DualSteps:
     lipschitz : float
         About the largest eigenvalue of all ``⟨φ_k, φ_l⟩``.
 
-    Attributes
-    ----------
-    dual : ndarray of float32, shape (n,)
+    Yields
+    ------
+    ndarray of float32, shape (n,)
+        The dual after each step; as many as are asked for.
     """
-
-    def __init__(self, program: MarginProgram, lipschitz: float) -> None:
-        self.dual: AnyPrecision = np.zeros(len(program), dtype=np.float32)
-        self._program = program
-        self._step_size = np.float32(1 / lipschitz)
-        self._shift = self._step_size * program.rhs.astype(np.float32)
-        self._project = Projection(program)
-        self._below = np.full(len(program), True)
-        self._extrapolated = self.dual
-        self._momentum = 1.0
-
-    def step(self) -> None:
-        """Take one step, and extrapolate to where the next one begins."""
-        gradient = self._program.scores_of(self._extrapolated)
-        descended = self._extrapolated - self._step_size * gradient - self._shift
-        dual, self._below = self._project(descended, self._below)
-        move = dual - self.dual
-        if np.vdot(self._extrapolated - dual, move) > 0:  # uphill
-            self._momentum = 1.0
-        next_momentum = (1 + (1 + 4 * self._momentum**2) ** 0.5) / 2
-        self._extrapolated = dual + np.float32((self._momentum - 1) / next_momentum) * move
-        self._momentum = next_momentum
-        self.dual = dual
+    dual: AnyPrecision = np.zeros(len(program), dtype=np.float32)
+    extrapolated = dual
+    below = np.full(len(program), True)
+    step_size = np.float32(1 / lipschitz)
+    shift = step_size * program.rhs.astype(np.float32)
+    project = Projection(program)
+    momentum = 1.0
+    while True:
+        descended = extrapolated - step_size * program.scores_of(extrapolated) - shift
+        before = dual
+        dual, below = project(descended, below)
+        yield dual
+        move = dual - before
+        if np.vdot(extrapolated - dual, move) > 0:  # uphill
+            momentum = 1.0
+        next_momentum = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        extrapolated = dual + np.float32((momentum - 1) / next_momentum) * move
+        momentum = next_momentum
 
 
 def largest_eigenvalue(program: MarginProgram) -> float:

@@ -38,9 +38,10 @@ In the code ``A`` is called ``dual``, ``c`` ``common``, ``b`` ``rhs``, and ``W``
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -60,20 +61,17 @@ class NewtonStep(NamedTuple):
     common: FloatArray
 
 
-class KKTSolver(Protocol):
-    """A factored Newton system, see :meth:`MarginProgram.kkt_solver`."""
+KKTSolver = Callable[[FloatArray, FloatArray], NewtonStep]
+"""A factored Newton system, see :meth:`MarginProgram.kkt_solver`.
 
-    def __call__(self, residual: FloatArray, imbalance: FloatArray) -> NewtonStep:
-        """Solve for what constraints (residual) and column sums (imbalance) have to gain."""
-        ...
+Its arguments are what constraints (residual) and column sums (imbalance) have to gain.
+"""
 
+GuessSolver = Callable[[FloatArray, FloatArray, float], NewtonStep]
+"""The Newton system of a guess, see :meth:`MarginProgram.guess_solver`.
 
-class GuessSolver(Protocol):
-    """The Newton system of a guess, see :meth:`MarginProgram.guess_solver`."""
-
-    def __call__(self, residual: FloatArray, imbalance: FloatArray, accuracy: float) -> NewtonStep:
-        """Solve so well that constraints miss no more than ``accuracy``, in norm."""
-        ...
+It also takes the norm of what constraints may still miss.
+"""
 
 
 class MarginProgram(ABC):
@@ -163,7 +161,7 @@ class MarginProgram(ABC):
 
     def margins(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``a_k c_k − φ_k(W)``: to be zero on ties, else at least ``b_k``."""
-        return self._below_common(self.scores(weights), common)
+        return self.spread(common) - self.scores(weights)
 
     def slack(self, weights: FloatArray, common: FloatArray) -> FloatArray:
         """``a_k c_k − φ_k(W) − b_k``: to be zero on ties, else nonnegative."""
@@ -171,14 +169,13 @@ class MarginProgram(ABC):
 
     def slack_of(self, dual: FloatArray, common: FloatArray) -> FloatArray:
         """The same of the ``W`` that a dual stands for."""
-        return self._below_common(self.scores_of(dual), common) - self.rhs
+        return self.spread(common) - self.scores_of(dual) - self.rhs
 
-    def _below_common(self, scores: FloatArray, common: FloatArray) -> FloatArray:
-        """``a_k c_k`` less scores ``φ_k``."""
-        margins = -scores
-        if self.num_columns:
-            margins = margins + self.roots * common[self.column]
-        return np.asarray(margins, dtype=np.float64)
+    def spread(self, common: FloatArray) -> FloatArray:
+        """``a_k c_k`` of the entries; zeros where there are no columns."""
+        if self.num_columns == 0:
+            return np.zeros(len(self))
+        return self.roots * common[self.column]
 
     def column_sums(self, dual: FloatArray) -> FloatArray:
         """Sum of each column of a dual by the roots, shape (num_columns,); to be zero."""

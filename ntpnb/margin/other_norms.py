@@ -115,9 +115,10 @@ class NormMarginSolution(Result):
     def margin_bounds(self) -> tuple[float, float]:
         """A lower and an upper bound of the largest margin of a ``W'`` with ``N(W') ≤ 1``.
 
-        ``W`` itself has the margin ``min_margin / N(W)``, which counts where :attr:`tie_residual`
-        is at most 1e-12, and 1e-8 of :attr:`relative_margin`. No ``W'`` that ties the equal pairs
-        has more than ``N_*(M) / Σ λ_k``, for any multipliers.
+        ``W`` itself has the margin ``min_margin / N(W)``, which counts where it is more than
+        rounding, a :attr:`relative_margin` above 1e-12, and :attr:`tie_residual` is at most 1e-12,
+        and 1e-8 of that. No ``W'`` that ties the equal pairs has more than ``N_*(M) / Σ λ_k``, for
+        any multipliers.
 
         Examples
         --------
@@ -128,7 +129,8 @@ class NormMarginSolution(Result):
         """
         total = float(self.multipliers.sum())
         ties_met = ties_are_met(self.tie_residual, self.relative_margin)
-        return margin_bounds(self.norm, self.dual_norm, total, self.min_margin, ties_met=ties_met)
+        counts = ties_met and self.relative_margin > VANISHES
+        return margin_bounds(self.norm, self.dual_norm, total, self.min_margin, ties_met=counts)
 
     @property
     def margin_gap(self) -> float:
@@ -192,11 +194,10 @@ def max_margin_in_norm(
     solved = replace(
         solved,
         equal_multipliers=solved.equal_multipliers / rows.lengths[:num_ties],
-        multipliers=solved.multipliers / rows.lengths[num_ties:],
+        multipliers=np.maximum(solved.multipliers / rows.lengths[num_ties:], 0.0),
     )
-    solution = _scaled(data, order, solved, norm_named(norm))
-    is_rounding = solution.relative_margin <= VANISHES
-    if is_rounding or not solution.margin_gap <= LARGEST_GAP:
+    solution = _scaled(_measured(data, order, solved, norm_named(norm)), order)
+    if not solution.margin_gap <= LARGEST_GAP:
         raise ConvergenceError(
             f"undecided: {solution.solver} left the largest margin between "
             f"{solution.margin_bounds[0]:.6g} and {solution.margin_bounds[1]:.6g}",
@@ -235,20 +236,14 @@ def pair_rows(data: NextTokenData, order: TokenPriority) -> PairRows:
     return PairRows(rows[:num_ties], rows[num_ties:], lengths, data.shape)
 
 
-def _scaled(
-    data: NextTokenData, order: TokenPriority, solved: Solved, norm: MatrixNorm
-) -> NormMarginSolution:
-    """Scale ``W`` to margin one and the multipliers to the dual optimum, and measure both."""
-    num_ties = len(order.equal)
-    W = solved.W
-    smallest = float(pair_margins(data, order, W)[num_ties:].min(initial=np.inf))
-    if np.isfinite(smallest) and smallest > 0:
-        W = W / smallest
-    lam = np.maximum(solved.multipliers, 0.0)
-    mu = solved.equal_multipliers
-    dual_norm = float(norm.dual(combined_pairs(data, order, np.append(mu, lam))))
-    scale = float(norm.of(W)) / dual_norm if dual_norm > 0 else 0.0
-    return _measured(data, order, Solved(W, scale * mu, scale * lam, solved.solver), norm)
+def _scaled(found: NormMarginSolution, order: TokenPriority) -> NormMarginSolution:
+    """The same with ``W`` scaled to margin one and the multipliers to the dual optimum."""
+    norm = norm_named(found.norm_name)
+    W = found.W / (found.min_margin if found.min_margin > 0 else 1.0)
+    scale = float(norm.of(W)) / found.dual_norm if found.dual_norm > 0 else 0.0
+    mu = scale * found.equal_multipliers
+    lam = scale * found.multipliers
+    return _measured(found._data, order, Solved(W, mu, lam, found.solver), norm)
 
 
 def _measured(

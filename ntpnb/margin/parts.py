@@ -12,8 +12,7 @@ import numpy as np
 
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.validation import IntArray
-from ntpnb.margin.growing_set import growing_set
-from ntpnb.margin.separation import refutation, separates
+from ntpnb.margin.separation import contradiction
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.collapse import strict_weights
 from ntpnb.problem.data import NextTokenData
@@ -74,19 +73,13 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     if len(touching) <= dim:  # as a rule they are independent
         return
     for size in sorted({min(CONTEXTS_PER_DIMENSION * dim, len(touching)), len(touching)}):
-        yield _part(data, np.sort(touching[:size]), tokens)
-
-
-def _part(data: NextTokenData, contexts: IntArray, tokens: IntArray) -> Part:
-    probs = data.sparse_target_probs[contexts][:, tokens].toarray()
-    return Part(
-        contexts=contexts,
-        tokens=tokens,
-        data=NextTokenData(
+        contexts = np.sort(touching[:size])
+        probs = data.sparse_target_probs[contexts][:, tokens].toarray()
+        problem = NextTokenData(
             context_embeddings=data.context_embeddings[contexts],
             target_probs=probs / probs.sum(1, keepdims=True),
-        ),
-    )
+        )
+        yield Part(contexts, tokens, problem)
 
 
 def contradiction_in(
@@ -108,20 +101,12 @@ def contradiction_in(
     pairs = all_pairs(part.data, order)
     if not pairs.fits:
         return None
-    try:
-        for step in growing_set(pairs, check):
-            check()
-            if separates(pairs, step):
-                return None
-            weights = refutation(pairs, step.program, step.iterate.direction)
-            if weights is not None:
-                row, _, loser = weights.pairs.T  # a part's groups are named by its rows
-                # A part's winner may not be the token that stands for its support in the whole. The
-                # two tie, so that the certificate holds with either.
-                position = whole.group_index[part.contexts[row]]
-                return strict_weights(
-                    token_priority(whole), position, part.tokens[loser], weights.weights
-                )
-    except np.linalg.LinAlgError:
+    found = contradiction(pairs, check)
+    if found is None:
         return None
-    return None
+    weights = pairs.pair_weights(*found)
+    row, _, loser = weights.pairs.T  # a part's groups are named by its rows
+    # A part's winner may not be the token that stands for its support in the whole. The two tie, so
+    # that the certificate holds with either.
+    position = whole.group_index[part.contexts[row]]
+    return strict_weights(token_priority(whole), position, part.tokens[loser], weights.weights)

@@ -24,12 +24,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.sparse.linalg import LinearOperator, cg
 
+from ntpnb.basics.conjugate import conjugate_gradients
 from ntpnb.basics.factors import (
     finite,
     inverses_of_products,
@@ -190,25 +191,20 @@ class RowSystem:
     def _iterated(self) -> Callable[[FloatArray, float], FloatArray]:
         """Solver of the system of the common scores by conjugate gradients, without a matrix."""
         program = self._program
-        shape = (program.num_columns, program.num_columns)
         diagonal = np.zeros(program.num_columns + 1)
         for batch in self._batches:
             batch.add_diagonals(diagonal)
 
         def times(common: FloatArray) -> FloatArray:
-            spread = program.roots * common.ravel()[program.column]
-            return program.column_sums(self.solve_rows(spread))
-
-        matrix = LinearOperator(shape, matvec=times, dtype=np.float64)
-        precondition = LinearOperator(
-            shape, matvec=lambda z: z.ravel() / diagonal[:-1], dtype=np.float64
-        )
+            return program.column_sums(self.solve_rows(program.spread(common)))
 
         def solve(rhs: FloatArray, accuracy: float) -> FloatArray:
-            found, _ = cg(
-                matrix, rhs, rtol=VANISHES, atol=accuracy, maxiter=MOST_ITERATIONS, M=precondition
-            )  # what steps are left to do, the next residual tells
-            return np.asarray(found, dtype=np.float64)
+            enough = max(VANISHES * float(np.linalg.norm(rhs)), accuracy)
+            steps = conjugate_gradients(times, rhs, lambda error: error / diagonal[:-1])
+            for found in islice(steps, MOST_ITERATIONS):
+                if np.linalg.norm(found.error) <= enough:
+                    break
+            return found.point  # what steps are left to do, the next residual tells
 
         return solve
 
@@ -220,7 +216,7 @@ class RowSystem:
         alone = self.solve_rows(residual)
         missing = imbalance - program.column_sums(alone)
         common = self._solve_common(missing, accuracy)
-        spread = self.solve_rows(program.roots * common[program.column])
+        spread = self.solve_rows(program.spread(common))
         return NewtonStep(alone + spread, common)
 
     def solve_rows(self, rhs: FloatArray) -> FloatArray:
@@ -274,8 +270,7 @@ class IteratedSystem:
         ½⟨D, G D⟩ + ½ θ ‖D‖² − ⟨r, D⟩   subject to   Σ_v a_v D_jv = q_j,
 
     and that ``−e`` are the multipliers of these sums. So it is solved from a ``D`` that has these
-    sums, along directions whose own sums are zero. Written out here, it takes three quarters of the
-    time that the library's conjugate gradients take, which know nothing of tables and masks.
+    sums, along directions whose own sums are zero.
 
     Tables have a row for each context and a column for each token, of all that there are.
 
@@ -295,31 +290,20 @@ class IteratedSystem:
         self._square_sums = np.vecdot(self._roots, self._roots)
 
     def __call__(self, residual: FloatArray, imbalance: FloatArray, accuracy: float) -> NewtonStep:
-        """Solve for ``r = residual`` and ``q = imbalance``; see :class:`GuessSolver`."""
-        solution = self._roots * (imbalance / self._square_sums)[:, None]
-        missing = self._table(residual[self._mask])
-        if imbalance.any():
-            missing -= self._inside * self._times_system(solution)
-        common = -self._common_part(missing)
-        missing += self._roots * common[:, None]
-        direction = missing.copy()
-        square = float(np.vdot(missing, missing))
-        for _ in range(MOST_PRODUCTS):
-            if square <= accuracy**2:
+        """Solve for ``r = residual`` and ``q = imbalance``; see :data:`GuessSolver`."""
+        rhs = self._table(residual[self._mask])
+        start = self._roots * (imbalance / self._square_sums)[:, None]
+        missing = rhs - self._times_system(start)
+        target = self._without_common(missing)
+        steps = conjugate_gradients(
+            lambda table: self._without_common(self._times_system(table)), target
+        )
+        for found in islice(steps, MOST_PRODUCTS):
+            if np.linalg.norm(found.error) <= accuracy:
+                table = start + found.point
                 step = np.zeros(len(self._mask))
-                step[self._mask] = solution.ravel()[self._keys]
-                return NewtonStep(step, common)
-            change = self._times_system(direction)
-            share = square / float(np.vdot(direction, change))
-            common_change = self._common_part(change)
-            change *= self._inside
-            change -= self._roots * common_change[:, None]
-            solution += share * direction
-            common += share * common_change
-            missing -= share * change
-            before, square = square, float(np.vdot(missing, missing))
-            direction *= square / before
-            direction += missing
+                step[self._mask] = table.ravel()[self._keys]
+                return NewtonStep(step, self._common_part(self._times_system(table) - rhs))
         return self._by_factors(residual, imbalance)
 
     @cached_property
@@ -328,9 +312,9 @@ class IteratedSystem:
         return self._program.kkt_solver(self._mask, PROX)
 
     def _times_system(self, table: FloatArray) -> FloatArray:
-        """``(G + θ)`` times a table."""
+        """``(G + θ)`` times a table, in the mask."""
         gram = self._program.pairs.padded_gram[:-1, :-1]
-        return product(gram, table) + PROX * table
+        return self._inside * (product(gram, table) + PROX * table)
 
     def _table(self, values: FloatArray) -> FloatArray:
         """The table of values of the entries in the mask, with zeros elsewhere."""
@@ -342,3 +326,8 @@ class IteratedSystem:
         """The number of each context whose multiple of the roots comes nearest to its entries."""
         common: FloatArray = np.vecdot(table, self._roots) / self._square_sums
         return common
+
+    def _without_common(self, table: FloatArray) -> FloatArray:
+        """A table less such multiples of the roots, so that its sums by the roots are zero."""
+        without: FloatArray = table - self._roots * self._common_part(table)[:, None]
+        return without

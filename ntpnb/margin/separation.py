@@ -1,5 +1,6 @@
 """Proofs that a dataset is separable, or that it is not, from a method's iterates."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.tolerances import CLEAR_MARGIN, VANISHES
 from ntpnb.basics.validation import FloatArray
+from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.problem.pairs import ties_are_met
 
@@ -41,6 +43,25 @@ def separates(pairs: AllPairs, step: SetStep) -> bool:
 def _are_clear(missed: float, least: float) -> bool:
     """Whether ties that are missed by so much leave no doubt of margins of at least so much."""
     return least >= CLEAR_MARGIN and ties_are_met(missed, least)
+
+
+def contradiction(
+    pairs: AllPairs, check: Callable[[], object], start: SetStep | None = None
+) -> tuple[MarginProgram, FloatArray] | None:
+    """A set, and a certificate on it that nothing separates; None where the method finds none.
+
+    See :func:`~ntpnb.margin.growing_set.growing_set` for the arguments. The certificate is of
+    single tokens. A ``W`` that separates ends the search, and so does arithmetic that fails.
+    """
+    with suppress(np.linalg.LinAlgError):
+        for step in growing_set(pairs, check, start):
+            check()
+            if separates(pairs, step):
+                return None
+            certificate = certificate_near(pairs, step.program, step.iterate.direction)
+            if certificate is not None:
+                return step.program, certificate
+    return None
 
 
 def refutation(

@@ -192,14 +192,6 @@ class MarginSolution(Result):
         return relative_gap(self.margin_bounds)
 
 
-def without_strict_pairs(
-    data: NextTokenData, order: TokenPriority, metric: FloatArray | None = None
-) -> MarginSolution:
-    """The solution where no token has to win over another, which is zero."""
-    nothing = PairMultipliers(np.zeros(0), np.zeros(len(order.equal)))
-    return replace(certify(data, order, nothing, metric=metric), solver="no strict pairs")
-
-
 def certify(
     data: NextTokenData,
     order: TokenPriority,
@@ -224,7 +216,8 @@ def certify(
         How many tokens each one-hot token stands for. Multipliers are then sums over these, rows
         of ``W`` what each of them has, and the norm counts all. Default: ones.
     metric : ndarray, shape (p, q), optional
-        What the squares of the entries of ``W`` are weighted by. Default: ones.
+        What the squares of the entries of ``W`` are weighted by, where each token stands for
+        itself. Default: ones.
 
     Returns
     -------
@@ -234,20 +227,22 @@ def certify(
     mu = multipliers.equal
     strict = multipliers.strict
     if isinstance(strict, csr_array):
-        order, lam = _pairs_of_table(order, strict)
+        position, loser, value = entries_of(strict)
+        order, lam = _with_losers(order, position, loser), np.maximum(value, 0.0)
     else:
         lam = strict = np.maximum(strict, 0.0)
-    W = combined_pairs(data, order, np.append(mu, lam))
+    weights: FloatArray | IntArray | float = 1.0  # of the squares of the entries of W
     if multiplicity is not None:
-        W = W / multiplicity[:, None]
+        weights = multiplicity[:, None]
     if metric is not None:
-        W = W / metric
+        weights = metric
+    W = combined_pairs(data, order, np.append(mu, lam)) / weights
     if isinstance(strict, csr_array):
         order, lam = _with_worst_pairs(data, order, W, lam)
 
     num_ties = len(order.equal)
-    size = np.linalg.norm(W if multiplicity is None else W * np.sqrt(multiplicity)[:, None])
-    norm = size if metric is None else np.linalg.norm(W * np.sqrt(metric))
+    norm = np.linalg.norm(W * np.sqrt(weights))
+    size = norm if metric is None else np.linalg.norm(W)
     margins = pair_margins(data, order, W)
     missed = np.append(np.abs(margins[:num_ties]), 1 - margins[num_ties:])
     sizes = margin_sizes(data, order, float(size))
@@ -328,19 +323,6 @@ def measured_on(data: NextTokenData, solution: MarginSolution) -> MarginSolution
     return replace(again, W=solution.W, solver=solution.solver, strict_multipliers=stored)
 
 
-def _pairs_of_table(order: TokenPriority, table: csr_array) -> tuple[TokenPriority, FloatArray]:
-    """The order with those strict pairs only that have multipliers, and these.
-
-    Parameters
-    ----------
-    order : TokenPriority
-        Of which in each group all tokens lose that are not listed.
-    table : csr_array, shape (G, V)
-    """
-    position, loser, value = entries_of(table)
-    return _with_losers(order, position, loser), np.maximum(value, 0.0)
-
-
 def _with_worst_pairs(
     data: NextTokenData, order: TokenPriority, W: FloatArray, lam: FloatArray
 ) -> tuple[TokenPriority, FloatArray]:
@@ -366,7 +348,10 @@ def _with_worst_pairs(
 
 
 def _with_losers(order: TokenPriority, position: IntArray, loser: IntArray) -> TokenPriority:
-    """The order in which, of all strict pairs, only some are left."""
+    """The order in which, of all strict pairs, only some are left.
+
+    In each group of the order all tokens lose that are not listed.
+    """
     table = order.sparse_components
     winner = table.indices[table.indptr[position]]  # the first listed token stands for all
     strict = np.stack([order.groups[position], winner, loser], axis=1).astype(np.intp)

@@ -13,24 +13,23 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import FloatArray, require_choice, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.margin.growing_set import ON_ALL, all_tight, first_program, first_steps, growing_set
+from ntpnb.margin.growing_set import ON_ALL, all_tight, first_set, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
-from ntpnb.margin.normal_form import FEW, AllPairs, SetStep
+from ntpnb.margin.normal_form import FEW, AllPairs, MarginProgram, PairMultipliers, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import EveryPair, PairsInMetric
 from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps
-from ntpnb.margin.separation import certificate_near, meet_ties, refutation, separates
+from ntpnb.margin.separation import contradiction, meet_ties, refutation, separates
 from ntpnb.margin.solution import (
     MarginSolution,
     as_metric,
     certify,
     restored,
-    without_strict_pairs,
 )
 from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.norms.matrix_norms import NORMS
-from ntpnb.problem.collapse import collapsed, not_collapsed
+from ntpnb.problem.collapse import Collapse, collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
 from ntpnb.problem.whitened import whitened
@@ -178,7 +177,9 @@ def max_margin(
         return _in_another_norm(data, norm, order)
     require_number("gap", gap, lambda number: 0 <= number < 1, "be at least 0 and less than 1")
     D = as_metric("metric", metric, data)
-    search = MarginSearch(data, order, Watch(seconds, progress), D)
+    each_for_itself = order is not None or D is not None
+    problem = not_collapsed(data) if each_for_itself else collapsed(data)
+    search = MarginSearch(problem, order, Watch(seconds, progress), D)
     try:
         return search.solution(gap)
     except OutOfTime:
@@ -253,12 +254,13 @@ def is_separable(
     require_data("data", data)
     require_order(order, data)
     watch = Watch(seconds, progress)
-    asked = MarginSearch(data, order, watch)
+    collapse = collapsed if order is None else not_collapsed
+    asked = MarginSearch(collapse(data), order, watch)
     try:
         in_coordinates = whitened(data).data
         if in_coordinates is not data:
             try:
-                return MarginSearch(in_coordinates, order, watch).verdict()
+                return MarginSearch(collapse(in_coordinates), order, watch).verdict()
             except ConvergenceError as undecided:
                 if undecided is watch.raised:
                     raise
@@ -270,32 +272,33 @@ def is_separable(
 class MarginSearch:
     """The search for a max-margin solution, or for the first proof, and what it has found so far.
 
-    One token stands for those that are never a target (:mod:`ntpnb.problem.collapse`), unless an
-    order or a metric is given; contradictions among few tokens are looked for first
-    (:mod:`ntpnb.margin.parts`); then the method runs (:mod:`ntpnb.margin.growing_set`), and a
-    linear program is asked of what stays undecided and is small (:mod:`ntpnb.margin.narrow`).
-    What is returned and raised is about the data themselves.
+    Contradictions among few tokens are looked for first (:mod:`ntpnb.margin.parts`); then the
+    method runs (:mod:`ntpnb.margin.growing_set`), and a linear program is asked of what stays
+    undecided and is small (:mod:`ntpnb.margin.narrow`). What is returned and raised is about the
+    whole of the data.
 
     Parameters
     ----------
-    data : NextTokenData
+    collapse : Collapse
+        The data, in which one token may stand for others, without a metric.
     order : TokenPriority, optional
+        The order of ``collapse.data``, where it is at hand already.
     watch : Watch
     metric : ndarray, shape (p, q), optional
     """
 
     def __init__(
         self,
-        data: NextTokenData,
+        collapse: Collapse,
         order: TokenPriority | None,
         watch: Watch,
         metric: FloatArray | None = None,
     ) -> None:
-        each_for_itself = order is not None or metric is not None
-        self.collapse = not_collapsed(data) if each_for_itself else collapsed(data)
-        self.data = self.collapse.data
+        self.collapse = collapse
+        self.data = collapse.data
         self.metric = metric
         self.order = token_priority(self.data) if order is None else order
+        self.parts = parts(self.data)
         self.watch = watch
         self.best: MarginSolution | None = None
         self.enclosed: MarginSolution | None = None  # the one with the best bounds of the margin
@@ -305,9 +308,14 @@ class MarginSearch:
 
     def solution(self, gap: float) -> MarginSolution:
         """Return the solution, or raise what :func:`max_margin` raises."""
+        return restored(self._solution(gap), self.collapse)
+
+    def _solution(self, gap: float) -> MarginSolution:
+        """The solution of the collapsed problem."""
         if not self.order.has_strict_pairs:
-            nothing = without_strict_pairs(self.data, self.order, self.metric)
-            return restored(nothing, self.collapse)
+            nothing = PairMultipliers(np.zeros(0), np.zeros(len(self.order.equal)))
+            zero = certify(self.data, self.order, nothing, metric=self.metric)
+            return replace(zero, solver="no strict pairs")
         start = self._start()
         if start is None:
             self.refute_by_parts()
@@ -315,17 +323,16 @@ class MarginSearch:
         for step in self._steps(pairs, start):
             if step.iterate.direction is None:  # a guess
                 continue
-            solution = self._certified(pairs, step)
-            self._note(solution)
+            self._note(pairs, step)
             if solved := self._solved(STOP):
-                return restored(solved, self.collapse)
+                return solved
             if gap > 0:
                 enclosed = self._enclosed(pairs, step)
                 if enclosed is not None and enclosed.margin_gap <= gap:
-                    return restored(enclosed, self.collapse)
+                    return enclosed
         separable = self._solved(ACCEPT) is not None or self._separable_by_linear_program()
         if separable and self.best is not None and self.residual <= ACCEPT:
-            return restored(self.best, self.collapse)
+            return self.best
         raise self._exhausted(separable=separable)
 
     def verdict(self) -> bool:
@@ -346,7 +353,7 @@ class MarginSearch:
                     return True
                 self.watch.say(f"no proof yet, of {np.count_nonzero(step.program.ordered)} pairs")
                 if step.iterate.settled:
-                    self._note(self._certified(pairs, step))
+                    self._note(pairs, step)
                     if self._solved(STOP):
                         return True
             if self._solved(ACCEPT) or self._separable_by_linear_program():
@@ -356,8 +363,11 @@ class MarginSearch:
         raise self._exhausted()
 
     def refute_by_parts(self) -> None:
-        """Raise ``NotSeparableError`` where a few frequent tokens contradict each other."""
-        for part in parts(self.data):
+        """Raise ``NotSeparableError`` where a few frequent tokens contradict each other.
+
+        Parts that were looked at are not looked at again.
+        """
+        for part in self.parts:
             size = f"the {len(part.tokens)} most frequent tokens in {len(part.contexts)} contexts"
             weights = contradiction_in(part, self.data, self.watch.check)
             if weights is not None:
@@ -394,25 +404,18 @@ class MarginSearch:
             return None
         if not pairs.fits or pairs.num_strict <= FEW:
             return None
-        *_, start = first_steps(others, self.watch.check)
-        with suppress(np.linalg.LinAlgError):
-            for step in growing_set(others, self.watch.check, start):
-                self.watch.check()
-                if separates(others, step):
-                    break
-                program = step.program
-                certificate = certificate_near(others, program, step.iterate.direction)
-                if certificate is None:
-                    continue
-                # Here too, each direction counts as often as the vector that it became.
-                certificate /= others.lengths[program.column] * program.roots
-                here = pairs.program(program.keys[program.ordered])
-                weights = refutation(pairs, here, certificate)
-                if weights is not None:
-                    raise self._refusal(weights)
-                break
-        named = first_program(others, start)
-        return all_tight(pairs.program(named.keys[named.ordered]))
+        *_, named = first_steps(others, self.watch.check)
+        start = first_set(others, named)
+        refuted = contradiction(others, self.watch.check, start)
+        if refuted is not None:
+            program, certificate = refuted
+            # Here too, each direction counts as often as the vector that it became.
+            certificate /= others.lengths[program.column] * program.roots
+            here = pairs.program(program.keys[program.ordered])
+            weights = refutation(pairs, here, certificate)
+            if weights is not None:
+                raise self._refusal(weights)
+        return all_tight(pairs.program(start.program.keys[start.program.ordered]))
 
     def _steps(self, pairs: AllPairs, start: SetStep | None = None) -> Iterator[SetStep]:
         """The method's steps, until one proves that nothing separates, or arithmetic fails.
@@ -438,14 +441,17 @@ class MarginSearch:
         except np.linalg.LinAlgError:
             return  # the best solution so far decides
 
-    def _certified(self, pairs: AllPairs, step: SetStep) -> MarginSolution:
-        """The solution, with its residuals, that a step's dual stands for."""
-        multipliers = pairs.multipliers(step.program, step.iterate.dual)
+    def _certified(
+        self, pairs: AllPairs, program: MarginProgram, dual: FloatArray
+    ) -> MarginSolution:
+        """The solution, with its residuals, that a program's dual stands for."""
+        multipliers = pairs.multipliers(program, dual)
         multiplicity = self.collapse.multiplicity
         return certify(self.data, self.order, multipliers, multiplicity, self.metric)
 
-    def _note(self, solution: MarginSolution) -> None:
-        """Keep a solution where it is the best, and tell of it."""
+    def _note(self, pairs: AllPairs, step: SetStep) -> None:
+        """Certify a step, keep the solution where it is the best, and tell of it."""
+        solution = self._certified(pairs, step.program, step.iterate.dual)
         if solution.kkt_residual < self.residual:
             self.best = solution
             self.residual = solution.kkt_residual
@@ -461,10 +467,9 @@ class MarginSearch:
             moved = meet_ties(program, step.iterate)
         except np.linalg.LinAlgError:
             return self.enclosed
-        solution = self._certified(pairs, SetStep(program, moved))
+        solution = self._certified(pairs, program, moved.dual)
         if solution.min_margin > 0:
-            scaled = replace(moved, dual=moved.dual / solution.min_margin)
-            solution = self._certified(pairs, SetStep(program, scaled))
+            solution = self._certified(pairs, program, moved.dual / solution.min_margin)
         if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
             self.enclosed = solution
         return self.enclosed

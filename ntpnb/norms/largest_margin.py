@@ -9,6 +9,7 @@ has to measure, as :mod:`ntpnb.margin.other_norms` does.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -116,30 +117,20 @@ def largest_margin_in_sum_norm(rows: PairRows) -> Solved:
     )
 
 
-def largest_margin_in_spectral_norm(rows: PairRows) -> Solved:
-    """Maximise ``s`` with all singular values of ``W`` at most one."""
-    return _largest_margin_of_singular_values(rows, "spectral")
-
-
-def largest_margin_in_nuclear_norm(rows: PairRows) -> Solved:
-    """Maximise ``s`` where the singular values of ``W`` sum to at most one.
-
-    Where ``W = K Qᵀ``, the least ``(‖K‖² + ‖Q‖²)/2`` of the factors is this norm, so that this is
-    the problem of attention with keys and queries (Tarzanagh, Li, Thrampoulidis & Oymak 2023,
-    arXiv:2308.16898, Att-SVM).
-    """
-    return _largest_margin_of_singular_values(rows, "nuclear")
-
-
-def _largest_margin_of_singular_values(
-    rows: PairRows, norm: Literal["spectral", "nuclear"]
+def largest_margin_by_singular_values(
+    norm: Literal["spectral", "nuclear"], rows: PairRows
 ) -> Solved:
-    """Maximise ``s`` with the norm of ``W`` at most one, by an interior point.
+    """Maximise ``s`` with the largest singular value of ``W`` at most one, or their sum.
 
-    Whether the data are separable at all is asked of the linear program first, which answers that
-    to more digits. Solved for is ``Z`` in ``W = Q_p Z Q_qᵀ``, where the orthonormal columns of
-    ``Q_p`` and ``Q_q`` span what the pairs' matrices reach, but for half of the digits: what a
-    ``W`` has besides changes no margin, and leaving it out makes no singular value larger.
+    Where ``W = K Qᵀ``, the least ``(‖K‖² + ‖Q‖²)/2`` of the factors is the nuclear norm, so that
+    this is the problem of attention with keys and queries (Tarzanagh, Li, Thrampoulidis & Oymak
+    2023, arXiv:2308.16898, Att-SVM).
+
+    It is solved by an interior point. Whether the data are separable at all is asked of the linear
+    program first, which answers that to more digits. Solved for is ``Z`` in ``W = Q_p Z Q_qᵀ``,
+    where the orthonormal columns of ``Q_p`` and ``Q_q`` span what the pairs' matrices reach, but
+    for half of the digits: what a ``W`` has besides changes no margin, and leaving it out makes no
+    singular value larger.
     """
     left, right = _spanning(rows)
     shape = (left.shape[1], right.shape[1])
@@ -163,8 +154,8 @@ def _largest_margin_of_singular_values(
 SOLVERS: dict[str, Solver] = {
     "max": largest_margin_in_max_norm,
     "sum": largest_margin_in_sum_norm,
-    "spectral": largest_margin_in_spectral_norm,
-    "nuclear": largest_margin_in_nuclear_norm,
+    "spectral": partial(largest_margin_by_singular_values, "spectral"),
+    "nuclear": partial(largest_margin_by_singular_values, "nuclear"),
 }
 """Solvers by the name of the norm; each takes the pairs' rows and nothing else."""
 

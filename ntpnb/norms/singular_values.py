@@ -229,40 +229,33 @@ def _step(program: _Program, now: _Iterate) -> _Iterate:
             wanted - of_point,
         )
 
+    root = np.sqrt(np.outer(scaled, scaled))
+
+    def way(
+        of_slack: FloatArray, of_multipliers: FloatArray, of_point: FloatArray, of_dual: FloatArray
+    ) -> float:
+        """The largest part of a step, at most all of it, within which nothing turns negative."""
+        shares = [
+            -(of_slack / slack).min(),
+            -(of_multipliers / now.multipliers).min(),
+            -np.linalg.eigvalsh(of_point / root)[0],
+            -np.linalg.eigvalsh(of_dual / root)[0],
+        ]
+        return float(1 / max(1.0, *shares))
+
     mean = (slack @ now.multipliers + scaled @ scaled) / (len(slack) + len(scaled))
     diagonal = np.diag(scaled)
     _, *predicted = direction(-slack * now.multipliers, -(diagonal**2))
-    length = _way(slack, now.multipliers, scaled, *predicted)
-    centring = (1 - length) ** 3 * mean
+    centring = (1 - way(*predicted)) ** 3 * mean
     of_slack, of_multipliers, of_point, of_dual = predicted
     second = of_point @ of_dual
     unknowns, *corrected = direction(
         centring - slack * now.multipliers - of_slack * of_multipliers,
         centring * np.eye(len(scaled)) - diagonal**2 - (second + second.T) / 2,
     )
-    length = TO_THE_EDGE * _way(slack, now.multipliers, scaled, *corrected)
+    length = TO_THE_EDGE * way(*corrected)
     return _Iterate(
         now.unknowns + length * unknowns,
         now.multipliers + length * corrected[1],
         now.dual + length * to.T @ (corrected[3] + corrected[3].T) @ to / 2,
     )
-
-
-def _way(
-    slack: FloatArray,
-    multipliers: FloatArray,
-    scaled: FloatArray,
-    of_slack: FloatArray,
-    of_multipliers: FloatArray,
-    of_point: FloatArray,
-    of_dual: FloatArray,
-) -> float:
-    """The largest part of a step, at most all of it, within which nothing turns negative."""
-    root = np.sqrt(np.outer(scaled, scaled))
-    shares = [
-        -(of_slack / slack).min(),
-        -(of_multipliers / multipliers).min(),
-        -np.linalg.eigvalsh(of_point / root)[0],
-        -np.linalg.eigvalsh(of_dual / root)[0],
-    ]
-    return float(1 / max(1.0, *shares))

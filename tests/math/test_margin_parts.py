@@ -26,9 +26,9 @@ def contradictory(seed, V=44, m=60, names=None):
     rng = np.random.default_rng([55, seed])
     frequency = 1 / np.arange(1.0, V + 1)
     P = np.zeros((m, V))
-    for j in range(m):
+    for row in P:
         tokens = rng.choice(V, rng.integers(1, 3), replace=False, p=frequency / frequency.sum())
-        P[j, tokens] = rng.dirichlet(np.ones(len(tokens)))
+        row[tokens] = rng.dirichlet(np.ones(len(tokens)))
     return NextTokenData(rng.standard_normal((m, 2)), P, context_groups=names)
 
 
@@ -84,17 +84,16 @@ def test_a_part_that_is_separable_contradicts_nothing():
     H, W = rng.standard_normal((90, 3)), rng.standard_normal((14, 3))
     W /= np.linalg.norm(W, axis=1, keepdims=True)  # so that each wins somewhere
     data = NextTokenData(H, np.eye(14)[(H @ W.T).argmax(1)])
-    sizes = []
-    for part in parts.parts(data):
-        assert contradiction_in(part, data) is None
-        sizes.append(
-            f"the {len(part.tokens)} most frequent tokens in {len(part.contexts)} contexts"
-        )
+    expected = [
+        f"no contradiction found among the {len(part.tokens)} most frequent tokens in "
+        f"{len(part.contexts)} contexts"
+        for part in parts.parts(data)
+    ]
     told = []
     max_margin(data, gap=0.5, progress=told.append)
-    assert sizes
-    assert told[: len(sizes)] == [f"no contradiction found among {size}" for size in sizes]
-    assert told[len(sizes)].startswith("KKT residual")
+    assert expected
+    assert told[: len(expected)] == expected
+    assert told[len(expected)].startswith("KKT residual")
 
 
 def test_contexts_no_more_than_dimensions_have_no_parts():
@@ -142,13 +141,13 @@ def test_real_text_in_sixty_dimensions():
     data = NextTokenData(H, probs)
     with pytest.raises(NotSeparableError, match="most frequent tokens in ") as caught:
         max_margin(data)
-    weights = caught.value.pair_weights
-    context, winner, loser = weights.pairs.T
-    np.testing.assert_array_equal(priority(data).strict[weights.positions], weights.pairs)
+    found = caught.value.pair_weights
+    np.testing.assert_array_equal(priority(data).strict[found.positions], found.pairs)
+    context, *tokens = found.pairs.T
     left = np.zeros(data.shape)
-    np.add.at(left, winner, weights.weights[:, None] * H[context])
-    np.add.at(left, loser, -weights.weights[:, None] * H[context])
-    size = weights.weights @ np.linalg.norm(H[context], axis=1)
+    for token, sign in zip(tokens, (1, -1), strict=True):
+        np.add.at(left, token, sign * found.weights[:, None] * H[context])
+    size = found.weights @ np.linalg.norm(H[context], axis=1)
     assert np.linalg.norm(equal_subspace(data).reject(left)) <= 1e-10 * size
 
     assert max_margin(NextTokenData(H[:120], probs[:120])).kkt_residual <= 1e-10

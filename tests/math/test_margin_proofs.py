@@ -1,7 +1,6 @@
 """What counts as a proof: residuals, certificates, and matrices that plainly separate."""
 
 import contextlib
-import itertools
 
 import numpy as np
 import problems
@@ -33,38 +32,40 @@ def assert_residuals(data, multipliers):
     order = priority(data)
     num_ties = len(order.equal)
     pairs = np.concatenate([order.equal, order.strict])
-    mu = multipliers[:num_ties]
+    mu, lam = multipliers[:num_ties], np.maximum(multipliers[num_ties:], 0.0)
     svm = certify(data, order, PairMultipliers(multipliers[num_ties:].copy(), mu.copy()))
-    lam = np.maximum(multipliers[num_ties:], 0.0)
     terms = reference.pair_matrices(data, pairs.tolist())
     W = np.append(mu, lam) @ terms
     w = terms @ W
     norm = np.linalg.norm(W)
-    _, i, j = pairs.T
     T = reference.token_embeddings(data)
-    apart = np.minimum(1.0, np.linalg.norm(T[i] - T[j], axis=1))
-    h = np.linalg.norm(data.group_embeddings, axis=1)[order.positions(pairs)]
-    sigma = np.maximum(1.0, norm * h * apart)
+    apart = np.minimum(1.0, np.linalg.norm(T[pairs[:, 1]] - T[pairs[:, 2]], axis=1))
+    sizes = norm * np.linalg.norm(data.group_embeddings, axis=1)[order.positions(pairs)] * apart
+    sigma = np.maximum(1.0, sizes)
     e = np.append(np.abs(w)[:num_ties], (1 - w)[num_ties:])
     complementarity = lam @ np.abs((w - 1) / sigma)[num_ties:] / lam.sum()
+    expected = {
+        "norm": norm,
+        "min_margin": w[num_ties:].min(),
+        "kkt_residual": max((e / sigma).max(), e.max() - 0.1, complementarity),
+        "duality_gap": abs(norm**2 - lam.sum()) / (norm**2 / 2),
+        "tie_residual": np.abs(w / sizes)[:num_ties].max(initial=0.0),
+        "relative_margin": (w / sizes)[num_ties:].min(),
+    }
 
     np.testing.assert_allclose(svm.W.ravel(), W, rtol=0, atol=1e-12 * norm)
     np.testing.assert_array_equal(svm.equal_multipliers, mu)
     np.testing.assert_array_equal(svm.multipliers, lam)
-    assert svm.norm == pytest.approx(norm, rel=1e-9)
-    assert svm.min_margin == pytest.approx(w[num_ties:].min(), rel=1e-9)
-    kkt_residual = max((e / sigma).max(), e.max() - 0.1, complementarity)
-    assert svm.kkt_residual == pytest.approx(kkt_residual, rel=1e-9)
-    gap = abs(norm**2 - lam.sum()) / (norm**2 / 2)
-    assert svm.duality_gap == pytest.approx(gap, rel=1e-9)
     assert svm.solver == "growing-set"
+    measured = [svm]
     if order.is_over_all_others:  # then multipliers may also be a table of groups and losers
         group, _, loser = order.strict.T
         table = np.zeros(order.shape)
         table[np.searchsorted(order.groups, group), loser] = multipliers[num_ties:]
-        listed = certify(data, order, PairMultipliers(csr_array(table), mu))
-        for name in ("norm", "min_margin", "kkt_residual", "duality_gap", "tie_residual"):
-            assert getattr(listed, name) == pytest.approx(getattr(svm, name), rel=1e-9, abs=1e-14)
+        measured.append(certify(data, order, PairMultipliers(csr_array(table), mu)))
+    for found in measured:
+        numbers = {name: getattr(found, name) for name in expected}
+        assert numbers == pytest.approx(expected, rel=1e-9, abs=1e-14)
 
 
 def residual_cases(seed):
@@ -83,10 +84,8 @@ def test_residuals_are_those_of_their_definition(size):
     """Far from a solution, where none of them is zero."""
     for seed in range(6):
         for data in residual_cases(seed):
-            order = priority(data)
-            rng = np.random.default_rng(seed)
-            num_pairs = len(order.equal) + len(order.strict)
-            assert_residuals(data, size * rng.standard_normal(num_pairs))
+            num_pairs = len(priority(data).equal) + len(priority(data).strict)
+            assert_residuals(data, size * np.random.default_rng(seed).standard_normal(num_pairs))
 
 
 def test_residuals_near_a_solution_are_those_of_their_definition():
@@ -95,8 +94,8 @@ def test_residuals_near_a_solution_are_those_of_their_definition():
         for data in residual_cases(seed):
             svm = max_margin(data)
             exact = np.append(svm.equal_multipliers, svm.multipliers)
-            relative_change = 1e-3 * np.random.default_rng(seed).standard_normal(len(exact))
-            assert_residuals(data, exact * (1 + relative_change))
+            change = np.random.default_rng(seed).standard_normal(len(exact))
+            assert_residuals(data, exact * (1 + 1e-3 * change))
 
 
 def pairs_and_program(data):
@@ -173,16 +172,9 @@ def test_what_separates_is_recognised_at_any_size():
     for seed in range(4):
         for pairs, program, last in solved(seed):
             size = np.linalg.norm(program.weights(last.dual))
-            for factor, expected in [
-                (1.0, True),
-                (1e3, True),
-                (1e-5 / size, True),
-                (1e-7 / size, True),
-                (0.0, False),
-                (-1.0, False),
-            ]:
+            for factor in (1.0, 1e3, 1e-5 / size, 1e-7 / size, 0.0, -1.0):
                 scaled = Iterate(factor * last.dual, factor * last.common, direction=None)
-                assert separates(pairs, SetStep(program, scaled)) == expected
+                assert separates(pairs, SetStep(program, scaled)) == (factor > 0)
 
 
 def test_what_separates_a_set_alone_does_not_count():
@@ -201,46 +193,36 @@ def test_what_separates_a_set_alone_does_not_count():
     assert verdicts == {True, False}
 
 
-def test_common_scores_need_not_fit_for_a_matrix_to_separate():
-    """They follow from the ties, and without ties nothing but W counts where tokens are alone."""
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        for pairs, program, last in solved(seed):
-            if not program.tied.any():
-                continue
-            size = np.linalg.norm(program.weights(last.dual))
-            for common in (program.zero_common(), size * rng.standard_normal(program.num_columns)):
-                moved = Iterate(last.dual, common, direction=None)
-                assert separates(pairs, SetStep(program, moved))
-
-
-def unties(program, rng):
-    """A dual on ties, balanced, whose W has norm one: it moves tied tokens apart; else None."""
-    dual = np.where(program.tied, rng.standard_normal(program.tied.shape), 0.0)
-    if program.num_columns:
-        num_tied = np.bincount(program.column, program.tied)
-        dual -= program.tied * (program.column_sums(dual) / num_tied)[program.column]
-    size = np.linalg.norm(program.weights(dual))
-    return dual / size if size > 1e-6 else None
-
-
 def test_ties_that_are_missed_are_met_before_margins_count():
-    """By two steps; a miss 1e12 times the solution's size leaves too much rounding."""
+    """By two steps; a miss 1e12 times the solution's size leaves too much rounding.
+
+    Common scores may be any: they follow from the ties.
+    """
     tried = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
         for pairs, program, last in solved(seed):
-            apart = unties(program, rng)
-            if apart is None:
+            # A dual on ties, balanced, moves tied tokens apart.
+            apart = np.where(program.tied, rng.standard_normal(len(program)), 0.0)
+            if program.num_columns:
+                num_tied = np.bincount(program.column, program.tied)
+                apart -= program.tied * program.spread(program.column_sums(apart) / num_tied)
+            size = np.linalg.norm(program.weights(apart))
+            if size < 1e-6:
                 continue
             tried += 1
-            size = np.linalg.norm(program.weights(last.dual))
-            for miss, expected in [(1e-3, True), (1.0, True), (1e12, False)]:
-                missed = last.dual + miss * size * apart
-                moved = Iterate(missed, last.common, direction=None)
-                assert separates(pairs, SetStep(program, moved)) == expected
-            nothing = Iterate(1e-3 * size * apart, last.common, direction=None)
-            assert not separates(pairs, SetStep(program, nothing))
+            apart *= np.linalg.norm(program.weights(last.dual)) / size
+            common = np.abs(apart).max() * rng.standard_normal(program.num_columns)
+            for share, miss, expected in (
+                (1, 0.0, True),
+                (1, 1e-3, True),
+                (1, 1.0, True),
+                (1, 1e12, False),
+                (0, 1e-3, False),
+            ):
+                for scores in (last.common, common):
+                    missed = Iterate(share * last.dual + miss * apart, scores, direction=None)
+                    assert separates(pairs, SetStep(program, missed)) == expected
     assert tried >= 10
 
 
@@ -286,34 +268,19 @@ def test_ties_that_nearly_depend_do_not_pretend_a_margin(length):
         assert point is None or point.margin_bounds[0] == 0
 
 
-def test_a_certificate_and_a_separating_matrix_exclude_each_other():
-    """Farkas' lemma: no step of the interior point finds both on one dataset."""
-    for seed in range(7000, 7012):
-        pairs, program = pairs_and_program(without_solution(seed))
-        verdicts = set()
-        for iterate in itertools.islice(interior_point(program), 15):
-            if separates(pairs, SetStep(program, iterate)):
-                verdicts.add("separable")
-            if refutation(pairs, program, iterate.direction) is not None:
-                verdicts.add("not separable")
-        assert len(verdicts) == 1
-
-
 @pytest.mark.slow
 def test_a_direction_without_a_clear_multiplier_is_no_certificate():
     # Contexts that cancel each other in pairs, and two that do not: the multipliers' error is as
     # large as the multipliers, so that none of them is kept.
     angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 1999)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    rest = [[0.1, 0.99**0.5], [0.1, -(0.99**0.5)]]
-    embeddings = np.vstack([circle, -circle, rest])
+    embeddings = np.vstack([circle, -circle, [[0.1, 0.99**0.5], [0.1, -(0.99**0.5)]]])
     labels = np.tile([1.0, 0.0], (len(embeddings), 1))
     data = NextTokenData(embeddings, labels, token_embeddings=np.eye(2))
     pairs, program = pairs_and_program(data)
     even = np.where(program.ordered, -1.0, 0.0)
     error = np.linalg.norm(program.weights(even))
-    assert error < PROMISING * (-even * program.rhs).sum()
-    assert (-even[program.ordered] <= 10 * error).all()
+    assert 0.1 < error < PROMISING * program.rhs[program.ordered].sum()
     assert refutation(pairs, program, even) is None
     with pytest.raises(NotSeparableError):
         max_margin(data)

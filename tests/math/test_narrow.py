@@ -1,5 +1,6 @@
 """Contexts that nearly agree and contradict each other: decided with a proof, or said why not."""
 
+import exact
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,19 +36,15 @@ def planted(kind, angle, seed, m=12, V=6, d=8, num_pairs=1):
     rng = np.random.default_rng([31, seed])
     H = rng.standard_normal((m, d))
     H /= np.linalg.norm(H, axis=1, keepdims=True)
-    P = np.zeros((m, V))
-    for j in range(m):
-        S = rng.permutation(V)[: rng.integers(1, 3)]
-        P[j, S] = 1 / len(S)
+    supports = [rng.permutation(V)[: rng.integers(1, 3)].tolist() for _ in H]
     for a in range(0, 2 * num_pairs, 2):
         u = rng.standard_normal(d)
         u -= (u @ H[a]) * H[a]
-        u /= np.linalg.norm(u)
-        H[a + 1] = np.cos(angle) * H[a] + np.sin(angle) * u
-        P[[a, a + 1]] = 0
-        for row, token in ((a, 0), (a + 1, 1)):
-            S = [token] if kind == "swap" else [token, 2]
-            P[row, S] = 1 / len(S)
+        H[a + 1] = np.cos(angle) * H[a] + np.sin(angle) * u / np.linalg.norm(u)
+        supports[a : a + 2] = ([0], [1]) if kind == "swap" else ([0, 2], [1, 2])
+    P = np.zeros((m, V))
+    for row, support in zip(P, supports, strict=True):
+        row[support] = 1 / len(support)
     return ntpnb.NextTokenData(H, P)
 
 
@@ -72,9 +69,9 @@ def test_small_angles_are_decided(case, kind):
 def test_small_angles_in_the_plane_are_refused_with_a_certificate(kind, angle):
     """In the plane, a third context that stands on the wrong side contradicts the two."""
     H = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)], [-1.0, -1.0], [1.0, -1.0]])
-    P = np.eye(4)[[0, 1, 1, 1]] if kind == "swap" else np.eye(4)[[0, 1, 1, 1]] / 2
+    P = np.eye(4)[[0, 1, 1, 1]]
     if kind == "shared":
-        P[:, 2] = 0.5
+        P = (P + np.eye(4)[2]) / 2
     data = ntpnb.NextTokenData(H, P)
     assert not ntpnb.is_separable(data)
     with pytest.raises(ntpnb.NotSeparableError) as refused:
@@ -88,24 +85,18 @@ def test_small_angles_in_the_plane_are_refused_with_a_certificate(kind, angle):
 def test_what_the_linear_program_proves_is_so(seed, angle, kind):
     """Its verdict in 50 digits: some W has exact ties and positive margins."""
     data = planted(kind, angle, seed)
-    order = ntpnb.token_priority(data)
-    found = linear_program(data, order, Watch())
+    found = linear_program(data, ntpnb.token_priority(data), Watch())
     if found is None or not found.separates:
         return
     with mp.workdps(50):
-        H = mp.matrix(data.context_embeddings.tolist())
-        V, d = data.shape
-        w = mp.matrix(found.W.ravel().tolist())
-        ties = mp.matrix(max(1, len(order.equal)), V * d)
-        for k, (g, i, j) in enumerate(order.equal.tolist()):
-            for a in range(d):
-                ties[k, i * d + a] = H[g, a]
-                ties[k, j * d + a] = -H[g, a]
-        if len(order.equal):  # the nearest W that meets all of them
-            w = w - ties.T * mp.lu_solve(ties * ties.T, ties * w)
-            assert max(abs(x) for x in ties * w) < mpf(10) ** -40
-        for g, i, j in order.strict.tolist():
-            assert sum(H[g, a] * (w[i * d + a] - w[j * d + a]) for a in range(d)) > 0
+        strict, w = (mp.matrix(exact.many(x)) for x in (exact.strict_matrices(data), found.W))
+        w = mp.matrix(list(w))
+        independent = exact.independent(exact.tie_matrices(data))
+        if independent:  # the nearest W that meets all of them
+            ties = mp.matrix(exact.many(np.array(independent)))
+            w -= ties.T * mp.lu_solve(ties * ties.T, ties * w)
+            assert max(map(abs, ties * w)) < mpf(10) ** -40
+        assert min(strict * w) > 0
 
 
 @given(any_problem())
@@ -118,25 +109,30 @@ def test_the_linear_program_contradicts_no_other_method(data):
         assert ntpnb.is_separable(data)
 
 
-def test_ties_that_depend_on_each_other_prove_nothing():
-    ties = np.array([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]])
-    assert narrow._distance_to_ties(ties, np.full(2, 1e-16)) == np.inf
-    assert narrow._distance_to_ties(ties[:1], np.array([1e-16])) < 1e-15
-    assert narrow._distance_to_ties(np.ones((4, 3)), np.zeros(4)) == np.inf
-    assert narrow._distance_to_ties(np.zeros((0, 3)), np.zeros(0)) == 0
+@pytest.mark.parametrize(
+    ("ties", "missed", "at_most"),
+    [
+        ([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]], 1e-16, np.inf),
+        ([[1.0, -1.0, 0.0]], 1e-16, 1e-15),
+        (np.ones((4, 3)), 0.0, np.inf),
+        (np.zeros((0, 3)), 0.0, 0.0),
+    ],
+)
+def test_ties_that_depend_on_each_other_prove_nothing(ties, missed, at_most):
+    distance = narrow._distance_to_ties(np.array(ties), np.full(len(ties), missed))
+    assert distance <= at_most
+    assert np.isinf(distance) == np.isinf(at_most)
 
 
 def test_so_many_ties_that_their_matrix_would_be_large_prove_nothing(monkeypatch):
+    """With room for the program, whose matrix is sparse, and not for a dense one of its ties."""
     data = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], [[0.2] * 5 + [0.0], [0.0] * 5 + [1.0]])
     order = ntpnb.token_priority(data)
-    assert linear_program(data, order, Watch()).separates
-    size = (len(order.equal) + len(order.strict)) * 2 * 2
-    monkeypatch.setattr(narrow, "ENTRIES", size)
-    assert len(order.equal) * 6 * 2 > size - 4
-    monkeypatch.setattr(narrow, "ENTRIES", max(size, len(order.equal) * 6 * 2 - 1))
-    found = linear_program(data, order, Watch())
-    assert found is not None
-    assert found.separates == (size >= len(order.equal) * 6 * 2)
+    needed = len(order.equal) * data.shape[0] * data.shape[1]
+    assert needed > (len(order.equal) + len(order.strict)) * 2 * 2
+    for entries in (needed, needed - 1):
+        monkeypatch.setattr(narrow, "ENTRIES", entries)
+        assert linear_program(data, order, Watch()).separates == (entries == needed)
 
 
 def test_a_linear_program_ends_after_its_steps_or_its_time_without_an_answer(monkeypatch):

@@ -12,7 +12,9 @@ from scipy.linalg import svd
 
 from ntpnb import NotSeparableError, is_separable, max_margin
 from ntpnb import token_priority as priority
+from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.support_program import all_pairs
+from ntpnb.problem.collapse import collapsed
 
 
 def complement(data):
@@ -115,3 +117,29 @@ def separable(seed):
         order = priority(data)
         if len(order.strict) and is_separable(data):
             yield data, all_pairs(data, order).everything()
+
+
+def made(kind, seed, **options):
+    """Data of one kind, and all their pairs; of ``copies`` the last token stands for nine."""
+    sizes = {"V": 6, "m": 6, "d": 8, "size": (1, 4)} | options
+    if kind == "attention":
+        data = problems.l24(seed, K=7, d=5, n=9, T=4, repeats=True, norms=1)
+    elif kind == "copies":
+        data = problems.t24(seed, **sizes)
+        laws = np.pad(data.target_probs, ((0, 0), (0, 9)))
+        whole = collapsed(problems.changed(data, target_probs=laws))
+        assert not whole.is_trivial
+        return whole.data, all_pairs(whole.data, priority(whole.data), whole.multiplicity)
+    else:
+        tokens = 4 if kind == "tokens" else None
+        data = problems.t24(seed, tokens=tokens, candidates=kind == "candidates", **sizes)
+    if kind == "pairs":
+        return data, EveryPair(data, priority(data))
+    return data, all_pairs(data, priority(data))
+
+
+def some_of(pairs, share, rng):
+    """The program of some strict pairs."""
+    everything = pairs.everything()
+    chosen = everything.ordered & (rng.random(len(everything)) < share)
+    return pairs.program(everything.keys[chosen])
