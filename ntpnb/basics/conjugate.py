@@ -9,13 +9,20 @@ from ntpnb.basics.validation import FloatArray
 
 
 class Approximation(NamedTuple):
-    """A point on the way to the solution, and what it leaves of the target."""
+    """A point on the way to the solution, and what it leaves of the target.
+
+    Attributes
+    ----------
+    size : float
+        The norm of the error that the approximate inverse gives.
+    """
 
     point: FloatArray
     error: FloatArray
+    size: float
 
 
-def conjugate_gradients(
+def conjugate_gradient_steps(
     product: Callable[[FloatArray], FloatArray],
     target: FloatArray,
     precondition: Callable[[FloatArray], FloatArray] | None = None,
@@ -41,9 +48,9 @@ def conjugate_gradients(
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.basics.conjugate import conjugate_gradients
+    >>> from ntpnb.basics.conjugate import conjugate_gradient_steps
     >>> product = np.array([[2.0, 1.0], [1.0, 2.0]]).__matmul__
-    >>> _, _, last = conjugate_gradients(product, np.array([3.0, 0.0]))
+    >>> _, _, last = conjugate_gradient_steps(product, np.array([3.0, 0.0]))
     >>> last.point.round(6).tolist()
     [2.0, -1.0]
     """
@@ -51,9 +58,9 @@ def conjugate_gradients(
     error = target
     descent_before = 1.0
     while True:
-        yield Approximation(point, error)
         ahead = error if precondition is None else precondition(error)
         descent = float(np.vdot(error, ahead))
+        yield Approximation(point, error, float(np.sqrt(max(0.0, descent))))
         direction = ahead + descent / descent_before * direction
         change = product(direction)
         curvature = float(np.vdot(direction, change))

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.linalg import lapack
 
-from ntpnb.basics.conjugate import conjugate_gradients
+from ntpnb.basics.conjugate import conjugate_gradient_steps
 from ntpnb.basics.factors import (
     finite,
     inverses_of_products,
@@ -200,7 +200,7 @@ class RowSystem:
 
         def solve(rhs: FloatArray, accuracy: float) -> FloatArray:
             enough = max(VANISHES * float(np.linalg.norm(rhs)), accuracy)
-            steps = conjugate_gradients(times, rhs, lambda error: error / diagonal[:-1])
+            steps = conjugate_gradient_steps(times, rhs, lambda error: error / diagonal[:-1])
             for found in islice(steps, MOST_ITERATIONS):
                 if np.linalg.norm(found.error) <= enough:
                     break
@@ -295,7 +295,7 @@ class IteratedSystem:
         start = self._roots * (imbalance / self._square_sums)[:, None]
         missing = rhs - self._times_system(start)
         target = self._without_common(missing)
-        steps = conjugate_gradients(
+        steps = conjugate_gradient_steps(
             lambda table: self._without_common(self._times_system(table)), target
         )
         for found in islice(steps, MOST_PRODUCTS):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ntpnb.basics.conjugate import Approximation, conjugate_gradient_steps
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.tolerances import EPS, NEGLIGIBLE, STOP, decomposition_error
 from ntpnb.basics.validation import FloatArray
@@ -230,7 +231,7 @@ def conjugate_gradients(
     target: FloatArray,
     accuracy: float,
     watch: Watch,
-    precondition: Callable[[FloatArray], FloatArray] = np.copy,
+    precondition: Callable[[FloatArray], FloatArray] | None = None,
     size: Callable[[FloatArray], float] | None = None,
     most_steps: float = np.inf,
 ) -> FloatArray:
@@ -268,30 +269,20 @@ def conjugate_gradients(
     >>> conjugate_gradients(product, np.array([3.0, 0.0]), 1e-12, Watch()).round(6).tolist()
     [2.0, -1.0]
     """
-    point = direction = np.zeros_like(target)
-    error: FloatArray = target
-    improved = precondition(error)
-    descent = float(np.vdot(error, improved))
-    last_descent = 1.0
+    steps = conjugate_gradient_steps(product, target, precondition)
+    first = next(steps)
 
-    def error_size() -> float:
-        return float(np.sqrt(max(0.0, descent))) if size is None else size(error)
+    def error_size(found: Approximation) -> float:
+        return found.size if size is None else size(found.error)
 
     # Without rounding as many steps as unknowns would suffice.
-    gains = Gains(point, error_size(), min(2000, 10 * target.size))
+    gains = Gains(first.point, error_size(first), min(2000, 10 * target.size))
     enough = accuracy * max(1.0, gains.error)
     while gains.error > enough and not gains.stalled and gains.step < most_steps:
         if gains.step >= LEAST_STEPS and watch.expired:
             break
-        direction = improved + descent / last_descent * direction
-        change = product(direction)
-        curvature = float(np.vdot(direction, change))
-        if not min(descent, curvature) > 0:
+        found = next(steps, None)
+        if found is None:
             break  # nothing but rounding is left
-        step = descent / curvature
-        point = point + step * direction
-        error = error - step * change
-        improved = precondition(error)
-        last_descent, descent = descent, float(np.vdot(error, improved))
-        gains.take(point, error_size())
+        gains.take(found.point, error_size(found))
     return gains.point
