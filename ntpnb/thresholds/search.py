@@ -12,6 +12,7 @@ from ntpnb.basics.validation import (
     as_integer,
     as_integers,
     require_function,
+    require_number,
     require_type,
 )
 from ntpnb.basics.watch import Progress, Watch
@@ -202,7 +203,7 @@ def first_true(holds: Callable[[int], bool], top: int, guess: float, step: float
     TypeError
         ``holds`` cannot be called, or an argument is no number.
     ValueError
-        ``top`` is no nonnegative integer.
+        ``top`` is no nonnegative integer, ``guess`` is not finite, or ``step`` not positive.
 
     Examples
     --------
@@ -211,6 +212,8 @@ def first_true(holds: Callable[[int], bool], top: int, guess: float, step: float
     Bracket(largest_false=7, smallest_true=8)
     """
     require_function("holds", holds)
+    require_number("guess", guess, lambda _: True, "be a finite number")
+    require_number("step", step, lambda step: step > 0, "be a positive number")
     largest_false = 0
     smallest_true = as_integer("top", top, 0) + 1
     undecided: set[int] = set()

@@ -252,6 +252,8 @@ NASTY = {
     "a number as a path": (lambda: TOY.save(3), "path is of type int"),
     "no condition of numbers": (lambda: thresholds.first_true(3, 9, 1, 1), "holds is of type int"),
     "no numbers to try": (lambda: thresholds.first_true(bool, -1, 1, 1), "top is -1"),
+    "a guess that is none": (lambda: thresholds.first_true(bool, 9, np.nan, 1), "guess is nan"),
+    "a step backwards": (lambda: thresholds.first_true(bool, 9, 1, -1), "step is -1"),
     "no cells": (lambda: thresholds.sweep(None, 1), "cells is of type NoneType"),
     "trials of other cells": (lambda: thresholds.sweep([(3, 1, 4)], [1, 2]), "each of the 1 cell"),
     "a norm that is none": (lambda: ntpnb.max_margin(TOY, norm="l1"), "norm is 'l1'; .*frobenius"),
