@@ -198,7 +198,7 @@ FRAMES = """async (name) => {
   const root = document.querySelector(".explore");
   const handle = root.querySelector(`[data-handle=${name}]`);
   const took = [];
-  for (let i = 0; i < 150; i++) {
+  for (let i = 0; i < 60; i++) {
     const key = i % 2 ? "ArrowLeft" : "ArrowRight";
     handle.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     await new Promise(requestAnimationFrame);

@@ -29,69 +29,61 @@ def press(tab, link, hand):
         link.tap()
 
 
+def sets_the_state(tab, hand):
+    """Follow every sentence; yield each once what it says is shown."""
+    links = tab.locator(SENTENCES).all()
+    assert 2 <= len(links) <= 4
+    page = tab.url.partition("#")[0]
+    for link in links:
+        preset = link.get_attribute("href").partition("#preset-")[2]
+        press(tab, link, hand)
+        tab.wait_for_function(f"{SHOWN} === '{preset}'", timeout=10_000)
+        assert tab.url.partition("#")[0] == page
+        yield link
+
+
 @pytest.fixture
 def chapter(lend, address):
+    """Open a chapter and scroll to what can be explored, which is built meanwhile."""
+
     def open_chapter(name, viewport, **settings):
         tab = lend(address, viewport=viewport, **settings)
         tab.goto(f"{address}nb/{name}.html")
         tab.evaluate(RENDERED)
+        assert tab.locator(".beside .explore").count() == 0  # not before it is near
+        tab.evaluate(SHIFTS)
+        tab.evaluate("window.shifts = 0")
+        far = "document.querySelector('.beside').getBoundingClientRect().top"
+        for _ in range(60):
+            if tab.evaluate(far) < 0:
+                break
+            tab.mouse.wheel(0, 400)
+            tab.wait_for_timeout(40)
+        tab.wait_for_selector(".beside .live svg.main", state="attached")
+        tab.wait_for_timeout(200)
+        assert tab.evaluate("window.shifts") < 0.05
         return tab
 
     return open_chapter
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-@pytest.mark.parametrize("hand", ["mouse", "keyboard", "touch"])
-def test_every_sentence_sets_the_state_in_place(name, hand, chapter):
-    touch = {"has_touch": True, "is_mobile": True} if hand == "touch" else {}
-    tab = chapter(name, PHONE if touch else WIDE, **touch)
-    links = tab.locator(SENTENCES)
-    assert 2 <= links.count() <= 4
-    for k in range(links.count()):
-        link = links.nth(k)
-        preset = link.get_attribute("href").partition("#preset-")[2]
-        press(tab, link, hand)
-        tab.wait_for_function(f"{SHOWN} === '{preset}'", timeout=10_000)
-        assert tab.url.partition("#")[0].endswith(f"nb/{name}.html")
-
-
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_on_a_wide_screen_it_stays_beside_each_sentence(name, chapter):
+def test_on_a_wide_screen_it_stays_beside_each_sentence_that_sets_its_state(name, chapter):
     tab = chapter(name, WIDE)
-    links = tab.locator(SENTENCES)
-    for k in range(links.count()):
-        press(tab, links.nth(k), "mouse")
-        tab.wait_for_selector(".beside .live svg.main")
-        plane = tab.locator(".beside svg.main").bounding_box()
-        sentence = links.nth(k).bounding_box()
+    for link in sets_the_state(tab, "mouse"):
+        plane, sentence = tab.locator(".beside svg.main").bounding_box(), link.bounding_box()
         assert plane["x"] > sentence["x"] + sentence["width"]
         assert plane["y"] < WIDE["height"]
         assert plane["y"] + plane["height"] > 0
+    for _ in sets_the_state(tab, "keyboard"):
+        pass
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_on_a_phone_it_stands_in_the_flow(name, chapter):
+def test_on_a_phone_it_stands_in_the_flow_and_follows_a_finger(name, chapter):
     tab = chapter(name, PHONE, has_touch=True, is_mobile=True)
-    tab.locator(".beside > .container").scroll_into_view_if_needed()
-    tab.wait_for_selector(".beside .live svg.main")
     assert tab.locator(".beside svg.main").bounding_box()["width"] <= PHONE["width"]
     place = "getComputedStyle(document.querySelector('.beside > .container')).position"
     assert tab.evaluate(place) == "static"
-
-
-@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_nothing_moves_as_it_is_built(name, viewport, chapter):
-    tab = chapter(name, viewport)
-    assert tab.locator(".beside .explore").count() == 0  # not before it is near
-    tab.evaluate(SHIFTS)
-    tab.evaluate("window.shifts = 0")
-    far = "document.querySelector('.beside').getBoundingClientRect().top"
-    for _ in range(60):
-        if tab.evaluate(far) < 0:
-            break
-        tab.mouse.wheel(0, 400)
-        tab.wait_for_timeout(40)
-    tab.wait_for_selector(".beside .live svg.main", state="attached")
-    tab.wait_for_timeout(200)
-    assert tab.evaluate("window.shifts") < 0.05
+    for _ in sets_the_state(tab, "touch"):
+        pass

@@ -1,5 +1,7 @@
 """What all pages that can be explored have: time, addresses, views, and a still picture."""
 
+from itertools import pairwise, product
+
 import numpy as np
 import pytest
 from built_site import SITE
@@ -12,16 +14,6 @@ PAGES = (WORDS, ATTENTION)
 @pytest.fixture(params=PAGES, ids=lambda page: page.script)
 def explorable(request):
     return request.param
-
-
-def on_every_page(*names, of):
-    """Parameters `explorable`, which page, and names, each of the page's own values of these."""
-    rows = [
-        pytest.param(page, *value, id=f"{page.script}-{value[0]}")
-        for page in PAGES
-        for value in of(page)
-    ]
-    return pytest.mark.parametrize(("explorable", *names), rows)
 
 
 # -- fingers and time -----------------------------------------------------------------------------
@@ -38,6 +30,7 @@ def test_a_finger_drags_a_point(explorable, opened, address):
     assert places(tab, explorable.places)[int(handle[1])] == pytest.approx(end, abs=2)
 
 
+@pytest.mark.parametrize("explorable", PAGES[:1])  # one script moves time on all of them
 def test_training_runs_through_time(tab):
     tab.locator(".play").click()
     tab.wait_for_timeout(1000)
@@ -65,20 +58,29 @@ def test_an_address_shows_the_same_again(explorable, opened, site):
     assert "step = 3.2·10⁷" in tabs[0].locator(".reading").inner_text()
 
 
-@on_every_page("example", of=lambda page: [(name,) for name in page.examples])
-def test_an_address_opens_an_example(example, explorable, opened, address):
-    tab = opened(address, f"#preset-{example}")
-    assert tab.locator(".explore .note").is_hidden()
-    assert tab.locator(".preset").input_value() == example
-    shown = tab.locator(".panes").inner_html()
-    tab.select_option(".preset", next(one for one in explorable.examples if one != example))
-    assert tab.locator(".panes").inner_html() != shown
-    tab.select_option(".preset", example)
-    assert tab.locator(".panes").inner_html() == shown
+# A page opens what its address names by the same function that follows a changed address.
+FOLLOW = """(fragment) => new Promise((done) => {
+  addEventListener("hashchange", () => done(), { once: true });
+  location.hash = fragment;
+})"""
 
 
-def test_a_link_on_the_page_changes_the_example(explorable, opened, site):
-    tab = opened(site)
+def test_an_address_opens_an_example(explorable, opened, address):
+    first, *others = explorable.examples
+    tab = opened(address, f"#preset-{others[0]}")
+    for before, example in pairwise([first, *others, first]):
+        if example != others[0]:
+            tab.evaluate(FOLLOW, f"#preset-{example}")
+        assert tab.locator(".explore .note").is_hidden()
+        assert tab.locator(".preset").input_value() == example
+        shown = tab.locator(".panes").inner_html()
+        tab.select_option(".preset", before)
+        assert tab.locator(".panes").inner_html() != shown
+        tab.select_option(".preset", example)
+        assert tab.locator(".panes").inner_html() == shown
+
+
+def test_a_link_on_the_page_changes_the_example(explorable, tab):
     other = explorable.examples[2]
     tab.evaluate("scrollTo(0, document.body.scrollHeight)")
     tab.evaluate(f"location.hash = 'preset-{other}'")
@@ -95,31 +97,31 @@ def test_a_link_on_the_page_changes_the_example(explorable, opened, site):
     assert tab.locator(".preset").input_value() == other
 
 
-def test_all_examples_are_tried(explorable, tab):
-    values = tab.locator(".preset option").evaluate_all("all => all.map(one => one.value)")
-    assert tuple(values) == ("", *explorable.examples)
-
-
-@on_every_page("fragment", "word", of=lambda page: page.bad.items())
-def test_a_bad_address_is_ignored_with_a_word(fragment, word, explorable, opened, address):
-    tab = opened(address, fragment)
+def test_a_bad_address_is_ignored_with_a_word(explorable, opened, address):
+    first = next(iter(explorable.bad))
+    tab = opened(address, first)
     note = tab.locator(".explore .note")
-    assert note.is_visible()
-    assert word in note.inner_text()
-    assert tab.locator(".preset").input_value() == explorable.first
+    for fragment, word in explorable.bad.items():
+        if fragment != first:
+            tab.evaluate(FOLLOW, fragment)
+        assert note.is_visible(), fragment
+        assert word in note.inner_text()
+        assert tab.locator(".preset").input_value() == explorable.first
 
 
 def test_a_heading_in_the_address_is_no_state(explorable, opened, address):
     tab = opened(address, "#five-questions")
     assert not tab.locator(".explore .note").is_visible()
     assert tab.locator(".preset").input_value() == explorable.first
+    values = tab.locator(".preset option").evaluate_all("all => all.map(one => one.value)")
+    assert tuple(values) == ("", *explorable.examples)  # so that all of them are tried
 
 
-@on_every_page("state", of=lambda page: [(state,) for state in page.degenerate])
-def test_nothing_is_not_a_number(state, explorable, opened, address):
-    for settings in explorable.settings:
-        tab = opened(address, f"#{state}&{settings}")
+def test_nothing_is_not_a_number(explorable, tab):
+    for state, settings in product(explorable.degenerate, explorable.settings):
+        tab.evaluate(FOLLOW, f"#{state}&{settings}")
         assert tab.locator(".explore .note").is_hidden()
+        assert tab.locator(".preset").input_value() == ""  # no example: it is what was asked for
         assert tab.locator(".verdicts b").count() == 2
         for part in (".panes", ".handles", ".reading"):
             assert "NaN" not in tab.locator(part).inner_html()
