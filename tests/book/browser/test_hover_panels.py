@@ -5,9 +5,12 @@ import pytest
 TERM = 'a.internal[href="notation.html#term-finite-part"]'
 
 
-@pytest.fixture(params=[(1280, "light"), (390, "dark")])
-def tab(request, lend, site):
-    width, scheme = request.param
+LAPTOP, TELEPHONE = (1280, "light", "server"), (390, "dark", "file")
+
+
+@pytest.fixture
+def tab(reader, site, lend):
+    width, scheme = reader
     touch = width < 600
     screen = {"width": width, "height": 900}
     tab = lend(site, viewport=screen, color_scheme=scheme, has_touch=touch)
@@ -16,16 +19,27 @@ def tab(request, lend, site):
     return tab
 
 
+def read_on(*screens):
+    """A test on these screens, each with its colours, from a server or from a file."""
+    rows = [((width, scheme), site) for width, scheme, site in screens]
+    return pytest.mark.parametrize(("reader", "site"), rows, indirect=["site"])
+
+
 @pytest.fixture
 def panel(tab):
     return tab.locator(".hover-panel")
 
 
+@read_on(LAPTOP, TELEPHONE)
 def test_pointing_at_a_term_shows_its_definition_until_the_pointer_leaves_both(tab, panel):
     assert panel.is_hidden()
     tab.locator(TERM).hover()
     panel.locator("mjx-container").first.wait_for()
     assert "minimizes the cross-entropy" in panel.inner_text()
+    box, width = panel.bounding_box(), tab.viewport_size["width"]
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
     panel.hover()
     tab.wait_for_timeout(400)
     assert panel.is_visible()
@@ -33,15 +47,7 @@ def test_pointing_at_a_term_shows_its_definition_until_the_pointer_leaves_both(t
     panel.wait_for(state="hidden")
 
 
-def test_the_panel_stays_on_the_screen(tab, panel):
-    tab.locator(TERM).hover()
-    panel.locator("mjx-container").first.wait_for()
-    box = panel.bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= tab.viewport_size["width"]
-    assert tab.evaluate("document.documentElement.scrollWidth") <= tab.viewport_size["width"]
-
-
+@read_on(LAPTOP, TELEPHONE)
 def test_the_keyboard_opens_and_closes_it_and_readers_of_the_screen_are_told(tab, panel):
     link = tab.locator(TERM)
     tab.keyboard.press("Tab")  # the focus is then known to come from the keyboard
@@ -54,9 +60,8 @@ def test_the_keyboard_opens_and_closes_it_and_readers_of_the_screen_are_told(tab
     assert link.get_attribute("aria-describedby") is None
 
 
+@read_on(TELEPHONE)
 def test_a_touch_shows_it_and_a_second_one_follows_the_link(tab, panel):
-    if tab.viewport_size["width"] > 600:
-        return  # no touch screen
     tab.locator(TERM).tap()
     panel.wait_for()
     assert tab.url.endswith("summary.html")

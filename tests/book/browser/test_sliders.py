@@ -1,5 +1,7 @@
 """Figures that move: by keyboard, from a file as well as from a server, and without a script."""
 
+from itertools import cycle
+
 import pytest
 from built_site import SITE
 
@@ -14,12 +16,13 @@ SHOWN = "image => image.decode().then(() => image.currentSrc)"
 FOCUSED = "slider => slider === document.activeElement"
 
 
-@pytest.fixture(params=["server", "file"])
-def site(request):
-    return request.getfixturevalue("address") if request.param == "server" else f"{SITE.as_uri()}/"
+# Each page once, in turn from a server and from a file.
+EVERY_PAGE = pytest.mark.parametrize(
+    ("page", "site"), [*zip(PAGES, cycle(["server", "file"]))], indirect=["site"]
+)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@EVERY_PAGE
 def test_arrow_keys_move_the_picture(page, lend, site):
     tab = lend(site)
     tab.goto(site + page)
@@ -62,7 +65,7 @@ def test_arrow_keys_move_the_picture(page, lend, site):
     assert not any(figure.locator(".frames").is_visible() for figure in figures)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@EVERY_PAGE
 def test_without_a_script_the_figure_is_there_and_no_dead_slider(page, lend, site):
     tab = lend(site, java_script_enabled=False)
     tab.goto(site + page)

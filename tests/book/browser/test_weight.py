@@ -9,7 +9,6 @@ from built_site import SITE
 # A chapter with few formulas, two with many, one with letters from another font; the first page.
 CHAPTERS = ["01_toy", "05_gradient_descent", "16_your_data", "20_heads"]
 PAGES = ["index.html", *(f"nb/{name}.html" for name in CHAPTERS)]
-WIDTHS = [1280, 390]
 HEAVIEST = 450_000  # bytes, as a server sends them
 MOST_ELEMENTS = 6000  # a seventh of what it once had, which kept a processor busy for two seconds
 FARTHEST = 0.05  # layout shift; the Web Vitals call 0.1 good
@@ -73,54 +72,49 @@ def sent(response):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_first_visit_is_light(page, visit):
-    _, files = visit(page, 1280)
+def test_a_first_visit_is_light_and_nothing_jumps(page, visit):
+    tab, files = visit(page, 1280)
+    assert tab.evaluate("window.shift") < FARTHEST
     sizes = {url: sent(response) for url, response in files.items()}
     assert len(sizes) > 10
     heaviest = sorted(sizes, key=sizes.get)[-5:]
     assert sum(sizes.values()) < HEAVIEST, {url: sizes[url] for url in heaviest}
+    check_where_the_tab_key_stops(tab)
+    if page != "index.html":
+        check_the_room_of_formulas(tab)
+    tab.evaluate("document.querySelector('article').style.paddingTop = '300px'")
+    tab.evaluate(SETTLED)
+    assert tab.evaluate("window.shift") > FARTHEST  # what jumps is noticed
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", PAGES)
-def test_nothing_jumps_while_a_page_loads(page, width, visit):
-    tab, _ = visit(page, width)
+def test_nothing_jumps_on_a_phone(page, visit):
+    tab, _ = visit(page, 390)
     assert tab.evaluate("window.shift") < FARTHEST
+    check_where_the_tab_key_stops(tab)
+    if "05_gradient_descent" in page:
+        check_wide_formulas(tab)
 
 
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_formulas_take_the_room_that_was_kept_for_them(name, visit):
-    tab, _ = visit(f"nb/{name}.html", 1280)
+def check_the_room_of_formulas(tab):
+    """Formulas take the room that was kept for them."""
     missed = tab.evaluate(MISSED)
     assert len(missed) > 20
     within_one = sum(abs(ex) <= 1 for ex in missed)
     assert within_one >= 0.9 * len(missed)
 
 
-def test_what_jumps_is_noticed(visit):
-    tab, _ = visit(PAGES[1], 1280)
-    tab.evaluate("document.querySelector('article').style.paddingTop = '300px'")
-    tab.evaluate(SETTLED)
-    assert tab.evaluate("window.shift") > FARTHEST
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("page", PAGES)
-def test_the_tab_key_stops_only_at_formulas_that_scroll(page, width, visit):
-    tab, _ = visit(page, width)
+def check_where_the_tab_key_stops(tab):
+    """Of all formulas it stops only at those that scroll."""
     assert tab.locator("mjx-container").count()
     assert tab.evaluate(STOPS) == []
     assert set(tab.evaluate(SCROLLING)) <= {0}
 
 
-def test_wide_formulas_are_reached_on_a_phone(visit):
-    tab, _ = visit("nb/05_gradient_descent.html", 390)
-    assert tab.evaluate(SCROLLING)
-
-
-def test_a_wide_formula_says_that_it_goes_on_until_its_end_is_seen(visit):
-    tab, _ = visit("nb/05_gradient_descent.html", 390)
+def check_wide_formulas(tab):
+    """A wide formula says that it goes on, until its end is seen."""
     wide = len(tab.evaluate(SCROLLING))
+    assert wide
     assert tab.locator("div.math.goes-on").count() == wide
     tab.evaluate(
         """for (const formula of document.querySelectorAll("div.math.goes-on mjx-container"))
@@ -130,13 +124,16 @@ def test_a_wide_formula_says_that_it_goes_on_until_its_end_is_seen(visit):
     assert tab.locator("div.math.goes-on").count() == 0
 
 
-def test_the_scoreboard_can_be_taken_in(visit):
-    tab, _ = visit("scoreboard.html", 1280)
+def test_the_scoreboard_can_be_taken_in(lend, address):
+    tab = lend(address)
+    tab.goto(f"{address}scoreboard.html")
+    tab.evaluate("MathJax.startup.promise.then(() => null)")
     assert tab.evaluate("document.querySelectorAll('*').length") < MOST_ELEMENTS
 
 
-def test_every_icon_is_drawn(visit):
-    tab, _ = visit("nb/05_gradient_descent.html", 1280)
+def test_every_icon_is_drawn(lend, address):
+    tab = lend(address)
+    tab.goto(f"{address}nb/05_gradient_descent.html")
     missing = """[...document.querySelectorAll("i, span")].filter(
       (node) => /\\bfa-/.test(node.className) && node.checkVisibility()
         && !getComputedStyle(node, "::before").maskImage.startsWith("url")
