@@ -70,30 +70,34 @@ def cases():
     return [random_case(rng) for _ in range(CASES)]
 
 
-def solve(tab, cases):
-    return tab.evaluate(SOLVE, [{"h": case.h.tolist(), "p": case.p.tolist()} for case in cases])
+@pytest.fixture(scope="module")
+def solved(cases, tabs, address):
+    """What the page computes of the cases."""
+    with tabs.lend(address) as tab:
+        tab.goto(address + WORDS.page)
+        asked = [{"h": case.h.tolist(), "p": case.p.tolist()} for case in cases]
+        return tab.evaluate(SOLVE, asked)
 
 
 # -- the mathematics, against the package ---------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_verdicts_solutions_proofs_and_late_angles_are_those_of_the_package(tab, cases):
-    found = solve(tab, cases)
-    assert_agrees(found, [case.data for case in cases])
+def test_verdicts_solutions_proofs_and_late_angles_are_those_of_the_package(solved, cases):
+    assert_agrees(solved, [case.data for case in cases])
     residuals = [ntpnb.finite_part(case.data).residual for case in cases]
-    assert [one["residual"] for one in found] == pytest.approx(residuals, abs=1e-8)
+    assert [one["residual"] for one in solved] == pytest.approx(residuals, abs=1e-8)
     verdicts = {
         (one["answers"]["svm"]["separable"], one["answers"]["finite"]["compatible"])
-        for one in found
+        for one in solved
     }
     assert len(verdicts) == 4
 
 
 @pytest.mark.slow
-def test_ties_that_contradict_are_proved_to(tab, cases):
+def test_ties_that_contradict_are_proved_to(solved, cases):
     incompatible = 0
-    for case, found in zip(cases, solve(tab, cases), strict=True):
+    for case, found in zip(cases, solved, strict=True):
         assert bool(found["clashing"]) != found["answers"]["finite"]["compatible"]
         combined, odds = np.zeros(case.data.shape), 0.0
         for j, z, v, weight in found["clashing"]:
@@ -124,18 +128,18 @@ DESCEND = """([method, step, start]) => {
 }"""
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_gradient_methods_take_the_steps_of_the_package(method, tab):
+def test_gradient_methods_take_the_steps_of_the_package(tab):
     h, p = (np.array(tab.evaluate(f"exploreWords.PRESETS.single.{name}")) for name in "hp")
     start = [[0.5, -0.25], [0.0, 0.0], [0.0, 1.0]]
-    data, optimizer = Case(h, p).data, METHODS[method]
-    run = ntpnb.descend(data, optimizer, 1000, init=start, record=[0, 1, 10, 1000])
-    found = tab.evaluate(DESCEND, [method, optimizer.step, np.ravel(start).tolist()])
-    for k, one in enumerate(found):
-        assert far_apart(one["W"], run.W[k]) < 1e-8
-        assert one["excess"] == pytest.approx(run.excess[k], rel=1e-6)
-        assert one["loss"] == pytest.approx(run.loss[k], rel=1e-8)
-        assert far_apart(one["gradient"], ntpnb.gradient(run.W[k], data)) < 1e-8
+    data = Case(h, p).data
+    for method, optimizer in METHODS.items():
+        run = ntpnb.descend(data, optimizer, 1000, init=start, record=[0, 1, 10, 1000])
+        found = tab.evaluate(DESCEND, [method, optimizer.step, np.ravel(start).tolist()])
+        for k, one in enumerate(found):
+            assert far_apart(one["W"], run.W[k]) < 1e-8
+            assert one["excess"] == pytest.approx(run.excess[k], rel=1e-6)
+            assert one["loss"] == pytest.approx(run.loss[k], rel=1e-8)
+            assert far_apart(one["gradient"], ntpnb.gradient(run.W[k], data)) < 1e-8
 
 
 VERDICTS = {
@@ -150,13 +154,13 @@ VERDICTS = {
 }
 
 
-@pytest.mark.parametrize("preset", VERDICTS)
-def test_an_example_is_what_its_name_says(preset, tab):
-    tab.select_option(".preset", preset)
-    assert " ".join(tab.locator(".verdicts b").all_inner_texts()) == VERDICTS[preset]
-    assert tab.locator(".drawn .clash.ring").count() == (2 if preset == "inseparable" else 0)
-    assert tab.locator(".drawn .odds.ring").count() == (2 if preset == "incompatible" else 0)
-    assert tab.locator("svg.second").is_visible() == (preset == "optimizers")
+def test_an_example_is_what_its_name_says(tab):
+    for preset, verdicts in VERDICTS.items():
+        tab.select_option(".preset", preset)
+        assert " ".join(tab.locator(".verdicts b").all_inner_texts()) == verdicts, preset
+        assert tab.locator(".drawn .clash.ring").count() == (2 if preset == "inseparable" else 0)
+        assert tab.locator(".drawn .odds.ring").count() == (2 if preset == "incompatible" else 0)
+        assert tab.locator("svg.second").is_visible() == (preset == "optimizers")
 
 
 # -- moving things --------------------------------------------------------------------------------
@@ -183,8 +187,8 @@ def test_the_mouse_drags_a_context_and_everything_follows(opened, site):
     assert tab.locator(".verdicts b").first.inner_text() == "yes"
 
 
-def test_a_click_starts_training_there(opened, site):
-    tab = opened(site, reduced_motion="reduce")
+def test_a_click_starts_training_there(opened, address):
+    tab = opened(address, reduced_motion="reduce")
     tab.get_by_role("button", name="Choose token 3").click()
     (x, y), size = middle(tab, "w"), unit(tab)
     tab.mouse.click(x + 0.5 * size, y - 0.3 * size)
@@ -196,8 +200,7 @@ def test_a_click_starts_training_there(opened, site):
     assert "t = 10¹²" in tab.locator(".reading").inner_text()
 
 
-def test_the_keyboard_reaches_and_moves_everything(opened, site):
-    tab = opened(site)
+def test_the_keyboard_reaches_and_moves_everything(tab):
     handle = tab.get_by_role("slider", name="Context A, followed by 2, 3 and 4")
     handle.focus()
     tab.keyboard.press("ArrowDown")

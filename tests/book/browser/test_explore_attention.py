@@ -85,8 +85,12 @@ def cases():
     return [random_case(rng) for _ in range(CASES)]
 
 
-def solve(tab, cases):
-    return tab.evaluate(SOLVE, [case.asked() for case in cases])
+@pytest.fixture(scope="module")
+def solved(cases, tabs, address):
+    """What the page computes of the cases."""
+    with tabs.lend(address) as tab:
+        tab.goto(address + ATTENTION.page)
+        return tab.evaluate(SOLVE, [case.asked() for case in cases])
 
 
 def attention(scores, tokens):
@@ -100,11 +104,10 @@ def attention(scores, tokens):
 
 
 @pytest.mark.slow
-def test_graphs_verdicts_solutions_and_late_angles_are_those_of_the_package(tab, cases):
-    answers = solve(tab, cases)
-    assert_agrees(answers, [case.data for case in cases])
+def test_graphs_verdicts_solutions_and_late_angles_are_those_of_the_package(solved, cases):
+    assert_agrees(solved, [case.data for case in cases])
     kinds = set()
-    for case, found in zip(cases, answers, strict=True):
+    for case, found in zip(cases, solved, strict=True):
         bias = ntpnb.implicit_bias(case.data)
         kinds.add((bias.separable, len(bias.order.equal) > 0))
         for ours, theirs in zip(found["components"], bias.order.components, strict=True):
@@ -114,9 +117,9 @@ def test_graphs_verdicts_solutions_and_late_angles_are_those_of_the_package(tab,
 
 
 @pytest.mark.slow
-def test_attention_and_the_rule_are_those_of_the_package(tab, cases):
+def test_attention_and_the_rule_are_those_of_the_package(solved, cases):
     decided = {"graph": 0, "margins": 0, "tie": 0, "none": 0}
-    for case, found in zip(cases, solve(tab, cases), strict=True):
+    for case, found in zip(cases, solved, strict=True):
         bias, E = ntpnb.implicit_bias(case.data), case.e / 100
         assert far_apart(found["attention"][:-1], attention_mass(case.W, case.data)) < 1e-8
         query = E[case.new[-1]]
@@ -149,8 +152,7 @@ START = """() => {
 }"""
 
 
-@pytest.mark.parametrize("method", ["gd", "ngd"])
-def test_gradient_methods_take_the_steps_of_the_package(method, tab):
+def test_gradient_methods_take_the_steps_of_the_package(tab):
     found = tab.evaluate(START)
     start = np.reshape(found["start"], (2, 2))
     e = np.array(found["state"]["e"]) / 100
@@ -160,10 +162,10 @@ def test_gradient_methods_take_the_steps_of_the_package(method, tab):
     data = ntpnb.NextTokenData.from_attention(
         e, [one["tokens"] for one in s], [one["label"] for one in s]
     )
-    optimizer = {"gd": ntpnb.GD(step=0.1), "ngd": ntpnb.NGD(step=0.02)}[method]
-    run = ntpnb.descend(data, optimizer, 1000, init=start, record=[0, 1, 10, 1000])
-    for ours, theirs in zip(found[method], run.W, strict=True):
-        assert far_apart(ours, theirs) < 1e-8
+    for method, optimizer in {"gd": ntpnb.GD(step=0.1), "ngd": ntpnb.NGD(step=0.02)}.items():
+        run = ntpnb.descend(data, optimizer, 1000, init=start, record=[0, 1, 10, 1000])
+        for ours, theirs in zip(found[method], run.W, strict=True):
+            assert far_apart(ours, theirs) < 1e-8
 
 
 VERDICTS = {
@@ -176,12 +178,12 @@ VERDICTS = {
 }
 
 
-@pytest.mark.parametrize("preset", VERDICTS)
-def test_an_example_is_what_its_name_says(preset, tab):
-    tab.select_option(".preset", preset)
-    assert " ".join(tab.locator(".verdicts b").all_inner_texts()) == VERDICTS[preset]
-    assert (tab.locator(".drawn .clash.ring").count() > 0) == (preset == "inseparable")
-    assert (tab.locator(".edge.clash.head").count() > 0) == (preset == "inseparable")
+def test_an_example_is_what_its_name_says(tab):
+    for preset, verdicts in VERDICTS.items():
+        tab.select_option(".preset", preset)
+        assert " ".join(tab.locator(".verdicts b").all_inner_texts()) == verdicts, preset
+        assert (tab.locator(".drawn .clash.ring").count() > 0) == (preset == "inseparable")
+        assert (tab.locator(".edge.clash.head").count() > 0) == (preset == "inseparable")
 
 
 def test_figure_2_has_the_structure_of_the_book(tab):
@@ -235,8 +237,8 @@ def test_the_mouse_drags_a_token_and_everything_follows(opened, site):
     assert tab.locator(".verdicts b").nth(1).inner_text() == "yes"
 
 
-def test_a_click_starts_training_there(opened, site):
-    tab = opened(site, reduced_motion="reduce")
+def test_a_click_starts_training_there(opened, address):
+    tab = opened(address, reduced_motion="reduce")
     (x, y), size = middle(tab, "w"), unit(tab)
     tab.mouse.click(x - 0.5 * size, y - 0.3 * size)
     assert field(tab, "t") == "12"  # who wants no motion sees the end at once
@@ -246,8 +248,7 @@ def test_a_click_starts_training_there(opened, site):
     assert "t = 10¹²" in tab.locator(".reading").inner_text()
 
 
-def test_the_keyboard_reaches_and_moves_everything(opened, site):
-    tab = opened(site)
+def test_the_keyboard_reaches_and_moves_everything(tab):
     handle = tab.get_by_role("slider", name="Token 4, the last token")
     handle.focus()
     tab.keyboard.press("ArrowDown")
