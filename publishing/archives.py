@@ -16,8 +16,6 @@ FOLDER = "downloads"
 PDF = f"{FOLDER}/ntpnb.pdf"
 """The book on paper, which `make pdf` adds to pages that are there."""
 
-_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that an archive can name
-
 
 def write_zip(target: Path, files: Mapping[str, Path]) -> None:
     """Write an archive that depends on names and contents alone.
@@ -31,12 +29,11 @@ def write_zip(target: Path, files: Mapping[str, Path]) -> None:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.tmp")
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(temporary, "w") as archive:
         for name, path in sorted(files.items()):
-            entry = zipfile.ZipInfo(name, _TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry = zipfile.ZipInfo(name)  # of the earliest time that an archive can name
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
+            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     temporary.replace(target)
 
 
@@ -46,7 +43,6 @@ def notebooks(root: Path = output.ROOT) -> dict[str, Path]:
     That is its text, what a run made of it, what it imports, its claims, and how to install and
     cite.
     """
-    root = Path(root)
     beside = ("LICENSE", "LICENSE-BOOK", "CITATION.cff", "requirements/readers.lock")
     paths = [root / name for name in beside]
     for pattern in ("**/*.py", "*.toml", "data_files/*", "authors_files/*"):
@@ -59,7 +55,7 @@ def notebooks(root: Path = output.ROOT) -> dict[str, Path]:
 
 def figures(root: Path = output.ROOT) -> dict[str, Path]:
     """List what `figures.zip` holds: every figure in all its files, with the data behind it."""
-    paths = sorted((Path(root) / "figures").iterdir())
+    paths = sorted((root / "figures").iterdir())
     return {f"figures/{path.name}": path for path in paths if not path.name.startswith(".")}
 
 
@@ -78,9 +74,9 @@ def publish(site: Path, root: Path = output.ROOT) -> list[Path]:
     list of Path
         What was written.
     """
-    folder = Path(site) / FOLDER
+    folder = site / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     write_zip(folder / "notebooks.zip", notebooks(root))
     write_zip(folder / "figures.zip", figures(root))
-    shutil.copyfile(Path(root) / "_build/claims.json", folder / "claims.json")
+    shutil.copyfile(root / "_build/claims.json", folder / "claims.json")
     return sorted(folder.iterdir())

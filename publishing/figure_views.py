@@ -20,7 +20,7 @@ SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)(pt|px)?" height="([\d.]+)')
 def find(name: str, root: Path) -> Path | None:
     """Find the drawing of a figure; None where it was never drawn, or is no drawing."""
     for folder in ("figures", "book/images"):
-        path = Path(root) / folder / f"{name}.svg"
+        path = root / folder / f"{name}.svg"
         if path.exists():
             return path
     return None

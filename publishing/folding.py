@@ -18,7 +18,7 @@ from sphinx.transforms import SphinxTransform
 from ntpnb_book import claims
 from ntpnb_book.comparisons import comparison, describe
 from publishing import pages, project
-from publishing.symbols import numbers, symbols
+from publishing.symbols import SET, numbers, symbols
 
 IDEA = "idea"
 """Tag of a cell whose code is the idea, and stays open."""
@@ -32,7 +32,6 @@ PARAMETERS = "Set what can be changed"
 _COMMENT = re.compile(r"#+[ ]*(?![!%|])(\S.*)")
 _CHECKED = re.compile(r"([✓✗?]) ([a-z0-9]+(?:\.[A-Za-z0-9_-]+)+) {3}(\S.*)", re.DOTALL)
 _AS_SAID = {"= True": "", "= False": "no"}  # a statement that holds need not be told so twice
-_PIECE = re.compile(r"(\$[^$]+\$|`[^`]+`)")
 
 
 class Fold(nodes.General, nodes.Element):
@@ -96,12 +95,10 @@ class FoldCode(SphinxTransform):
     default_priority = 500  # after labels found their sections
 
     def apply(self, **kwargs: Any) -> None:
-        """Wrap the code, and let the tag ``hide-input`` mean nothing more."""
+        """Wrap the code."""
         for cell in list(self.document.findall(nodes.container)):
             if not _is(cell, "cell_code"):
                 continue
-            if cell.get("hide_mode") == "input":
-                del cell["hide_mode"]
             source = cell[0] if len(cell) else None
             is_idea = f"tag_{IDEA}" in cell["classes"]
             if source is None or not _is(source, "cell_code_source") or is_idea:
@@ -124,7 +121,7 @@ def _lines(cell: nodes.Element) -> Iterator[tuple[nodes.Element, re.Match[str]]]
 
 def _statement(text: str) -> Iterator[nodes.Node]:
     """Yield a claim's statement, with its mathematics and its code."""
-    for piece in _PIECE.split(" ".join(text.split())):
+    for piece in SET.split(" ".join(text.split())):
         if piece.startswith("$"):
             yield nodes.math("", piece[1:-1])
         elif piece.startswith("`"):

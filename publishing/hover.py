@@ -116,9 +116,9 @@ class Panels:
         """Write as HTML, for the page that is being written, what stands at an id of `page`."""
         target = self.target(page, id)
         shown = [] if target is None else _shown(target)
-        if target is None or not shown:
+        if not shown:
             return ""
-        document = new_document(page, target.document.settings if target.document else None)
+        document = new_document(page, target.document.settings)
         document += shown
         env = self.app.env
         document.settings.env = env

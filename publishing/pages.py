@@ -21,7 +21,7 @@ from ntpnb_book.output import ROOT
 from publishing import manifest, statement_map
 from publishing.project import names, seconds, source, title
 from publishing.statements import STATUSES, Statements, called, executing, is_equation, status
-from publishing.symbols import flat, numbers, symbols
+from publishing.symbols import flat, numbers, outside, symbols
 
 Entry: TypeAlias = Mapping[str, Any]
 """A claim with its value and outcome, as `publishing.collect.collect` lists them."""
@@ -84,6 +84,7 @@ _BLOCK = re.compile(
 )
 """How a line begins that is a comment, a heading, a list, a rule, a label or a block."""
 
+_MARKUP = re.compile(r"([\\`*_\[\]<>{}$|])")
 
 _VERSIONS = ("first arXiv", "workshop", "NeurIPS")
 """Of T24, by the last digit of the number that our notes give them."""
@@ -107,12 +108,7 @@ def with_versions(place: str) -> str:
 def plain(text: object) -> str:
     """Escape text for a table's cell; only ``$mathematics$`` and code keep their meaning."""
     one_line = re.sub(r"[ \t\n]+", " ", str(text)).strip()  # but not the blanks inside a number
-    pieces = []
-    for number, piece in enumerate(re.split(r"(\$[^$]+\$|`[^`]+`)", one_line)):
-        stays = number % 2 == 1  # what the pattern matches stands at the odd places
-        escaped = re.sub(r"([\\`*_\[\]<>{}$|])", r"\\\1", piece)
-        pieces.append(piece if stays else escaped)
-    return _BLOCK.sub(r"\1\\", "".join(pieces))
+    return _BLOCK.sub(r"\1\\", outside(one_line, _MARKUP, r"\\\1"))
 
 
 def _label(id: str) -> str:
@@ -316,8 +312,8 @@ def _statements(entries: Sequence[Entry], statements: Statements, root: Path) ->
 
 def _versions(root: Path) -> list[tuple[str, str]]:
     """Read the Python requirement and the locked versions that figures depend on."""
-    project = tomllib.loads((Path(root) / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lock = (Path(root) / "requirements.lock").read_text(encoding="utf-8")
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lock = (root / "requirements.lock").read_text(encoding="utf-8")
     locked = dict(re.findall(r"^([\w.-]+)==([\w.+-]+)", lock, re.MULTILINE))
     packages = [(name, locked[name]) for name in _PACKAGES]
     return [("python", project["requires-python"]), *packages]
@@ -325,7 +321,7 @@ def _versions(root: Path) -> list[tuple[str, str]]:
 
 def _measured(name: str, root: Path) -> list[list[str]]:
     """Read a table of where the time of a build goes; empty where it was never measured."""
-    path = Path(root) / "benchmarks/results" / name
+    path = root / "benchmarks/results" / name
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -350,7 +346,7 @@ def _drawn(id: str, statement: Mapping[str, Any], figures: Sequence[Figure]) -> 
 
 def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Path) -> str:
     """How the figures are made, from what, and the hash of the data behind each."""
-    folder = Path(root) / "figures"
+    folder = root / "figures"
     drawn = {row["figure"] for row in figures if (folder / f"{row['figure']}.csv").exists()}
     # The data that the pages offer; before they are drawn, those of the notebooks.
     figures = [

@@ -11,11 +11,10 @@ label ``rates-next``.
 import posixpath
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -47,8 +46,6 @@ def _cost(node: nodes.Node) -> tuple[float, bool]:
         return MINUTES_TO_LOOK, caption
     if isinstance(node, nodes.Invisible | nodes.raw | nodes.literal_block | nodes.system_message):
         return 0, False
-    if not isinstance(node, nodes.Element):
-        return 0, True
     classes = node.get("classes", [])
     folded = node.get("design_component") == "dropdown"
     if folded or any(word in _FOLDED for word in classes):
@@ -163,16 +160,14 @@ class RouteDirective(SphinxDirective):
         return [route]
 
 
-def _marks(env: BuildEnvironment) -> dict[str, Marks]:
-    """Return what is known of the minutes of the pages, by their names."""
-    if not hasattr(env, "reading_minutes"):
-        env.reading_minutes = {}
-    return cast(dict[str, Marks], env.reading_minutes)
+def _marks(env: BuildEnvironment, page: str) -> Marks:
+    """Return what is known of the minutes of a page, which is forgotten when it is read anew."""
+    return env.metadata.get(page, {}).get("minutes", {})
 
 
 def _find(env: BuildEnvironment, name: str, label: str) -> str | None:
     """Find a page that has this label by its name, with or without its folder."""
-    pages = (page for page in (name, f"nb/{name}") if label in _marks(env).get(page, ()))
+    pages = (page for page in (name, f"nb/{name}") if label in _marks(env, page))
     return next(pages, None)
 
 
@@ -189,7 +184,7 @@ def _stops(app: Sphinx, route: list[tuple[str, str]], here: str) -> list[dict[st
             "label": label,
             "title": app.env.titles[page].astext(),
             "address": app.builder.get_relative_uri(here, page),
-            "minutes": max(1, round(_marks(app.env)[page][label])),
+            "minutes": max(1, round(_marks(app.env, page)[label])),
         }
         stops.append(stop)
     return stops
@@ -197,14 +192,13 @@ def _stops(app: Sphinx, route: list[tuple[str, str]], here: str) -> list[dict[st
 
 def _render(app: Sphinx, template: str, **values: Any) -> str:
     """Fill one of the book's templates."""
-    templates = cast(StandaloneHTMLBuilder, app.builder).templates
-    return templates.render(template, {"written": written, **values})
+    return app.builder.templates.render(template, {"written": written, **values})
 
 
 def _write(app: Sphinx, document: nodes.document, page: str) -> None:
     """Put the minutes into the lines and routes of a page, and say where the evening leaves it."""
     for place in list(document.findall(ReadingTime)):
-        duration = _marks(app.env)[page][""]
+        duration = _marks(app.env, page)[""]
         place.replace_self(nodes.inline("", written(duration), classes=["minutes"]))
     for route in list(document.findall(Route)):
         for name, label in route["stops"]:
@@ -229,12 +223,7 @@ def _evening(app: Sphinx, here: str) -> list[dict[str, Any]]:
 
 def _read(app: Sphinx, document: nodes.document) -> None:
     """Compute the minutes of a page that was just read."""
-    _marks(app.env)[app.env.docname] = minutes(document)
-
-
-def _forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
-    """Forget the minutes of a page that is read anew or gone."""
-    _marks(env).pop(page, None)
+    app.env.metadata[app.env.docname]["minutes"] = minutes(document)
 
 
 def _again(app: Sphinx, env: BuildEnvironment) -> list[str]:
@@ -259,7 +248,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("needs", Needs)
     app.add_directive("route", RouteDirective)
     app.connect("doctree-read", _read)
-    app.connect("env-purge-doc", _forget)
     app.connect("env-updated", _again)
     app.connect("doctree-resolved", _write)
     app.connect("html-page-context", _show_evening)

@@ -27,9 +27,9 @@ def problems(tag: str, repository: str | None, root: Path = output.ROOT) -> Iter
     root : Path
         The checkout.
     """
-    if _UNRELEASED.search((Path(root) / "CHANGELOG.md").read_text(encoding="utf-8")):
+    if _UNRELEASED.search((root / "CHANGELOG.md").read_text(encoding="utf-8")):
         yield "CHANGELOG.md: what is unreleased needs its version and date"
-    text = (Path(root) / "pyproject.toml").read_text(encoding="utf-8")
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
     declared: dict[str, Any] = tomllib.loads(text)["project"]
     if tag != f"v{declared['version']}":
         yield f"the tag is {tag}, but pyproject.toml has the version {declared['version']}"

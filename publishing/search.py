@@ -1,7 +1,5 @@
 """What the book's search finds: words of the text, not of code, and the page that teaches first."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from docutils import nodes
@@ -12,32 +10,18 @@ SCORER = Path(__file__).with_name("search_scorer.js")
 _CODE = (nodes.literal_block, nodes.doctest_block, nodes.raw)
 
 
-@contextmanager
-def without_code(document: nodes.document) -> Iterator[None]:
-    """Take the cells of code and what they print out of a page for a while; captions stay."""
-    taken = []
-    for block in list(document.findall(lambda node: isinstance(node, _CODE))):
-        parent = block.parent
-        place = parent.index(block)
-        del parent[place]
-        taken.append((parent, place, block))
-    try:
-        yield
-    finally:
-        for parent, place, block in reversed(taken):
-            parent.insert(place, block)
-
-
 def _index_words_only(app: Sphinx) -> None:
-    """Let the builder index pages without their code."""
+    """Let the builder index pages without their code; captions stay."""
     builder = app.builder
     if builder.name != "html":
         return
     index_page = builder.index_page
 
     def index_words(page: str, document: nodes.document, title: str) -> None:
-        with without_code(document):
-            index_page(page, document, title)
+        words = document.deepcopy()
+        for block in list(words.findall(lambda node: isinstance(node, _CODE))):
+            block.parent.remove(block)
+        index_page(page, words, title)
 
     builder.index_page = index_words
 

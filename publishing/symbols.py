@@ -55,7 +55,9 @@ _SIGNS = {name: letter for letter, name in _GREEK.items()} | {
     "to": "→",
     "top": "⊤",
 }
-_SET = re.compile(r"(\$[^$]+\$|`[^`]+`)")
+SET = re.compile(r"(\$[^$]+\$|`[^`]+`)")
+"""What is set as mathematics or code: the odd places of a text that is split by it."""
+
 _SYMBOL = re.compile(
     r"(?<![\w^])(?:"
     rf"(?P<name>{'|'.join(map(re.escape, _NAMES))})(?!(?<=[A-Za-z])\w)"
@@ -67,9 +69,9 @@ _POWER_OF_TEN = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([-+]?\d+)(?![\w.]*\w)")
 _MINUS = re.compile(r"(?<![\w.)])-(?=\d)")
 
 
-def _outside(text: str, change: re.Pattern[str], by: str | Callable[[re.Match[str]], str]) -> str:
+def outside(text: str, change: re.Pattern[str], by: str | Callable[[re.Match[str]], str]) -> str:
     """Replace what a pattern finds in a text, but not in its mathematics and code."""
-    pieces = _SET.split(text)  # what is set as mathematics or code stands at the odd places
+    pieces = SET.split(text)
     pieces[::2] = [change.sub(by, piece) for piece in pieces[::2]]
     return "".join(pieces)
 
@@ -88,7 +90,7 @@ def numbers(text: str) -> str:
         factor = "" if float(found[1]) == 1 else f"{found[1]}\u00a0·\u00a0"
         return f"{factor}10{str(int(found[2])).translate(SUPERSCRIPTS)}"
 
-    return _outside(_outside(text, _POWER_OF_TEN, power), _MINUS, "−")
+    return outside(outside(text, _POWER_OF_TEN, power), _MINUS, "−")
 
 
 def _formula(found: re.Match[str]) -> str:
@@ -113,7 +115,7 @@ def symbols(text: str) -> str:
     >>> print(symbols("‖P_F(W_B)‖ at B = 1e8, by `max_margin`"))
     ‖$P_{\mathcal{F}}$($\widehat W_B$)‖ at B = 10⁸, by `max_margin`
     """
-    return numbers(_outside(text, _SYMBOL, _formula))
+    return numbers(outside(text, _SYMBOL, _formula))
 
 
 def flat(text: str) -> str:

@@ -46,7 +46,7 @@ def version_of(site: Path) -> str:
     VersionsError
         Where no version stands there.
     """
-    found = _NAMED.search((Path(site) / "index.html").read_text(encoding="utf-8"))
+    found = _NAMED.search((site / "index.html").read_text(encoding="utf-8"))
     if found is None:
         raise VersionsError(f"{site}: the foot of index.html names no version")
     return found[1]
@@ -99,11 +99,10 @@ def assemble(site: Path, releases: Path) -> list[str]:
         Where a tag is no version, or a page of a release is no longer there, nor a page that says
         where it is now.
     """
-    site = Path(site)
-    tags = [path.stem for path in Path(releases).glob("*.zip")]
+    tags = [path.stem for path in releases.glob("*.zip")]
     tags.sort(key=_version, reverse=True)
     for tag in tags:
-        with zipfile.ZipFile(Path(releases) / f"{tag}.zip") as archive:
+        with zipfile.ZipFile(releases / f"{tag}.zip") as archive:
             archive.extractall(site / tag)
     folders = ["", *tags]
     pages = {folder: _pages(site / folder, tags if folder == "" else []) for folder in folders}

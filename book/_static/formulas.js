@@ -12,8 +12,6 @@ document.addEventListener("DOMContentLoaded", async () => {
   await window.MathJax?.startup?.promise;
   const formulas = document.querySelectorAll("div.math mjx-container");
   for (const formula of formulas) formula.addEventListener("scroll", () => look(formula), { passive: true });
-  const lookAtAll = () => formulas.forEach(look);
-  lookAtAll();
-  addEventListener("resize", lookAtAll);
-  document.addEventListener("toggle", lookAtAll, true); // what was folded has no width until it is shown
+  // The text changes its size when the window does, when side bars slide, and when something is unfolded.
+  new ResizeObserver(() => formulas.forEach(look)).observe(document.querySelector("article") ?? document.body);
 });

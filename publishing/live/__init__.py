@@ -10,9 +10,11 @@ import csv
 import json
 import re
 import shutil
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import tqdm
 
 from ntpnb_book import claims, output
 from publishing import archives, project
@@ -40,8 +42,6 @@ _SMALLER = re.compile(r"smaller: (.+)$")
 _HERE = Path(__file__).parent
 _PAGE = ("page.js", "page.css", "worker.js", "install.js")
 _IN_THE_BROWSER = ("kernel", "explored")
-_FROM_THE_ENVIRONMENT = ("tqdm",)
-"""Plain Python that chapters import and the runtime has not."""
 
 
 def parameters(code: str) -> list[dict[str, str]]:
@@ -74,15 +74,14 @@ def parameters(code: str) -> list[dict[str, str]]:
             ast.literal_eval(node.value)
         except ValueError:
             continue
-        line = lines[node.lineno - 1].encode()
-        value = line[node.value.col_offset : node.value.end_col_offset].decode()
-        comment = line[node.value.end_col_offset :].decode().lstrip(" )#")
+        after = lines[node.lineno - 1].encode()[node.value.end_col_offset :]
+        comment = after.decode().lstrip(" )#")
         smaller = _SMALLER.search(comment)
         label = comment[: smaller.start()].rstrip("; ") if smaller else comment
         name = ast.unparse(target)
-        found.append(
-            {"name": name, "value": value, "label": label, "smaller": smaller[1] if smaller else ""}
-        )
+        value = ast.get_source_segment(code, node.value)
+        offered = smaller[1] if smaller else ""
+        found.append({"name": name, "value": value, "label": label, "smaller": offered})
     return found
 
 
@@ -94,7 +93,7 @@ def measured_seconds(root: Path = output.ROOT) -> dict[tuple[str, int], float]:
 
 def measured(root: Path = output.ROOT) -> list[dict[str, str]]:
     """Read the rows that ``python -m benchmarks.browser`` wrote; none where it never ran."""
-    path = Path(root) / MEASURED
+    path = root / MEASURED
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -152,12 +151,10 @@ def _book_files(root: Path) -> dict[str, Path]:
         for path in sorted((root / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".toml":
                 files[path.relative_to(root).as_posix()] = path
-    for package in _FROM_THE_ENVIRONMENT:
-        found = util.find_spec(package)
-        if found is not None and found.origin is not None:
-            folder = Path(found.origin).parent
-            for path in sorted(folder.rglob("*.py")):
-                files[f"{package}/{path.relative_to(folder).as_posix()}"] = path
+    # Plain Python that chapters import and the runtime has not.
+    installed = Path(tqdm.__file__).parents[1]
+    for path in sorted(installed.glob("tqdm/**/*.py")):
+        files[path.relative_to(installed).as_posix()] = path
     # `ntpnb` reads its version from what an installer leaves.
     for file in metadata.files("ntpnb") or ():
         if file.name == "METADATA":
@@ -208,9 +205,8 @@ def place(site: Path, root: Path = output.ROOT) -> int:
     runtime.NoRuntimeError
         After the pages were left without it, where there is no runtime.
     """
-    site, root = Path(site), Path(root)
-    pages = {name: site / f"nb/{name}.html" for name in project.names(root)}
-    pages = {name: path for name, path in pages.items() if path.exists()}
+    named = {name: site / f"nb/{name}.html" for name in project.names(root)}
+    pages = {name: path for name, path in named.items() if path.exists()}
     folder = site / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     try:

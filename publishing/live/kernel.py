@@ -9,6 +9,7 @@ import ast
 import io
 import json
 import linecache
+import symtable
 import sys
 import time
 import traceback
@@ -200,12 +201,13 @@ class Kernel:
     def _show_open_figures(self) -> None:
         """Show and close the figures that a cell drew and did not save, as a notebook does."""
         plt = sys.modules.get("matplotlib.pyplot")
-        for figure in map(plt.figure, plt.get_fignums()) if plt is not None else ():
+        if plt is None:
+            return
+        for figure in map(plt.figure, plt.get_fignums()):
             picture = io.StringIO()
             figure.savefig(picture, format="svg")
             self._publish({"image/svg+xml": picture.getvalue()})
-        if plt is not None:
-            plt.close("all")
+        plt.close("all")
 
 
 def stored(code: str) -> set[str]:
@@ -217,19 +219,8 @@ def stored(code: str) -> set[str]:
     >>> sorted(stored("import numpy as np, os.path\nx, y = 1, 2\ndef f(z): w = z"))
     ['f', 'np', 'os', 'x', 'y']
     """
-    names = set()
-    waiting: list[ast.AST] = list(ast.parse(code).body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        waiting += ast.iter_child_nodes(node)
-    return names
+    symbols = symtable.symtable(code, "<cell>", "exec").get_symbols()
+    return {symbol.get_name() for symbol in symbols if symbol.is_assigned()}
 
 
 def load_libraries(narrow: bool) -> None:

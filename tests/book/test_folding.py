@@ -33,7 +33,7 @@ def code(source, *lines, tags=()):
 CELLS = [
     v4.new_markdown_cell("# Tiny\n\n[there](#claim-t24-fig1-sum)"),
     code("# draw the valley.\nplot()", "✓ t24.fig1.sum   = True", "a result"),
-    code("total = 1", tags=["hide-input"]),
+    code("total = 1"),
     v4.new_markdown_cell("Words.\n\n(second)=\n## Second\n\nWords."),
     code("W = W - step * gradient", "✓ my.own   ≤ 1e-06", tags=["idea"]),
     v4.new_markdown_cell("Words in between."),
@@ -82,7 +82,6 @@ def test_code_is_folded_unless_it_is_the_idea(page):
     [open_cell] = page.select("div.cell.tag_idea")
     assert open_cell.find_parent("details") is None
     assert "gradient" in open_cell.select_one(".cell_input").text
-    assert page.select("details.hide") == []  # what the tag hide-input asked for
 
 
 def test_results_that_are_no_checks_stay_where_they_are(page):

@@ -6,7 +6,7 @@ import numpy as np
 from axe_playwright_python.sync_playwright import Axe
 from matplotlib.image import imread
 
-# Each page is loaded twice: these are the reader's colours and the screen's width in CSS pixels.
+# The views of each page: the reader's colours and the screen's width in CSS pixels.
 VIEWS = [("light", 1280), ("dark", 390)]
 
 # With preloading, axe looks for the theme's imported style sheets in the wrong folder: a 404.
@@ -97,18 +97,22 @@ THIN_OUT = """() => {
 
 # Contrast follows from the letters' colour and size and from the ground behind them, which is made
 # by the element and those around it: of all texts for which all of that is the same, by what the
-# browser computed and by tag and class, axe measures the first. Tables have thousands.
+# browser computed and by tag and class, axe measures the first. Tables have thousands, and every
+# page has the same side bars: the tab keeps in mind what was measured on pages before.
 MARK_KINDS_OF_TEXT = """() => {
   const properties = ["color", "backgroundColor", "backgroundImage", "opacity", "filter",
     "mixBlendMode", "textShadow", "fontSize", "fontWeight", "position", "zIndex", "overflow",
     "visibility", "display"];
-  const numbers = new Map();
+  const kept = JSON.parse(sessionStorage.kindsOfText ?? '{"kinds": [], "seen": []}');
+  const numbers = new Map(kept.kinds.map((kind, n) => [kind, n])), seen = new Set(kept.seen);
   const number = (kind) => numbers.get(kind) ?? numbers.set(kind, numbers.size).get(kind);
-  const seen = new Set();
+  for (const node of document.querySelectorAll("[data-kind-of-text]"))
+    delete node.dataset.kindOfText;
   const mark = (node, around) => {
     const style = getComputedStyle(node);
     const own = properties.map((name) => style[name]);
-    const kind = number([around, node.localName, node.getAttribute("class"), ...own].join("|"));
+    const look = number([node.localName, node.getAttribute("class"), ...own].join("|"));
+    const kind = number(`${look} in ${around}`);
     const hasText = node.matches("input, select, textarea")
       || [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
     if (hasText && !seen.has(kind)) {
@@ -118,6 +122,7 @@ MARK_KINDS_OF_TEXT = """() => {
     for (const child of node.children) mark(child, kind);
   };
   mark(document.documentElement, "");
+  sessionStorage.kindsOfText = JSON.stringify({ kinds: [...numbers.keys()], seen: [...seen] });
   axe.configure({ rules: [{ id: "color-contrast", selector: "[data-kind-of-text]" }] });
 }"""
 
@@ -143,12 +148,13 @@ LETTERS = """() => {
 def accessibility(tab, *, everything=False):
     """Run axe-core; return its serious and critical findings.
 
-    It looks at one text of each kind, or at every text and formula of the page.
+    It looks at one text of each kind that the tab has not shown before, or at every text and
+    formula of the page.
     """
-    axe = Axe()
     if not everything:
         tab.evaluate(THIN_OUT)
-    tab.evaluate(axe.axe_script)
+    if tab.evaluate("window.axe === undefined"):
+        tab.evaluate(Axe().axe_script)
     if not everything:
         tab.evaluate(MARK_KINDS_OF_TEXT)
     found = tab.evaluate("(options) => axe.run(options)", AXE)["violations"]
@@ -255,22 +261,33 @@ class Visitor:
         return tab
 
     def visit(self, path):
-        """Look at a page in every view; return every complaint."""
+        """Look at a page in every view; return every complaint.
+
+        It is loaded on the narrow screen, where the theme finds at once what scrolls and has to be
+        reached by keyboard, and on the wide one looked at as it is then.
+        """
         self.noted.clear()
-        complaints = []
-        for mode, width in VIEWS:
-            tab = self.open(path, mode, width)
-            # Wide formulas are found before they are thinned out. On another screen the theme takes
-            # a moment until the keyboard reaches what scrolls.
-            found = tab.evaluate(RENDERED) + tab.evaluate(OVERFLOW) + accessibility(tab)
-            behind = tab.evaluate(BEHIND)
-            if (light(np.array(behind[:3])) > 0.5) != (mode == "light"):
-                found.append(f"the page behind its text is {behind}")
-            for screen in (other for _, other in VIEWS if other != width):
-                tab.set_viewport_size({"width": screen, "height": 900})
-                found += tab.evaluate(OVERFLOW)
-            complaints += [f"{mode}: {complaint}" for complaint in found]
+        (day, wide), (night, narrow) = VIEWS
+        tab = self.open(path, night, narrow)
+        dark = tab.evaluate(RENDERED) + tab.evaluate(OVERFLOW)
+        tab.set_viewport_size({"width": wide, "height": 900})
+        bright = tab.evaluate(OVERFLOW)  # as on the narrow one, before formulas are thinned out
+        tab.set_viewport_size({"width": narrow, "height": 900})
+        dark += accessibility(tab) + self._behind(tab, night)
+        tab.set_viewport_size({"width": wide, "height": 900})
+        tab.emulate_media(color_scheme=day)
+        bright += tab.evaluate(OVERFLOW)  # which ends what moves and fades
+        bright += tab.evaluate(RENDERED) + accessibility(tab) + self._behind(tab, day)
+        tab.emulate_media(color_scheme=night)
+        complaints = [f"{night}: {complaint}" for complaint in dark]
+        complaints += [f"{day}: {complaint}" for complaint in bright]
         return complaints + self.noted
+
+    def _behind(self, tab, mode):
+        """Look at the colour of the page behind its text."""
+        behind = tab.evaluate(BEHIND)
+        as_wanted = (light(np.array(behind[:3])) > 0.5) == (mode == "light")
+        return [] if as_wanted else [f"the page behind its text is {behind}"]
 
     def _console(self, message):
         # Browsers look for this icon by themselves where a page names none, as 404.html does not.

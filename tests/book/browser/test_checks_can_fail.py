@@ -23,10 +23,11 @@ FAULTS = {
     "status 404": '<img src="missing.png" alt="A figure that is not there">',
     "console: unhappy": "<script>console.error('unhappy')</script>",
     "exception": "<script>throw new Error('unhappy')</script>",
-    "light: scrolls sideways": '<div style="width: 700px">wide</div>',
+    "light: scrolls sideways": '<div style="width: 1300px">wide</div>',
+    "dark: scrolls sideways: 4": '<div style="width: 400px">wide</div>',
     # Of formulas of a kind axe looks at the first; this is the second.
-    "dark: scrolls sideways": "<p><mjx-container>x</mjx-container><p><mjx-container>"
-    "<span style='display: inline-block; width: 700px'>x</span></mjx-container>",
+    "light: scrolls sideways: 1": "<p><mjx-container>x</mjx-container><p><mjx-container>"
+    "<span style='display: inline-block; width: 1300px'>x</span></mjx-container>",
     "request to another host": '<script src="https://example.org/script.js"></script>',
     "MathJax did not start": r'<span class="math">\(x\)</span>',
     "not typeset": "<script>MathJax = {startup: {promise: 1}}</script><span class='math'>x</span>",
@@ -38,6 +39,8 @@ FAULTS = {
     "axe color-contrast (serious): <i": "<i>dark</i> <i style='color: #999'>pale</i>",
     "axe color-contrast (serious): <b": "<b>dark</b> <p style='background: #888'><b>dark</b></p>"
     "<style>b { color: #444; }</style>",
+    "light: axe color-contrast (serious): <s": "<s>dark</s><style>@media (min-width: 600px) "
+    "and (prefers-color-scheme: light) { s { color: #aaa; } }</style>",
     "axe color-contrast (serious): <td": "<table><tr><td>dark<tr><td>pale</table>"
     "<style>tr:nth-child(2) { opacity: 0.4; }</style>",
 }

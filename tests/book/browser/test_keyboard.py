@@ -20,53 +20,40 @@ def test_tab_reaches_every_control(page, mode, width, visitor):
     assert mouse_only(tab) == []
 
 
-@pytest.fixture
-def tab(visitor):
-    tab = visitor.open("nb/01_toy.html", "light", 1280)
-    tab.evaluate(RENDERED)
-    return tab
-
-
 def press(tab, control, key="Enter"):
     tab.locator(control).locator("visible=true").first.focus()
     tab.keyboard.press(key)
 
 
-def test_enter_switches_the_colours(tab):
+def test_enter_does_what_a_click_does(visitor):
+    tab = visitor.open("nb/01_toy.html", "light", 1280)
+    tab.evaluate(RENDERED)
     seen = set()
     for _ in range(3):
         press(tab, ".theme-switch-button")
         seen.add(tab.evaluate("document.documentElement.dataset.mode"))
     assert seen == {"light", "dark", "auto"}
 
-
-def test_enter_opens_the_search_and_escape_closes_it(tab):
     press(tab, ".search-button__button")
     tab.keyboard.type("entropy")
     assert tab.evaluate("document.activeElement.value") == "entropy"
     tab.keyboard.press("Escape")
     assert not tab.locator("dialog[open]").count()
 
-
-def test_enter_opens_folded_code_and_solutions(tab):
     for kind in ("details.fold.code", "details.fold.checked", "details.sd-dropdown"):
         folded = tab.locator(f"{kind}:not([open])").count()
         assert folded
         press(tab, f"{kind}:not([open]) > summary")
         assert tab.locator(f"{kind}:not([open])").count() == folded - 1
 
-
-def test_enter_copies_code(tab):
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    press(tab, ".cell_input button.copybtn")
+    press(tab, ".tag_idea button.copybtn")
     tab.wait_for_selector("button.copybtn.success")
     copied = tab.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("def contrast(j, z, v):")
     shown = tab.locator(".highlight:has(button.copybtn.success) pre").inner_text()
     assert copied.strip() == shown.strip()
 
-
-def test_enter_follows_a_link_below_a_figure(tab):
     with tab.expect_download() as download:
         press(tab, "figcaption a[href$='.svg']")
     assert download.value.suggested_filename == "toy.svg"

@@ -21,12 +21,10 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.parametrize("prefix", ["/", "/some/where/"])
-@pytest.mark.parametrize("missing", ["no.html", "nb/deep/er/no.html"])
-def test_it_leads_back_below_any_path(prefix, missing, site, browser):
+def test_it_leads_back_below_any_path(prefix, site, lend):
     with served(site, prefix) as address:
-        tab = browser.new_page()
-        tab.goto(address + missing)
-        tab.wait_for_load_state("networkidle")
-        tab.get_by_role("link", name="beginning").click()
-        tab.wait_for_url(f"{address}index.html")
-        tab.close()
+        tab = lend(address)
+        for missing in ("no.html", "nb/deep/er/no.html"):
+            tab.goto(address + missing)
+            tab.get_by_role("link", name="beginning").click()
+            tab.wait_for_url(f"{address}index.html")

@@ -38,9 +38,17 @@ def test_search_finds_a_word(word, visitor):
 FIGURES = [*sorted((ROOT / "figures").glob("*.svg")), ROOT / "book/images/scaling.svg"]
 
 
+@pytest.fixture(scope="module")
+def drawing(tabs):
+    """A tab for one drawing after the other."""
+    with tabs.lend(ROOT.as_uri()) as tab:
+        yield tab
+
+
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_letters_in_a_figure_stand_out(path, lend):
-    tab = lend(path.as_uri())
+def test_letters_in_a_figure_stand_out(path, drawing):
+    tab = drawing
+    tab.bring_to_front()
     tab.goto(path.as_uri())
     side = "document.documentElement.getBoundingClientRect()"
     size = {name: int(tab.evaluate(f"{side}.{name}")) for name in ("width", "height")}
