@@ -63,17 +63,6 @@ def test_entries_stand_under_the_names_that_users_call():
     assert set(documented()) - set(public_names.public_things()) == set()
 
 
-def test_entries_of_a_page_are_read():
-    lines = [
-        ".. automodule:: a.b",
-        ".. autofunction:: f",
-        ".. currentmodule:: a",
-        ".. autoclass:: C",
-        "   :members:",
-    ]
-    assert entries("\n\n".join(lines)) == ["a.b.f", "a.C"]
-
-
 def test_every_page_is_in_the_contents():
     contents = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text("utf-8"))
     chapters = [chapter for part in contents["parts"] for chapter in part["chapters"]]

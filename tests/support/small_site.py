@@ -23,6 +23,7 @@ def build(
     *extensions: str,
     everything: bool = True,
     written: float | None = None,
+    builder: str = "html",
     **settings,
 ) -> tuple[Path, str]:
     """Build pages; returns the folder of the site and what Sphinx warned of.
@@ -39,6 +40,8 @@ def build(
         Whether all pages are built, or only those that Sphinx takes for changed.
     written : float, optional
         When the pages claim to have been written, in seconds since 1970; by default now.
+    builder : str
+        What Sphinx calls the form of the site.
     """
     for name, text in pages.items():
         path = folder / "book" / f"{name}.md"
@@ -55,7 +58,7 @@ def build(
             None,
             site,
             folder / "doctrees",
-            "html",
+            builder,
             confoverrides=overrides,
             status=None,
             warning=warnings,

@@ -28,12 +28,6 @@ def test_what_is_not_looked_at_is_sound_as_well(page, mode, width, visitor):
     assert accessibility(tab, everything=True) == []
 
 
-@pytest.mark.parametrize("word", ["entropy", "NTP-SVM"])
-def test_search_finds_a_word(word, visitor):
-    tab = visitor.open(f"search.html?q={word}", "light", 1280)
-    tab.wait_for_selector("ul.search li a")
-
-
 # An opaque card; on dark pages a filter exchanges light and dark, which test_figure_views measures.
 FIGURES = [*sorted((ROOT / "figures").glob("*.svg")), ROOT / "book/images/scaling.svg"]
 
