@@ -19,13 +19,15 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from publishing.folding import Fold
+
 WORDS_A_MINUTE = 120  # of a text that is thought through, formulas within its lines included
 MINUTES_TO_LOOK = 0.5  # at a figure, a displayed formula or a cell whose code is shown
 
 Marks: TypeAlias = dict[str, float]
 """Minutes from the top of a page to each of its labels, and under ``""`` to its end."""
 
-_FOLDED = ("dropdown", "toggle")  # sphinx-design marks its dropdowns in another way
+_FOLDED = {"dropdown", "toggle"}  # sphinx-design marks its dropdowns in another way
 _LOG = logging.getLogger(__name__)
 
 
@@ -47,12 +49,10 @@ def _cost(node: nodes.Node) -> tuple[float, bool]:
     if isinstance(node, nodes.Invisible | nodes.raw | nodes.literal_block | nodes.system_message):
         return 0, False
     classes = node.get("classes", [])
-    folded = node.get("design_component") == "dropdown"
-    if folded or any(word in _FOLDED for word in classes):
+    is_dropdown = node.get("design_component") == "dropdown" or _FOLDED & {*classes}
+    if is_dropdown or isinstance(node, Fold):
         return 0, False
     part = node.get("nb_element")
-    if part == "cell_code_source":
-        return 0, False
     if part == "cell_code_output":
         pictures = sum(1 for _ in node.findall(nodes.figure))
         read = (nodes.caption, nodes.literal_block)  # what is printed is read, too

@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib import metadata
 from pathlib import Path
@@ -187,20 +187,6 @@ class StatementLinks(SphinxTransform):
             content += nodes.paragraph("", "", link, classes=["to-index"])
 
 
-# Accessibility slips of the tools beneath: what they write, what it should be.
-REPAIRS = {
-    'role="doc-biblioentry"': 'role="listitem"',  # ARIA lists hold items only (docutils)
-    ' aria-label="Toggle hidden content"': "",  # contradicts the words shown (myst-nb)
-}
-
-
-def _repair(context: dict[str, Any]) -> None:
-    """Mend these slips in a page that is about to be written."""
-    if "body" in context:
-        for written, meant in REPAIRS.items():
-            context["body"] = context["body"].replace(written, meant)
-
-
 def _name_buttons(
     app: Sphinx, page: str, template: str, context: dict[str, Any], _: nodes.document | None
 ) -> None:
@@ -292,20 +278,22 @@ def _register_backends() -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension; Sphinx calls this."""
     _register_backends()
-    repository = find_repository(Path(app.srcdir).parent, os.environ)
+    root = Path(app.srcdir).parent
+    repository = find_repository(root, os.environ)
+
+    def finished(body: str, address: Callable[[str], str]) -> str:
+        # ARIA lists hold items only; docutils writes another role for references.
+        body = body.replace('role="doc-biblioentry"', 'role="listitem"')
+        if app.builder.name == "singlehtml":
+            return on_paper(body)
+        if app.builder.format == "html":
+            body = figure_views.with_views(body, root, Path(app.outdir), address)
+            return formulas.with_room(body)
+        return body
 
     def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
-        _repair(context)
-        if app.builder.name == "singlehtml" and "body" in context:
-            context["body"] = on_paper(context["body"])
-        elif app.builder.format == "html" and "body" in context:
-            body = figure_views.with_views(
-                context["body"],
-                Path(app.srcdir).parent,
-                Path(app.outdir),
-                lambda file: context["pathto"](file, 1),
-            )
-            context["body"] = formulas.with_room(body)
+        if "body" in context:
+            context["body"] = finished(context["body"], lambda file: context["pathto"](file, 1))
         foot(repository, context)
 
     app.setup_extension("notfound.extension")

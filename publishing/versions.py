@@ -8,7 +8,7 @@ years ago leads to those that came later.
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -61,15 +61,6 @@ def _pages(site: Path, others: list[str]) -> dict[str, Path]:
     }
 
 
-def _gone(pages: dict[str, dict[str, Path]]) -> Iterator[str]:
-    """Yield the pages of releases that have no successor at the newest version's address."""
-    newest = pages[""]
-    for folder, own in pages.items():
-        for page in own:
-            if page not in newest:
-                yield f"{page} of {folder} is gone: `book/moved.yml` has to say where it is now"
-
-
 def _version(tag: str) -> Version:
     """Read a tag as a version, which knows what comes before what."""
     try:
@@ -106,7 +97,12 @@ def assemble(site: Path, releases: Path) -> list[str]:
             archive.extractall(site / tag)
     folders = ["", *tags]
     pages = {folder: _pages(site / folder, tags if folder == "" else []) for folder in folders}
-    gone = list(_gone(pages))
+    gone = [
+        f"{page} of {folder} is gone: `book/moved.yml` has to say where it is now"
+        for folder, own in pages.items()
+        for page in own
+        if page not in pages[""]
+    ]
     if gone:
         raise VersionsError("\n".join(gone))
     words = {folder: folder or f"{version_of(site)}, the newest" for folder in folders}

@@ -6,6 +6,7 @@ from small_site import build, parsed
 
 from ntpnb_book.output import ROOT
 from publishing import reading
+from publishing.folding import Fold
 
 TEMPLATES = [str(ROOT / "book" / "_templates")]
 
@@ -106,7 +107,8 @@ def test_what_is_folded_takes_no_time():
     folded = nodes.container("", nodes.paragraph("", WORDS), classes=["dropdown"])
     hidden = nodes.container("", code.deepcopy(), nb_element="cell_code", classes=["cell"])
     shown = nodes.container("", code.deepcopy(), nb_element="cell_code", classes=["tag_idea"])
-    page = nodes.section("", prose, code, folded, hidden, shown)
+    claims = Fold("", nodes.paragraph("", WORDS), summary="3 claims measured")
+    page = nodes.section("", prose, code, folded, hidden, shown, claims)
     assert reading.minutes(page)[""] == pytest.approx(2 + 0.5)
 
 
