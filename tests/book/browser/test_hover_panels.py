@@ -1,28 +1,23 @@
 """Panels of references: by pointer, keyboard and touch, on a server and from a file."""
 
 import pytest
+from built_site import SITE
 
 TERM = 'a.internal[href="notation.html#term-finite-part"]'
 
+# Width, colours, and where the book is.
+READERS = [(1280, "light", "server"), (390, "dark", "file")]
 
-LAPTOP, TELEPHONE = (1280, "light", "server"), (390, "dark", "file")
 
-
-@pytest.fixture
-def tab(reader, site, lend):
-    width, scheme = reader
-    touch = width < 600
+@pytest.fixture(params=READERS)
+def tab(request, address, lend):
+    width, scheme, place = request.param
+    site = address if place == "server" else f"{SITE.as_uri()}/"
     screen = {"width": width, "height": 900}
-    tab = lend(site, viewport=screen, color_scheme=scheme, has_touch=touch)
+    tab = lend(site, viewport=screen, color_scheme=scheme, has_touch=width < 600)
     tab.goto(f"{site}summary.html")
     tab.evaluate("MathJax.startup.promise")
     return tab
-
-
-def read_on(*screens):
-    """A test on these screens, each with its colours, from a server or from a file."""
-    rows = [((width, scheme), site) for width, scheme, site in screens]
-    return pytest.mark.parametrize(("reader", "site"), rows, indirect=["site"])
 
 
 @pytest.fixture
@@ -30,7 +25,6 @@ def panel(tab):
     return tab.locator(".hover-panel")
 
 
-@read_on(LAPTOP, TELEPHONE)
 def test_pointing_at_a_term_shows_its_definition_until_the_pointer_leaves_both(tab, panel):
     assert panel.is_hidden()
     tab.locator(TERM).hover()
@@ -47,7 +41,6 @@ def test_pointing_at_a_term_shows_its_definition_until_the_pointer_leaves_both(t
     panel.wait_for(state="hidden")
 
 
-@read_on(LAPTOP, TELEPHONE)
 def test_the_keyboard_opens_and_closes_it_and_readers_of_the_screen_are_told(tab, panel):
     link = tab.locator(TERM)
     tab.keyboard.press("Tab")  # the focus is then known to come from the keyboard
@@ -60,7 +53,7 @@ def test_the_keyboard_opens_and_closes_it_and_readers_of_the_screen_are_told(tab
     assert link.get_attribute("aria-describedby") is None
 
 
-@read_on(TELEPHONE)
+@pytest.mark.parametrize("tab", READERS[1:], indirect=True)
 def test_a_touch_shows_it_and_a_second_one_follows_the_link(tab, panel):
     tab.locator(TERM).tap()
     panel.wait_for()

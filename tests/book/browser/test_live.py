@@ -147,30 +147,33 @@ def first_visit(browser):
     context.close()
 
 
-def run_whole(visit, name, seconds):
-    """Run a page whole; all the claims that the book measured hold."""
+def run_whole(visit, name, seconds=300):
+    """Run a page whole; returns the reader and how many claims the book measures there."""
     reader = visit(f"nb/{name}.html").start()
     assert reader.run_all(seconds) == "done", reader.said
-    expected = sum(len(cell["claims"]) for cell in live.describe(name)["cells"])
-    return reader, expected
+    return reader, claims_of(name)
+
+
+def claims_of(name):
+    """Count the claims that a page measures."""
+    return sum(len(cell["claims"]) for cell in live.describe(name)["cells"])
 
 
 def check_whole(reader, name):
     """All of a page has run, and its claims hold."""
-    expected = sum(len(cell["claims"]) for cell in live.describe(name)["cells"])
+    expected = claims_of(name)
     assert reader.claims == f"{expected}/{expected}"
     drawn = reader.tab.locator("figure img[data-live=here]").count()
     saved = sum("figures.save" in cell["code"] for cell in live.describe(name)["cells"])
     assert drawn >= saved > 0
     assert reader.tab.locator(".live-claim[data-holds=true]").count() == expected
     assert reader.tab.evaluate(OVERFLOW) == []
-    return expected
+    assert accessibility(reader.tab) == []
 
 
 def test_a_chapter_runs_whole_and_what_ran_after_a_cell_has_to_run_again_with_it(visit):
-    reader, _ = run_whole(visit, "02_entropy", 300)
-    total = check_whole(reader, "02_entropy")
-    assert accessibility(reader.tab) == []
+    reader, total = run_whole(visit, "02_entropy")
+    check_whole(reader, "02_entropy")
     assert reader.run_to(2) == "ready"
     assert int(reader.claims.split("/")[0]) < total
     assert "not measured" in reader.tab.locator(".live-count").inner_text()
@@ -179,7 +182,7 @@ def test_a_chapter_runs_whole_and_what_ran_after_a_cell_has_to_run_again_with_it
 
 
 def test_a_chapter_runs_whole_and_what_is_explored_there_is_compared_with_the_package(visit):
-    reader, _ = run_whole(visit, "08_token_priority", 300)
+    reader, _ = run_whole(visit, "08_token_priority")
     check_whole(reader, "08_token_priority")
     check_compared(reader)
 
@@ -278,7 +281,6 @@ def test_a_claim_that_fails_says_so_and_what_was_changed(visit):
     assert reader.claims == f"0/{total}"
     assert reader.run_all() == "done"
     check_whole(reader, "12_automaton")
-    assert accessibility(reader.tab) == []
 
 
 REPLIED = "() => /^[✓✗]/.test(document.querySelector('.compare span').innerText)"
