@@ -281,8 +281,10 @@ class Visitor:
         tab.evaluate(CHANGED_WIDTH)
         dark += accessibility(tab) + self._behind(tab, night)
         tab.set_viewport_size({"width": wide, "height": 900})
+        # One fade would start the next, of what is inside and inherits its colour.
+        tab.add_style_tag(content="*, ::before, ::after { transition: none !important; }")
         tab.emulate_media(color_scheme=day)
-        bright += tab.evaluate(OVERFLOW)  # which ends what moves and fades
+        bright += tab.evaluate(OVERFLOW)
         bright += tab.evaluate(RENDERED) + accessibility(tab) + self._behind(tab, day)
         tab.emulate_media(color_scheme=night)
         complaints = [f"{night}: {complaint}" for complaint in dark]
