@@ -203,7 +203,7 @@ def first_true(holds: Callable[[int], bool], top: int, guess: float, step: float
     TypeError
         ``holds`` cannot be called, or an argument is no number.
     ValueError
-        ``top`` is no nonnegative integer, ``guess`` is not finite, or ``step`` not positive.
+        ``top`` is no nonnegative integer, ``guess`` is not finite, or ``step`` negative.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def first_true(holds: Callable[[int], bool], top: int, guess: float, step: float
     """
     require_function("holds", holds)
     require_number("guess", guess, lambda _: True, "be a finite number")
-    require_number("step", step, lambda step: step > 0, "be a positive number")
+    require_number("step", step, lambda step: step >= 0, "be a nonnegative number")
     largest_false = 0
     smallest_true = as_integer("top", top, 0) + 1
     undecided: set[int] = set()
