@@ -119,6 +119,16 @@ def test_the_error_says_how_far_two_seeds_are_apart(found):
     assert longer.error < found.error / 2
 
 
+def test_a_context_that_stands_twice_weighs_twice():
+    rows = [0, *range(SMALL.num_contexts)]
+    copies = NextTokenData(SMALL.context_embeddings[rows], SMALL.target_probs[rows])
+    weights = np.bincount(rows) / len(rows)
+    once, twice = (
+        adam_metric(data, BETAS, STEPS) for data in (SMALL.replace(context_probs=weights), copies)
+    )
+    assert log_ratio(once.D, twice.D) <= noise_of(once, twice)
+
+
 def test_tokens_and_coordinates_may_be_permuted_and_signs_changed(found):
     V, d = SMALL.shape
     rng = np.random.default_rng(3)
