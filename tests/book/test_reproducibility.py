@@ -64,7 +64,7 @@ def test_what_is_measured_survives_other_processors(name, setting, tmp_path, mon
 def build(root):
     """Build a book from its sources to its pages; return the bytes of all that came out."""
     for command in ("run", "collect"):
-        status, _, said = tiny_project.run(root, command)
+        status, _, said = tiny_project.run(root, command, timeout=3600)
         assert status == 0, said
     sphinx = [Path(sys.executable).with_name("jupyter-book"), "build", "book", "-W", "-n", "--all"]
     environment = os.environ | {"PYTHONPATH": str(root)}

@@ -86,6 +86,11 @@ def test_zero_embeddings_agree_with_each_other_only():
     assert [rows.rows.tolist() for rows in data.near_duplicates(0.1)] == [[0, 2, 3]]
 
 
+def test_rows_that_agree_to_a_millionth_are_found_unasked():
+    data = NextTokenData([[1.0, 0.0], [1.0, 9e-7], [1.0, 2e-6]], np.eye(3))
+    assert [rows.rows.tolist() for rows in data.near_duplicates()] == [[0, 1]]
+
+
 @pytest.mark.parametrize("tolerance", [-1e-9, 0.2, np.nan, np.inf])
 def test_tolerances_out_of_range_are_refused(tolerance):
     with pytest.raises(ValueError, match=r"tolerance is .* it must lie between 0 and 0\.1"):

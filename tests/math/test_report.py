@@ -199,7 +199,7 @@ def test_gradient_descent_takes_the_predicted_number_of_steps(name, part, off):
     for degrees in goals:
         needed = steps_to(angle, degrees)
         predicted = part * 10 ** found.log10_steps(degrees)
-        if needed > 1 and predicted > part:
+        if part == 1 or (needed > 1 and predicted > part):  # few small steps: see `gradient_flow`
             assert abs(needed - predicted) <= max(2, off * predicted)
             met += 1
     assert met >= 3
@@ -257,9 +257,11 @@ def test_without_a_flow_the_steps_are_those_of_descent(name, no_flow):
     run, angle, goals = every_step(found, found.step)
     kept = found.descent.steps <= LAST
     at = found.descent.steps[kept] - 1
-    np.testing.assert_allclose(np.degrees(found.descent.angle[kept]), angle[at], rtol=1e-6)
+    # Of data that are not separable the angle is to a direction that is itself found to 1e-8.
+    rtol = 1e-9 if found.twin is None else 1e-6
+    np.testing.assert_allclose(np.degrees(found.descent.angle[kept]), angle[at], rtol=rtol)
     excess = ntpnb.excess_loss(run.W[at], found.trained.data)
-    np.testing.assert_allclose(found.descent.excess[kept], excess, rtol=1e-6)
+    np.testing.assert_allclose(found.descent.excess[kept], excess, rtol=rtol)
     for degrees in goals:
         needed = steps_to(angle, degrees)
         assert abs(needed - 10 ** found.log10_steps(degrees)) <= max(1, 0.02 * needed)

@@ -196,11 +196,11 @@ def command(root: Path, *arguments: str, **options: Any) -> "subprocess.Popen[st
     )
 
 
-def run(root: Path, *arguments: str, **options: Any) -> tuple[int, str, str]:
+def run(root: Path, *arguments: str, timeout: float = 300, **options: Any) -> tuple[int, str, str]:
     """Run ``python -m publishing`` to its end: its status, what it printed, and what it said."""
     process = command(root, *arguments, **options)
     try:
-        printed, said = process.communicate(timeout=3600)
+        printed, said = process.communicate(timeout=timeout)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
