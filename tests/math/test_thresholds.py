@@ -205,9 +205,25 @@ def test_sweep_does_not_depend_on_the_number_of_jobs():
         assert tuple(brackets[0]) == thresholds.first_dimension(data)
 
 
+def assert_as_in_one_process(brackets):
+    alone = thresholds.sweep(CELLS, TRIALS, seed=1)
+    np.testing.assert_array_equal(np.concatenate(brackets), np.concatenate(alone))
+
+
+# The page on scaling out shows this test and the next one.
+
+
+@pytest.mark.slow
+def test_sweep_runs_on_a_dask_cluster(cluster):
+    with parallel_config(backend="dask"):
+        brackets = thresholds.sweep(CELLS, TRIALS, seed=1)
+    assert len(cluster.scheduler_info()["workers"]) == 2
+    assert_as_in_one_process(brackets)
+
+
 @pytest.mark.slow
 def test_a_worker_that_dies_costs_its_datasets_a_second_try(cluster):
-    worker, _ = cluster.run(os.getpid).values()  # of two
+    worker, _ = cluster.run(os.getpid).values()
     left = [worker]
 
     def kill_it(_):
@@ -217,5 +233,4 @@ def test_a_worker_that_dies_costs_its_datasets_a_second_try(cluster):
     with parallel_config(backend="dask"):
         brackets = thresholds.sweep(CELLS, TRIALS, seed=1, progress=kill_it)
     assert worker not in cluster.run(os.getpid).values()
-    expected = thresholds.sweep(CELLS, TRIALS, seed=1)
-    np.testing.assert_array_equal(np.concatenate(brackets), np.concatenate(expected))
+    assert_as_in_one_process(brackets)
