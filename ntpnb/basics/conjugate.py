@@ -60,7 +60,7 @@ def conjugate_gradient_steps(
     while True:
         ahead = error if precondition is None else precondition(error)
         descent = float(np.vdot(error, ahead))
-        yield Approximation(point, error, float(np.sqrt(max(0.0, descent))))
+        yield Approximation(point, error, float(np.sqrt(np.maximum(descent, 0.0))))
         direction = ahead + descent / descent_before * direction
         change = product(direction)
         curvature = float(np.vdot(direction, change))

@@ -166,6 +166,8 @@ def gradient(W: ArrayLike, data: NextTokenData) -> FloatArray:
     [[-1.0], [1.0]]
     """
     weights = as_weights("W", W, data)
+    if math.prod(weights.shape[:-2]) * math.prod(data.block_shape) <= table.BLOCK:
+        return _gradient(weights, data)  # without a second array of the size of W
     stack = weights.reshape(-1, *data.shape)
     total = np.zeros_like(stack)
     for part in parts(len(stack), data):

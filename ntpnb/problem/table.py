@@ -358,5 +358,7 @@ def _sound_entries(value: Sparse) -> coo_array:
     if hasattr(value, "check_format"):  # scipy's conversions follow pointers wherever they lead
         value = copy(value)  # whose arrays the check may shorten
         value.check_format(full_check=True)
+        if value.dtype == np.float16:  # which scipy cannot convert to other formats
+            value.data = value.data.astype(np.float64)
     entries = value.tocoo()
     return coo_array((entries.data, (entries.row, entries.col)), shape=value.shape)

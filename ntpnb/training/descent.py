@@ -112,7 +112,7 @@ class Trace(Recorded):
         array([0.72, 0.96])
         """
         is_single = self.W.ndim == 3
-        theory: list[Any] = [part for part in (finite, svm) if part is not None]
+        theory: list[Any] = [finite] if svm is None else [finite, svm]
         lengths = [len(part) if isinstance(part, Sequence) else None for part in theory]
         needed = None if is_single else len(self.W)
         if lengths != [needed] * len(theory):

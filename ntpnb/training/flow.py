@@ -180,15 +180,20 @@ def _log_settling_time(coords: Coordinates) -> float:
     in which the integrator's Newton method goes astray. Far from the minimum a logistic loss is
     less curved: with a slowest rate ``μ``, logits that are ``S`` off their limit approach it by
     ``μ (1 − e^{−S})`` at least. So a time ``S/μ`` brings them within one of it, and ``1 − log EPS``
-    times ``1/μ`` more to rounding.
+    times ``1/μ`` more to rounding. The bound on ``S``, the largest length times the way, is far too
+    large where embeddings differ much in length and a long way lies along the short ones. There a
+    hundred times ``1/μ``, and as many for each unit by which logits are off, have always been
+    enough, though no proof says so.
     """
     if len(coords.gram):
         pulls = np.linalg.norm(coords.slopes[coords.dominated], axis=1)
         times = max(1e13, 1e10 * (pulls / np.diag(coords.gram)).max())
     else:
         lengths = np.linalg.norm(coords.slopes, axis=1)
-        off = 2 * lengths.max(initial=0.0) * np.linalg.norm(coords.u_start - coords.u_limit)
-        times = off + 1 - np.log(EPS)
+        way = coords.u_start - coords.u_limit
+        off = 2 * lengths.max(initial=0.0) * np.linalg.norm(way)
+        logits_off = np.abs(coords.slopes @ way).max(initial=0.0)
+        times = min(off + 1 - np.log(EPS), 100 * (1 + logits_off))
     return float(np.log(times) - np.log(slowest_rate(coords)))
 
 

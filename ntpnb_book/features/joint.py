@@ -22,7 +22,6 @@ from ntpnb.basics.validation import (
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.loss import excess_of_logits
-from ntpnb.training.batch import require_equal_shapes
 from ntpnb.training.descent import paced, record_grid, require_all_steps, require_small_step
 
 # Of a factor: where entries are larger, logits are rounded by more than one, and the step that led
@@ -152,7 +151,7 @@ def descend_jointly(
 
     Parameters
     ----------
-    data : NextTokenData, or a list of n with equal shapes
+    data : NextTokenData, or a list of n with equal numbers of contexts and tokens
         Only ``target_probs`` and ``context_probs`` count: the embeddings are what is trained.
     step : float
         Of both factors.
@@ -199,8 +198,11 @@ def descend_jointly(
     """
     watch = Watch(seconds, progress)
     problems = list(data) if isinstance(data, Sequence) else [data]
-    require_equal_shapes(problems)
-    targets = np.stack([free_laws(problem) for problem in problems])
+    laws = [free_laws(problem) for problem in problems]
+    shapes = sorted({law.shape for law in laws})
+    if len(shapes) != 1:
+        raise ValueError(f"data have target_probs of the shapes {shapes}; exactly one is needed")
+    targets = np.stack(laws)
     frequencies = np.stack([problem.context_probs for problem in problems])[..., None]
     require_number("step", step, lambda x: x > 0, "be positive")
     grid = record_grid(steps, record)

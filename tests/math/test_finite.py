@@ -182,6 +182,13 @@ def test_a_step_may_saturate_a_rare_context(rare):
     assert not fin.compatible
 
 
+def test_conjugate_gradients_keep_the_best_point_of_a_system_that_none_solves():
+    product = np.diag([1.0, 2.0, 0.0]).__matmul__
+    with np.errstate(all="ignore"):  # the points run away along the third axis
+        found = newton.conjugate_gradients(product, np.ones(3), 1e-12, Watch())
+    assert np.linalg.norm(product(found) - 1) < np.sqrt(3)  # the error of zero
+
+
 def test_conjugate_gradients_take_no_more_products_than_they_may():
     taken = []
 

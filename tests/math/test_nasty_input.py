@@ -276,6 +276,10 @@ NASTY = {
         ),
         "loss returned arrays of shapes",
     ),
+    "no finite part": (
+        lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 9).compare(None),
+        "finite is of type NoneType",
+    ),
     "a path that is none": (lambda: ntpnb.load(None), "path is of type NoneType"),
     "a number as a path": (lambda: TOY.save(3), "path is of type int"),
     "no condition of numbers": (lambda: thresholds.first_true(3, 9, 1, 1), "holds is of type int"),

@@ -148,6 +148,14 @@ def test_counts_of_every_type(dtype, name):
     np.testing.assert_array_equal(data.candidate_counts, counts)
 
 
+@pytest.mark.parametrize("name", ["csr", "csc"])
+def test_numbers_of_half_precision_are_read_though_scipy_cannot(name):
+    laws = np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
+    halves = in_format(laws, name)
+    halves.data = halves.data.astype(np.float16)
+    np.testing.assert_array_equal(NextTokenData(H, halves).target_probs, laws)
+
+
 PLACES = ([0, 0, 0, 1], [0, 0, 1, 2])
 SAME = {
     "truth values": (sp.csr_array([[True, False, False], [False, False, True]]), np.eye(3)[[0, 2]]),
