@@ -62,6 +62,15 @@ def margins(W, data, pairs):
 # -- the partition and its proofs -----------------------------------------------------------------
 
 
+def test_the_residual_is_the_gradient_over_the_largest_that_the_losers_could_make():
+    data = NextTokenData([[0.1], [0.2]], [[1.0, 0.0], [0.0, 1.0]])
+    found = partition.contradiction(data, ntpnb.token_priority(data), np.full((2, 2), 0.5))
+    largest = 0.5 * 0.5 * (0.1 + 0.2)  # frequencies, the losers' probabilities, lengths
+    assert found.residual == pytest.approx(
+        np.linalg.norm(ntpnb.gradient(np.zeros((2, 1)), data)) / largest
+    )
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_linear_program_finds_the_same_partition_and_what_is_said_of_the_twin_holds(kind):
     seen = {"none": 0, "some": 0, "all": 0, "undecided": 0}
