@@ -1,5 +1,6 @@
 """A text as training windows, and the training of the transformer with its checkpoints."""
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from language_model.transformer import (
     loss_and_gradients,
 )
 from ntpnb.problem.text import split_words
+from ntpnb_book import output
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,14 +100,10 @@ def training_set(text: list[str], window: int) -> TrainingSet:
 
 
 def save_whole(path: Path, arrays: dict[str, Array]) -> None:
-    """Write arrays to a temporary file and rename it: an interrupted run leaves the old file."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write arrays as one file, whole or not at all: an interrupted run leaves the old one."""
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    output.write(path, file.getvalue())
 
 
 def train(

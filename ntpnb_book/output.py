@@ -73,6 +73,24 @@ def _in_notebook() -> bool:
     return ipython is not None and ipython.get_ipython() is not None
 
 
+def outputs(notebook: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield all outputs of an executed notebook, or of some of its ``cells``, in their order.
+
+    Parameters
+    ----------
+    notebook : mapping
+        As JSON.
+
+    Examples
+    --------
+    >>> from ntpnb_book.output import outputs
+    >>> list(outputs({"cells": [{"outputs": [{"text": "1"}]}, {"source": "a sentence"}]}))
+    [{'text': '1'}]
+    """
+    for cell in notebook["cells"]:
+        yield from cell.get("outputs", [])
+
+
 def records(notebook: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
     """Yield what ``check`` (kind ``id``) or ``figures.save`` (kind ``figure``) left in the outputs.
 
@@ -92,11 +110,10 @@ def records(notebook: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
     >>> list(records({"cells": [{"outputs": [output]}]}, "id"))
     [{'id': 't24.thm1', 'value': 0.5}]
     """
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", []):
-            record = output.get("metadata", {}).get("ntpnb", {})
-            if kind in record:
-                yield record
+    for output in outputs(notebook):
+        record = output.get("metadata", {}).get("ntpnb", {})
+        if kind in record:
+            yield record
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -53,7 +53,7 @@ def data_hash(figure: str, root: Path = output.ROOT) -> str:
 def _drawings(root: Path) -> Iterator[dict[str, str]]:
     """Yield the drawings of each figure by the names of their files."""
     for name in project.names(root):
-        for shown in project.outputs(project.read_executed(name, root)):
+        for shown in output.outputs(project.read_executed(name, root)):
             record = shown.get("metadata", {}).get("ntpnb", {})
             if "figure" in record and DRAWING in shown.get("data", {}):
                 svg = "".join(shown["data"][DRAWING])

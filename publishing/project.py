@@ -11,12 +11,12 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ntpnb_book.output import ROOT
+from ntpnb_book.output import ROOT, outputs
 
 _CODE_CELL = re.compile(r"^(`{3,})\{code-cell\}[^\n]*\n(.*?)^\1`*[ ]*$", re.MULTILINE | re.DOTALL)
 _IN_CONTENTS = re.compile(r"^ *- file: ([\w/-]+)$", re.MULTILINE)
@@ -143,12 +143,6 @@ def read_executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> dict
     if not (isinstance(notebook, dict) and {"metadata", "cells"} <= notebook.keys()):
         raise ValueError(f"{path}: not a notebook; delete it and run again")
     return notebook
-
-
-def outputs(notebook: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield all outputs of an executed notebook, in their order."""
-    for cell in notebook["cells"]:
-        yield from cell.get("outputs", [])
 
 
 def glued(name: str, root: Path = ROOT) -> dict[str, str]:

@@ -140,9 +140,6 @@ def product(A: FloatArray, B: FloatArray) -> FloatArray:
     >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
     array([[11.]])
     """
-    if A.shape[-2] * A.shape[-1] * B.shape[-1] < MUCH_WORK:  # the usual case, in the shortest way
-        small: FloatArray = A @ B
-        return small
-    with _users_number():
-        large: FloatArray = A @ B
-    return large
+    with threads_for(A.shape[-2] * A.shape[-1] * B.shape[-1]):
+        result: FloatArray = A @ B
+    return result

@@ -163,8 +163,8 @@ def merge(contexts: Contexts, tolerance: float) -> tuple[Contexts, tuple[tuple[i
     first = np.arange(num_rows)  # the row that each row is merged into
     for duplicates in found:
         first[duplicates.rows] = duplicates.rows[0]
-        if contexts.counts is not None:
-            _require_equal_counts(contexts.counts, duplicates.rows)
+    if contexts.counts is not None:
+        _require_equal_counts(contexts.counts, first)
     kept, position = np.unique(first, return_inverse=True)
     rows = tuple(tuple(some.tolist()) for some in members(position))
     if not found:
@@ -242,12 +242,15 @@ def _relative_distances(points: FloatArray, reference: FloatArray) -> FloatArray
     return relative
 
 
-def _require_equal_counts(counts: Table, rows: IntArray) -> None:
-    """Raise unless rows have the same candidate counts, without which laws cannot be mixed."""
-    first = counts.sparse[rows[[0]]]
-    for row in rows[1:]:
-        if (counts.sparse[[row]] != first).nnz:
-            raise ValueError(
-                f"merge_tolerance makes one context of rows {rows[0]} and {row}, whose "
-                "candidate_counts differ; give them equal ones, or a smaller merge_tolerance"
-            )
+def _require_equal_counts(counts: Table, first: IntArray) -> None:
+    """Raise unless each row has the candidate counts of that which it is merged with.
+
+    Without that their laws cannot be mixed.
+    """
+    others = np.flatnonzero((counts.sparse != counts.sparse[first]).sum(1))
+    if len(others):
+        row = others[0]
+        raise ValueError(
+            f"merge_tolerance makes one context of rows {first[row]} and {row}, whose "
+            "candidate_counts differ; give them equal ones, or a smaller merge_tolerance"
+        )

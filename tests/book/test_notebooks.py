@@ -115,9 +115,9 @@ def test_it_says_what_this_clone_measured_itself(notebook, same_machine):
 def test_it_prints_its_checks_as_the_ledger_would_today(notebook, capsys):
     listed = [claim["id"] for claim in claims.load().values() if claim["notebook"] == notebook.name]
     lines = {
-        output.metadata.ntpnb.id: (output.metadata.ntpnb.value, output.data["text/plain"])
-        for output in project.outputs(notebook)
-        if "id" in output.get("metadata", {}).get("ntpnb", {})
+        shown.metadata.ntpnb.id: (shown.metadata.ntpnb.value, shown.data["text/plain"])
+        for shown in output.outputs(notebook)
+        if "id" in shown.get("metadata", {}).get("ntpnb", {})
     }
     assert listed
     assert sorted(lines) == sorted(listed)

@@ -52,7 +52,7 @@ def forge(book):
 
     def found(change, exactly=True):
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        change(list(project.outputs(notebook)))
+        change(list(output.outputs(notebook)))
         path.write_text(json.dumps(notebook), encoding="utf-8")
         keys.record(NAME, keys.key(NAME, book), book)
         assert keys.outdated([NAME], book) == {}

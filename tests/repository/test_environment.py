@@ -54,7 +54,7 @@ def assert_runs(lab, name):
     assert Path(result["folder"]).resolve() == (lab.root / "notebooks").resolve()
     built = [
         "".join(shown["data"]["text/plain"])
-        for shown in project.outputs(project.read_executed(name))
+        for shown in output.outputs(project.read_executed(name))
         if "id" in shown.get("metadata", {}).get("ntpnb", {})
     ]
     assert built

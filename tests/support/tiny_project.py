@@ -209,7 +209,7 @@ def run(root: Path, *arguments: str, timeout: float = 300, **options: Any) -> tu
 
 def printed(root: Path) -> str:
     """Return what the cells of the executed notebook 01_tiny printed."""
-    shown = project.outputs(project.read_executed("01_tiny", root))
+    shown = output.outputs(project.read_executed("01_tiny", root))
     return "".join("".join(each["text"]) for each in shown if each["output_type"] == "stream")
 
 
