@@ -20,8 +20,13 @@ from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray
 from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.margin.one_set import solve_set
 
-ON_ALL = 40
-"""Steps on the dual of all pairs."""
+ROUND = 20
+"""Steps on the dual of all pairs between two looks at what they name."""
+
+MOST_ROUNDS = 10
+
+NAMED = 0.1
+"""Share of the named pairs that a round may still change when the steps end."""
 
 
 def growing_set(
@@ -80,18 +85,24 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     """Cheap steps on all pairs, the last of which names the first set by its multipliers.
 
     Where pairs are few, all of them have one. The ``W`` of such a step solves nothing, but where
-    margins are wide it separates the data already; so it is shown halfway, too.
+    margins are wide it separates the data already; so it is shown after every round. Where margins
+    are narrow, many rounds pass until the named pairs stay the same, which is still far less work
+    than to solve larger sets.
     """
     everything = pairs.everything()
     if pairs.num_strict <= FEW:
         yield all_tight(everything)
         return
     steps = dual_steps(everything, largest_eigenvalue(everything))
-    for _ in range(2):
-        for _ in range(ON_ALL // 2):
+    named = np.full(len(everything), False)
+    for _ in range(MOST_ROUNDS):
+        for _ in range(ROUND):
             check()
             dual = next(steps)
         yield guess(everything, dual.astype(np.float64))
+        before, named = named, everything.ordered & (dual < 0)
+        if np.count_nonzero(named ^ before) <= NAMED * np.count_nonzero(named):
+            return
 
 
 def first_set(pairs: AllPairs, named: SetStep) -> SetStep:

@@ -21,8 +21,8 @@ from ntpnb.problem.order import token_priority
 TOKENS = 10
 """How many frequent tokens are tried."""
 
-CONTEXTS_PER_DIMENSION = 8
-"""Contexts that are tried first, as a multiple of the dimension; then all that touch the tokens.
+CONTEXTS_PER_DIMENSION = 4
+"""Contexts that are tried first, as a multiple of the dimension; then twice as many each time.
 
 Random data of ten tokens, one after each context, are separable up to 4.5 contexts per dimension
 (:func:`ntpnb.thresholds.separability_threshold`). Text contradicts itself earlier.
@@ -72,7 +72,9 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     dim = data.shape[1]
     if len(touching) <= dim:  # as a rule they are independent
         return
-    for size in sorted({min(CONTEXTS_PER_DIMENSION * dim, len(touching)), len(touching)}):
+    size = CONTEXTS_PER_DIMENSION * dim // 2
+    while size < len(touching):
+        size = min(2 * size, len(touching))
         contexts = np.sort(touching[:size])
         probs = data.sparse_target_probs[contexts][:, tokens].toarray()
         problem = NextTokenData(

@@ -13,7 +13,7 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import FloatArray, require_choice, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.margin.growing_set import ON_ALL, all_tight, first_set, first_steps, growing_set
+from ntpnb.margin.growing_set import ROUND, all_tight, first_set, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
 from ntpnb.margin.normal_form import FEW, AllPairs, MarginProgram, PairMultipliers, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
@@ -385,7 +385,8 @@ class MarginSearch:
     def _start(self) -> SetStep | None:
         """Where to begin, and a refusal, in better coordinates, where contexts need these.
 
-        So few steps as name the first set see what differs in size by no more than their number.
+        Two rounds of the steps that name the first set see what differs in size by no more than
+        their number.
         Other coordinates have another solution, but much the same tight pairs, and the same
         certificates.
 
@@ -396,7 +397,7 @@ class MarginSearch:
         if self.metric is not None:
             return None
         found = whitened(self.data)
-        if found.condition <= ON_ALL:
+        if found.condition <= 2 * ROUND:
             return None
         pairs = self._all_pairs()
         others = all_pairs(found.data, self.order, self.collapse.multiplicity)
