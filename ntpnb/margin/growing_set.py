@@ -1,7 +1,7 @@
 """The method: an active set, or else an interior point, on a growing set of pairs.
 
-Of the strict pairs only few are tight at the solution, about as many as ``W`` has free numbers. A
-few cheap steps on the dual of all pairs name most of them. The problem of this set, with all ties,
+Of the strict pairs only few are tight at the solution, about as many as ``W`` has free numbers.
+Cheap steps on the dual name most of them. The problem of this set, with all ties,
 is solved to the last digit, and all pairs are looked at: those that the set's solution misses join
 it. Where none is missed, the set's solution is the solution. Later sets differ by few pairs, so
 that the active set, which begins at what the last set had, settles at once; if it does not, the
@@ -16,17 +16,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ntpnb.basics.tolerances import STOP
-from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray
+from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray, IntArray
 from ntpnb.margin.normal_form import FEW, AllPairs, Iterate, MarginProgram, SetStep
 from ntpnb.margin.one_set import solve_set
 
-ROUND = 20
-"""Steps on the dual of all pairs between two looks at what they name."""
+ROUND = 40
+"""Steps on the dual between two looks at all pairs."""
 
-MOST_ROUNDS = 10
-
-NAMED = 0.1
-"""Share of the named pairs that a round may still change when the steps end."""
+FEW_MISSED = 0.01
+"""Share of the named pairs that may be missing when the steps end."""
 
 
 def growing_set(
@@ -82,27 +80,34 @@ def growing_set(
 
 
 def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Iterator[SetStep]:
-    """Cheap steps on all pairs, the last of which names the first set by its multipliers.
+    """Cheap steps, the last of which names the first set by its multipliers.
 
-    Where pairs are few, all of them have one. The ``W`` of such a step solves nothing, but where
-    margins are wide it separates the data already; so it is shown after every round. Where margins
-    are narrow, many rounds pass until the named pairs stay the same, which is still far less work
-    than to solve larger sets.
+    Where pairs are few, all of them have one. Else a round on all pairs names a set, on which a
+    step takes a tenth of the time. There the steps go on, and after each round the set becomes
+    what still has a multiplier and what was missed. They end where that is little, as where margins
+    are wide, or no less than two rounds before (it goes up and down), as where nothing separates.
+    The ``W`` of such a step solves nothing, but it may separate the data already; so each round's
+    last is shown.
     """
     everything = pairs.everything()
     if pairs.num_strict <= FEW:
         yield all_tight(everything)
         return
-    steps = dual_steps(everything, largest_eigenvalue(everything))
-    named = np.full(len(everything), False)
-    for _ in range(MOST_ROUNDS):
-        for _ in range(ROUND):
-            check()
-            dual = next(steps)
-        yield guess(everything, dual.astype(np.float64))
-        before, named = named, everything.ordered & (dual < 0)
-        if np.count_nonzero(named ^ before) <= NAMED * np.count_nonzero(named):
+    steps = DualSteps(everything, largest_eigenvalue(everything))
+    steps.take(ROUND, check)
+    yield steps.guess()
+    if everything.rough:
+        return
+    missed = np.zeros(0, dtype=np.intp)
+    numbers = [pairs.num_strict, pairs.num_strict]
+    while True:
+        steps.go_on(pairs.program(np.union1d(steps.named, missed)))
+        steps.take(ROUND, check)
+        yield steps.guess()
+        missed = steps.missed(pairs)
+        if len(missed) <= FEW_MISSED * len(steps.named) or len(missed) >= numbers[-2]:
             return
+        numbers.append(len(missed))
 
 
 def first_set(pairs: AllPairs, named: SetStep) -> SetStep:
@@ -127,7 +132,7 @@ def guess(program: MarginProgram, dual: FloatArray) -> SetStep:
     return SetStep(program, Iterate(dual, program.zero_common(), direction=None))
 
 
-def dual_steps(program: MarginProgram, lipschitz: float) -> Iterator[AnyPrecision]:
+class DualSteps:
     """Accelerated projected gradient steps on the dual of a program, in single precision.
 
     Beck & Teboulle (2009), with the restarts of O'Donoghue & Candès (2015). They begin at zero.
@@ -138,29 +143,65 @@ def dual_steps(program: MarginProgram, lipschitz: float) -> Iterator[AnyPrecisio
     lipschitz : float
         About the largest eigenvalue of all ``⟨φ_k, φ_l⟩``.
 
-    Yields
-    ------
-    ndarray of float32, shape (n,)
-        The dual after each step; as many as are asked for.
+    Attributes
+    ----------
+    program : MarginProgram
+    dual : ndarray of float32, shape (n,)
     """
-    dual: AnyPrecision = np.zeros(len(program), dtype=np.float32)
-    extrapolated = dual
-    below = np.full(len(program), True)
-    step_size = np.float32(1 / lipschitz)
-    shift = step_size * program.rhs.astype(np.float32)
-    project = Projection(program)
-    momentum = 1.0
-    while True:
-        descended = extrapolated - step_size * program.scores_of(extrapolated) - shift
-        before = dual
-        dual, below = project(descended, below)
-        yield dual
-        move = dual - before
-        if np.vdot(extrapolated - dual, move) > 0:  # uphill
-            momentum = 1.0
-        next_momentum = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-        extrapolated = dual + np.float32((momentum - 1) / next_momentum) * move
-        momentum = next_momentum
+
+    def __init__(self, program: MarginProgram, lipschitz: float) -> None:
+        self._step_size = np.float32(1 / lipschitz)
+        self._momentum = 1.0
+        self._begin(program, np.zeros(len(program)), np.zeros(len(program)))
+
+    def _begin(self, program: MarginProgram, dual: FloatArray, extrapolated: FloatArray) -> None:
+        self.program = program
+        self.dual: AnyPrecision = dual.astype(np.float32)
+        self._extrapolated: AnyPrecision = extrapolated.astype(np.float32)
+        self._below = np.full(len(program), True)
+        self._shift = self._step_size * program.rhs.astype(np.float32)
+        self._project = Projection(program)
+
+    def go_on(self, program: MarginProgram) -> None:
+        """Go on with another set of the same problem, with the same momentum."""
+        dual = program.values_of(self.program, self.dual)
+        self._begin(program, dual, program.values_of(self.program, self._extrapolated))
+
+    def take(self, number: int, check: Callable[[], object] = lambda: None) -> None:
+        """Take so many steps, and call ``check`` before each."""
+        for _ in range(number):
+            check()
+            scores = self.program.scores_of(self._extrapolated)
+            descended = self._extrapolated - self._step_size * scores - self._shift
+            before = self.dual
+            self.dual, self._below = self._project(descended, self._below)
+            move = self.dual - before
+            if np.vdot(self._extrapolated - self.dual, move) > 0:  # uphill
+                self._momentum = 1.0
+            momentum = (1 + (1 + 4 * self._momentum**2) ** 0.5) / 2
+            self._extrapolated = self.dual + np.float32((self._momentum - 1) / momentum) * move
+            self._momentum = momentum
+
+    def guess(self) -> SetStep:
+        """The dual as a step of the method."""
+        return guess(self.program, self.dual.astype(np.float64))
+
+    @property
+    def named(self) -> IntArray:
+        """Keys of the strict pairs that have a multiplier, or are about to."""
+        is_named = (self.dual < 0) | (self._extrapolated < 0)
+        return self.program.keys[self.program.ordered & is_named]
+
+    def missed(self, pairs: AllPairs) -> IntArray:
+        """Keys of strict pairs outside the set whose margin is too small at the dual's ``W``."""
+        program = self.program
+        common = program.zero_common()
+        weights = program.weights(self.dual.astype(np.float64))
+        if program.num_columns > 0:  # a column's common score is, of tied tokens, about the mean
+            column = program.column[program.tied]
+            scores = (program.scores(weights) / program.roots)[program.tied]
+            common = np.bincount(column, scores) / np.bincount(column)
+        return pairs.missed(program, weights, common, 0.0)
 
 
 def largest_eigenvalue(program: MarginProgram) -> float:

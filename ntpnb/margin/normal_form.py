@@ -188,11 +188,6 @@ class MarginProgram(ABC):
         """Position of the first entry of each column; every column has one, a tie."""
         return np.searchsorted(self.column, np.arange(self.num_columns))
 
-    @cached_property
-    def ties_solver(self) -> KKTSolver:
-        """The solver that moves tied entries only, which is what it takes to meet the ties."""
-        return self.kkt_solver(self.tied, PROX)
-
     def zero_common(self) -> FloatArray:
         """Zero for each column: common scores to begin with, or sums that shall not change."""
         return np.zeros(self.num_columns)
@@ -248,6 +243,16 @@ class AllPairs(ABC):
     @abstractmethod
     def program(self, strict: IntArray) -> MarginProgram:
         """The program of some strict pairs, given by their increasing keys."""
+
+    @cached_property
+    def ties(self) -> MarginProgram:
+        """The program of the ties alone."""
+        return self.program(np.zeros(0, dtype=np.intp))
+
+    @cached_property
+    def ties_solver(self) -> KKTSolver:
+        """The solver that moves tied entries only, which is what it takes to meet the ties."""
+        return self.ties.kkt_solver(self.ties.tied, PROX)
 
     @abstractmethod
     def missed(

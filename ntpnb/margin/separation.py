@@ -25,7 +25,7 @@ def separates(pairs: AllPairs, step: SetStep) -> bool:
     """
     program = step.program
     try:
-        moved = meet_ties(program, step.iterate)
+        moved = meet_ties(pairs, step)
     except np.linalg.LinAlgError:
         return False
     W = program.weights(moved.dual)
@@ -91,22 +91,24 @@ def certificate_near(
     return None
 
 
-def meet_ties(program: MarginProgram, iterate: Iterate) -> Iterate:
-    """Move an iterate's dual on tied entries, and its common scores, until all ties are met.
+def meet_ties(pairs: AllPairs, step: SetStep) -> Iterate:
+    """Move a step's dual on tied entries, and its common scores, until all ties are met.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         The system of the ties has no factor in floating point.
     """
-    if not program.tied.any():
+    program, iterate = step
+    ties = pairs.ties
+    if len(ties) == 0:
         return iterate
     dual = iterate.dual
     common = iterate.common
     for _ in range(2):  # the proximal term leaves a little of the ties the first time
-        slack = np.where(program.tied, program.slack_of(dual, common), 0.0)
-        newton = program.ties_solver(slack, -program.column_sums(dual))
-        dual = dual + newton.step
+        slack = ties.slack(program.weights(dual), common)
+        newton = pairs.ties_solver(slack, -program.column_sums(dual))
+        dual = dual + program.values_of(ties, newton.step)
         common = common + newton.common
     return Iterate(dual, common, direction=None)
 

@@ -385,8 +385,8 @@ class MarginSearch:
     def _start(self) -> SetStep | None:
         """Where to begin, and a refusal, in better coordinates, where contexts need these.
 
-        Two rounds of the steps that name the first set see what differs in size by no more than
-        their number.
+        A round of the steps that name the first set sees what differs in size by no more than the
+        number of its steps.
         Other coordinates have another solution, but much the same tight pairs, and the same
         certificates.
 
@@ -397,7 +397,7 @@ class MarginSearch:
         if self.metric is not None:
             return None
         found = whitened(self.data)
-        if found.condition <= 2 * ROUND:
+        if found.condition <= ROUND:
             return None
         pairs = self._all_pairs()
         others = all_pairs(found.data, self.order, self.collapse.multiplicity)
@@ -465,7 +465,7 @@ class MarginSearch:
         """The solution with the best bounds of the margin so far; a step's, with all ties met."""
         program = step.program
         try:
-            moved = meet_ties(program, step.iterate)
+            moved = meet_ties(pairs, step)
         except np.linalg.LinAlgError:
             return self.enclosed
         solution = self._certified(pairs, program, moved.dual)
