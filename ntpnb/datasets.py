@@ -299,8 +299,8 @@ def attention_trials(
     Raises
     ------
     ValueError
-        An unknown name, distinct tokens longer than the vocabulary, or sizes with which 10 000
-        draws for one trial give nothing of the kind.
+        An unknown name, distinct tokens longer than the vocabulary, one token only, or sizes with
+        which 10 000 draws for one trial give nothing of the kind.
 
     References
     ----------
@@ -327,6 +327,9 @@ def attention_trials(
     dim = as_integer("dim", dim, 1)
     num_trials = as_integer("num_trials", num_trials, 0)
     seed = as_integer("seed", seed, 0)
+    for name, number in (("vocab_size", V), ("length", size)):
+        if number == 1:
+            raise ValueError(f"{name} is 1; a strict pair needs sequences of two different tokens")
     if tokens == "distinct" and size > V:
         raise ValueError(f"length is {size}; distinct tokens allow at most vocab_size = {V}")
 

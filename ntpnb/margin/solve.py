@@ -505,9 +505,13 @@ class MarginSearch:
     def _refusal(self, found: PairWeights, addition: str = "") -> NotSeparableError:
         """The error that carries a certificate of the data themselves."""
         weights = self.collapse.pair_weights(found)
+        number = len(weights.weights)
+        clash = "one of them can have none"
+        if number > 1:
+            clash = f"weighted as .certificate says, {number} of them contradict each other"
         return NotSeparableError(
-            f"no W keeps all {weights.num_strict} strict pairs at a positive margin: weighted as "
-            f".certificate says, {len(weights.weights)} of them contradict each other{addition}",
+            f"no W keeps all {weights.num_strict} strict pairs at a positive margin: "
+            f"{clash}{addition}",
             weights,
         )
 

@@ -217,9 +217,10 @@ def _separability(found: Findings) -> list[str]:
                 f"{found.bias.floor.lower:.4g} nats"
             ]
         contexts = len({pair.context for pair in found.pairs})
+        clash = "contradict each other" if len(found.pairs) > 1 else "can have no positive margin"
         return [
             "not separable: there is no W^mm, and the loss stays above the entropy",
-            f"{deciding}, in {counted(contexts, 'context')}, contradict each other",
+            f"{deciding}, in {counted(contexts, 'context')}, {clash}",
         ]
     if not total:
         return ["separable, for nothing is ordered: training ends at finite weights"]

@@ -304,6 +304,8 @@ def sweep(
 
     watch = Watch(seconds, progress)
     require_type("cells", cells, Collection, "a sequence of tuples")
+    for i, cell in enumerate(cells):
+        require_type(f"cells[{i}]", cell, Collection, "a tuple")
     seed = as_integer("seed", seed, 0)
     require_function("draw", draw)
     counts = as_integers("trials", trials)

@@ -164,6 +164,8 @@ def test_laws_of_tokens_and_labels():
         ({"tokens": "same"}, r"tokens is 'same'; it must be one of"),
         ({"labels": "E"}, r"labels is 'E'; it must be one of"),
         ({"kind": "cyclic", "labels": "priority"}, r'labels="priority" never gives cyclic data'),
+        ({"length": 1}, "length is 1; a strict pair needs sequences of two different tokens"),
+        ({"vocab_size": 1}, "vocab_size is 1; a strict pair needs"),
         ({"length": 9}, r"length is 9; distinct tokens allow at most vocab_size = 8"),
     ],
 )

@@ -289,6 +289,24 @@ def test_the_first_set_has_most_of_the_pairs_that_matter_and_few_others(monkeypa
         assert np.isin(first.keys[first.ordered], tight).mean() > 0.5
 
 
+def test_first_steps_come_as_near_on_small_sets_as_they_would_on_all_pairs(monkeypatch):
+    """To the least value of the dual; without the momentum that they bring, they fall behind."""
+    monkeypatch.setattr(module, "FEW", 0)
+    for seed in range(4):
+        pairs = pairs_of(problems.t24(seed, V=12, m=60, d=24, size=1))
+        *_, (program, iterate) = growing_set(pairs)
+        lowest = dual_value(program, iterate.dual)
+        steps = list(first_steps(pairs))
+        assert len(steps) > 2
+        assert max(len(step.program) for step in steps[1:]) < len(steps[0].program) / 2
+        program, iterate = steps[-1]
+        found = dual_value(program, iterate.dual) - lowest
+        on_all = DualSteps(pairs.everything(), largest_eigenvalue(pairs.everything()))
+        on_all.take(len(steps) * module.ROUND)
+        expected = dual_value(on_all.program, on_all.dual.astype(float)) - lowest
+        assert found <= 2 * expected + 1e-7 * abs(lowest)  # of single precision
+
+
 # -- sets that grow -------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from ntpnb import (
     datasets,
     is_separable,
     max_margin,
+    report,
 )
 from ntpnb import token_priority as priority
 from ntpnb.margin import narrow, solve
@@ -153,6 +154,13 @@ def test_a_refusal_says_how_many_pairs_contradict_each_other():
             f"no W keeps all {len(weights)} strict pairs at a positive margin: weighted as "
             f".certificate says, {np.count_nonzero(weights)} of them contradict each other"
         )
+
+
+def test_a_pair_of_length_zero_can_have_no_margin():
+    data = NextTokenData([[1.0], [0.0]], [[1, 0], [1, 0]])
+    with pytest.raises(NotSeparableError, match=r"positive margin: one of them can have none$"):
+        max_margin(data)
+    assert "1 of 2 ordered pairs, in 1 context, can have no positive margin" in str(report(data))
 
 
 def test_where_no_active_set_settles_the_search_goes_on():

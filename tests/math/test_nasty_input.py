@@ -250,6 +250,7 @@ NASTY = {
     "half a step": (lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 2.5), "steps is 2.5"),
     "rows that are no slice": (lambda: TOY.block([1]), "rows is of type list"),
     "half a token": (lambda: datasets.attention_trials(length=2.5), "length is 2.5"),
+    "a cell that is a number": (lambda: thresholds.sweep([5], 2), r"cells\[0\] is of type int"),
     "half a trial": (lambda: thresholds.sweep([(3, 1, 4)], 0.5), "trials"),
     "a step like a float's end": (lambda: ntpnb.descend(TOY, ntpnb.GD(1e300), 9), "step is 1e"),
     "a time of e^(1e300)": (
