@@ -24,7 +24,7 @@ ROUND = 40
 """Steps on the dual between two looks at all pairs."""
 
 FEW_MISSED = 0.01
-"""Share of the named pairs that may be missing when the steps end."""
+"""Share of the named pairs that is so few to miss that the steps end."""
 
 
 def growing_set(
@@ -40,8 +40,8 @@ def growing_set(
     check : callable
         Called between steps that yield nothing; what it raises ends the search.
     start : SetStep, optional
-        The first set, and a guess on it, of which the signs of the multipliers count. Default: what
-        the last of :func:`first_steps` names, which are then steps of the method too.
+        The first set, and a guess on it, of which the signs of the multipliers count. Default: the
+        last of :func:`first_steps`, which are then steps of the method too.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def growing_set(
     if start is None:
         for step in first_steps(pairs, check):
             yield step
-        start = first_set(pairs, step)
+        start = step
     program = start.program
     tight = program.tied | (start.iterate.dual < 0)
     dual = np.zeros(len(program))
@@ -80,46 +80,39 @@ def growing_set(
 
 
 def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> Iterator[SetStep]:
-    """Cheap steps, the last of which names the first set by its multipliers.
+    """Cheap steps, the last of which is on the first set, and guesses its multipliers.
 
-    Where pairs are few, all of them have one. Else a round on all pairs names a set, on which a
-    step takes a tenth of the time. There the steps go on, and after each round the set becomes
-    what still has a multiplier and what was missed. They end where that is little, as where margins
-    are wide, or no less than two rounds before (it goes up and down), as where nothing separates.
-    The ``W`` of such a step solves nothing, but it may separate the data already; so each round's
-    last is shown.
+    Where pairs are few, all of them have one. Else a round of steps on all pairs names a set, on
+    which a step costs much less as a rule. There the steps go on, and after each round the set
+    becomes what still has a multiplier and what was missed. They end where that is a small share,
+    as where margins are wide, or no less than two rounds before (it goes up and down), as where
+    nothing separates; then the set keeps all that it had. All pairs are the set where guesses may
+    be iterated, which takes tables of all pairs.
+
+    The ``W`` of such a step solves nothing, but it may separate the data already; so one is shown
+    in each round.
     """
     everything = pairs.everything()
     if pairs.num_strict <= FEW:
         yield all_tight(everything)
         return
     steps = DualSteps(everything, largest_eigenvalue(everything))
-    steps.take(ROUND, check)
-    yield steps.guess()
+    for _ in range(2):  # where margins are wide, half a round is enough
+        steps.take(ROUND // 2, check)
+        yield steps.guess()
     if everything.rough:
         return
-    missed = np.zeros(0, dtype=np.intp)
+    steps.go_on(pairs.program(steps.named))
     numbers = [pairs.num_strict, pairs.num_strict]
-    while True:
-        steps.go_on(pairs.program(np.union1d(steps.named, missed)))
+    done = False
+    while not done:
         steps.take(ROUND, check)
-        yield steps.guess()
         missed = steps.missed(pairs)
-        if len(missed) <= FEW_MISSED * len(steps.named) or len(missed) >= numbers[-2]:
-            return
+        done = len(missed) <= FEW_MISSED * len(steps.named) or len(missed) >= numbers[-2]
         numbers.append(len(missed))
-
-
-def first_set(pairs: AllPairs, named: SetStep) -> SetStep:
-    """The set that a guess on all pairs names, those with a multiplier, and the guess on it.
-
-    All pairs are the set where guesses may be iterated, which takes tables of all pairs.
-    """
-    program, iterate = named
-    if program.rough:
-        return named
-    few = pairs.program(program.keys[program.ordered & (iterate.dual < 0)])
-    return guess(few, few.values_of(program, iterate.dual))
+        kept = steps.program.keys[steps.program.ordered] if done else steps.named
+        steps.go_on(pairs.program(np.union1d(kept, missed)))
+        yield steps.guess()
 
 
 def all_tight(program: MarginProgram) -> SetStep:
@@ -165,7 +158,8 @@ class DualSteps:
     def go_on(self, program: MarginProgram) -> None:
         """Go on with another set of the same problem, with the same momentum."""
         dual = program.values_of(self.program, self.dual)
-        self._begin(program, dual, program.values_of(self.program, self._extrapolated))
+        extrapolated = program.values_of(self.program, self._extrapolated)
+        self._begin(program, dual, extrapolated)
 
     def take(self, number: int, check: Callable[[], object] = lambda: None) -> None:
         """Take so many steps, and call ``check`` before each."""
@@ -188,9 +182,8 @@ class DualSteps:
 
     @property
     def named(self) -> IntArray:
-        """Keys of the strict pairs that have a multiplier, or are about to."""
-        is_named = (self.dual < 0) | (self._extrapolated < 0)
-        return self.program.keys[self.program.ordered & is_named]
+        """Keys of the strict pairs that have a multiplier."""
+        return self.program.keys[self.program.ordered & (self.dual < 0)]
 
     def missed(self, pairs: AllPairs) -> IntArray:
         """Keys of strict pairs outside the set whose margin is too small at the dual's ``W``."""

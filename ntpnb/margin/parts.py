@@ -72,9 +72,11 @@ def parts(data: NextTokenData) -> Iterator[Part]:
     dim = data.shape[1]
     if len(touching) <= dim:  # as a rule they are independent
         return
-    size = CONTEXTS_PER_DIMENSION * dim // 2
+    most = CONTEXTS_PER_DIMENSION * dim
+    size = 0
     while size < len(touching):
-        size = min(2 * size, len(touching))
+        size = min(most, len(touching))
+        most *= 2
         contexts = np.sort(touching[:size])
         probs = data.sparse_target_probs[contexts][:, tokens].toarray()
         problem = NextTokenData(

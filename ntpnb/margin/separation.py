@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.tolerances import CLEAR_MARGIN, VANISHES
 from ntpnb.basics.validation import FloatArray
 from ntpnb.margin.growing_set import growing_set
-from ntpnb.margin.normal_form import AllPairs, Iterate, MarginProgram, SetStep
+from ntpnb.margin.normal_form import AllPairs, MarginProgram, SetStep
 from ntpnb.problem.pairs import ties_are_met
 
 PROMISING = 1e-4
@@ -25,19 +26,18 @@ def separates(pairs: AllPairs, step: SetStep) -> bool:
     """
     program = step.program
     try:
-        moved = meet_ties(pairs, step)
+        _, common, W = meet_ties(pairs, step)
     except np.linalg.LinAlgError:
         return False
-    W = program.weights(moved.dual)
     size = float(np.linalg.norm(W))
     if size == 0:
         return False
-    margins = program.margins(W, moved.common) / size
+    margins = program.margins(W, common) / size
     missed = float(np.abs(margins[program.tied]).max(initial=0.0))
     of_set = float((margins / program.roots)[program.ordered].min(initial=np.inf))
     if not _are_clear(missed, of_set):
         return False
-    return _are_clear(missed, pairs.least_margin(W, moved.common) / size)
+    return _are_clear(missed, pairs.least_margin(W, common) / size)
 
 
 def _are_clear(missed: float, least: float) -> bool:
@@ -91,7 +91,15 @@ def certificate_near(
     return None
 
 
-def meet_ties(pairs: AllPairs, step: SetStep) -> Iterate:
+class Met(NamedTuple):
+    """A dual and common scores that meet all ties, and the dual's ``W``."""
+
+    dual: FloatArray
+    common: FloatArray
+    weights: FloatArray
+
+
+def meet_ties(pairs: AllPairs, step: SetStep) -> Met:
     """Move a step's dual on tied entries, and its common scores, until all ties are met.
 
     Raises
@@ -100,17 +108,19 @@ def meet_ties(pairs: AllPairs, step: SetStep) -> Iterate:
         The system of the ties has no factor in floating point.
     """
     program, iterate = step
+    dual, common = iterate.dual, iterate.common
     ties = pairs.ties
-    if len(ties) == 0:
-        return iterate
-    dual = iterate.dual
-    common = iterate.common
-    for _ in range(2):  # the proximal term leaves a little of the ties the first time
-        slack = ties.slack(program.weights(dual), common)
-        newton = pairs.ties_solver(slack, -program.column_sums(dual))
+    # Steps are added to W and to column sums too. Computed again from the sum of both, where the
+    # dual is large, these would have its rounding.
+    weights = program.weights(dual)
+    sums = program.column_sums(dual)
+    for _ in range(2 if len(ties) else 0):  # the proximal term leaves a little the first time
+        newton = pairs.ties_solver(ties.slack(weights, common), -sums)
         dual = dual + program.values_of(ties, newton.step)
         common = common + newton.common
-    return Iterate(dual, common, direction=None)
+        weights = weights + ties.weights(newton.step)
+        sums = sums + ties.column_sums(newton.step)
+    return Met(dual, common, weights)
 
 
 def refine_certificate(program: MarginProgram, direction: FloatArray) -> FloatArray | None:

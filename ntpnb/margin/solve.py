@@ -13,7 +13,7 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import FloatArray, require_choice, require_number
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
-from ntpnb.margin.growing_set import ROUND, all_tight, first_set, first_steps, growing_set
+from ntpnb.margin.growing_set import ROUND, all_tight, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
 from ntpnb.margin.normal_form import FEW, AllPairs, MarginProgram, PairMultipliers, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
@@ -405,8 +405,7 @@ class MarginSearch:
             return None
         if not pairs.fits or pairs.num_strict <= FEW:
             return None
-        *_, named = first_steps(others, self.watch.check)
-        start = first_set(others, named)
+        *_, start = first_steps(others, self.watch.check)
         refuted = contradiction(others, self.watch.check, start)
         if refuted is not None:
             program, certificate = refuted

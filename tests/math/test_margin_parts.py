@@ -73,9 +73,13 @@ def test_a_part_is_the_whole_s_contexts_and_tokens():
         np.testing.assert_array_equal(part.data.target_probs > 0, inside)
         assert inside.any(1).all()
         assert followed[part.tokens].min() >= np.delete(followed, part.tokens).max()
-    assert sizes == sorted(set(sizes))
     assert np.count_nonzero(followed) > 10
-    assert {tokens for tokens, _ in sizes} == {10}
+    touching = np.count_nonzero(support[:, np.argsort(-followed, kind="stable")[:10]].any(1))
+    assert sizes == [(10, min(2 * 4 * 2**k, touching)) for k in range(len(sizes))]
+    assert sizes[-1] == (10, touching)
+    H = np.random.default_rng(0).standard_normal((len(support), touching - 1))
+    [all_touching] = parts.parts(data.replace(context_embeddings=H))
+    assert len(all_touching.contexts) == touching
     assert not list(parts.parts(contradictory(0, V=10)))  # the part would be the whole
 
 

@@ -20,9 +20,16 @@ from ntpnb import (
     max_margin,
 )
 from ntpnb import token_priority as priority
+from ntpnb.basics.tolerances import VANISHES
 from ntpnb.margin.normal_form import Iterate, PairMultipliers, SetStep
 from ntpnb.margin.one_set import active_set, interior_point
-from ntpnb.margin.separation import PROMISING, refine_certificate, refutation, separates
+from ntpnb.margin.separation import (
+    PROMISING,
+    meet_ties,
+    refine_certificate,
+    refutation,
+    separates,
+)
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import all_pairs
 
@@ -137,6 +144,26 @@ def test_a_certificate_is_refined_from_a_rough_one(scale, noise):
         assert total > 0
         assert np.linalg.norm(program.weights(dual)) <= 1e-12 * total
         assert np.abs(program.column_sums(dual)).sum() <= 1e-12 * total
+
+
+def test_ties_are_met_however_large_the_dual_of_a_w():
+    """To what a proof asks for: near the edge of separability the digits of ``W`` cancel in it."""
+    for seed in (0, 1, 3, 4):
+        data = problems.t24(seed, V=6, m=6, d=12, size=(2, 4))
+        H, P = data.context_embeddings, data.target_probs
+        H, P = np.vstack([H, H[:1]]), np.vstack([P, np.roll(P[:1], 3, axis=1)])
+        pairs, program = pairs_and_program(NextTokenData(H, P))
+        found = (
+            refine_certificate(program, iterate.direction)
+            for iterate in interior_point(program)
+            if iterate.direction is not None
+        )
+        certificate = next(dual for dual in found if dual is not None)
+        rng = np.random.default_rng(seed)
+        dual = rng.standard_normal(len(program)) + 1e8 * certificate / np.abs(certificate).max()
+        met = meet_ties(pairs, SetStep(program, Iterate(dual, program.zero_common(), None)))
+        missed = np.abs(program.margins(met.weights, met.common)[program.tied])
+        assert missed.max() <= VANISHES * np.linalg.norm(met.weights)
 
 
 def test_what_is_far_from_a_certificate_is_none():
