@@ -86,8 +86,9 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     which a step costs much less as a rule. There the steps go on, and after each round the set
     becomes what still has a multiplier and what was missed. They end where that is a small share,
     as where margins are wide, or no less than two rounds before (it goes up and down), as where
-    nothing separates; then the set keeps all that it had. All pairs are the set where guesses may
-    be iterated, which takes tables of all pairs.
+    nothing separates. Then the set is all that was ever in it: a set that lacks a few pairs costs
+    more than one that has too many. All pairs are the set where guesses may be iterated, which
+    takes tables of all pairs.
 
     The ``W`` of such a step solves nothing, but it may separate the data already; so one is shown
     in each round.
@@ -104,14 +105,15 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
         return
     steps.go_on(pairs.program(steps.named))
     numbers = [pairs.num_strict, pairs.num_strict]
+    ever_in = np.zeros(0, dtype=np.intp)
     done = False
     while not done:
         steps.take(ROUND, check)
         missed = steps.missed(pairs)
         done = len(missed) <= FEW_MISSED * len(steps.named) or len(missed) >= numbers[-2]
         numbers.append(len(missed))
-        kept = steps.program.keys[steps.program.ordered] if done else steps.named
-        steps.go_on(pairs.program(np.union1d(kept, missed)))
+        ever_in = np.union1d(ever_in, steps.program.keys[steps.program.ordered])
+        steps.go_on(pairs.program(np.union1d(ever_in if done else steps.named, missed)))
         yield steps.guess()
 
 

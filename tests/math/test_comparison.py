@@ -177,7 +177,7 @@ CONTRADICTING = ntpnb.NextTokenData([[1.0], [1.0]], [[0.6, 0.4, 0], [0, 1, 0]])
 
 COMPARED = {
     "separable": (ntpnb.datasets.toy(), {}, ""),
-    "not separable": (CONTRADICTING, {}, "contradict each other"),
+    "not separable": (CONTRADICTING, {}, "one of them can have none"),
     "undecided": (ntpnb.datasets.toy(), {"seconds": 0}, "undecided: 0 seconds are over"),
 }
 
