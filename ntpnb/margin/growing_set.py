@@ -86,9 +86,9 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     which a step costs much less as a rule. There the steps go on, and after each round the set
     becomes what still has a multiplier and what was missed. They end where that is a small share,
     as where margins are wide, or no less than two rounds before (it goes up and down), as where
-    nothing separates. Then the set is all that was ever in it: a set that lacks a few pairs costs
-    more than one that has too many. All pairs are the set where guesses may be iterated, which
-    takes tables of all pairs.
+    nothing separates. Then the set is all that was ever in it, where systems are solved by columns:
+    they grow little with the set, and each set that lacks a few pairs costs as much again. All
+    pairs are the set where guesses may be iterated, which takes tables of all pairs.
 
     The ``W`` of such a step solves nothing, but it may separate the data already; so one is shown
     in each round.
@@ -113,7 +113,8 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
         done = len(missed) <= FEW_MISSED * len(steps.named) or len(missed) >= numbers[-2]
         numbers.append(len(missed))
         ever_in = np.union1d(ever_in, steps.program.keys[steps.program.ordered])
-        steps.go_on(pairs.program(np.union1d(ever_in if done else steps.named, missed)))
+        kept = ever_in if done and everything.num_columns > 0 else steps.named
+        steps.go_on(pairs.program(np.union1d(kept, missed)))
         yield steps.guess()
 
 
