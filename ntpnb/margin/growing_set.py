@@ -23,9 +23,6 @@ from ntpnb.margin.one_set import solve_set
 ROUND = 40
 """Steps on the dual between two looks at all pairs."""
 
-FEW_MISSED = 0.01
-"""Share of the named pairs that is so few to miss that the steps end."""
-
 
 def growing_set(
     pairs: AllPairs,
@@ -84,11 +81,11 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
 
     Where pairs are few, all of them have one. Else a round of steps on all pairs names a set, on
     which a step costs much less as a rule. There the steps go on, and after each round the set
-    becomes what still has a multiplier and what was missed. They end where that is a small share,
-    as where margins are wide, or no less than two rounds before (it goes up and down), as where
-    nothing separates. Then the set is all that was ever in it, where systems are solved by columns:
-    they grow little with the set, and each set that lacks a few pairs costs as much again. All
-    pairs are the set where guesses may be iterated, which takes tables of all pairs.
+    becomes what still has a multiplier and what was missed. They end where nothing is missed, or no
+    less than two rounds before (it goes up and down), as where nothing separates. Then the set is
+    all that was ever in it, where systems are solved by columns: they grow little with the set, and
+    each set that lacks a few pairs costs as much again. All pairs are the set where guesses may be
+    iterated, which takes tables of all pairs.
 
     The ``W`` of such a step solves nothing, but it may separate the data already; so one is shown
     in each round.
@@ -110,7 +107,7 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     while not done:
         steps.take(ROUND, check)
         missed = steps.missed(pairs)
-        done = len(missed) <= FEW_MISSED * len(steps.named) or len(missed) >= numbers[-2]
+        done = len(missed) == 0 or len(missed) >= numbers[-2]
         numbers.append(len(missed))
         ever_in = np.union1d(ever_in, steps.program.keys[steps.program.ordered])
         kept = ever_in if done and everything.num_columns > 0 else steps.named
