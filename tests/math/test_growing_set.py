@@ -288,20 +288,21 @@ def test_the_first_set_has_most_of_the_pairs_that_matter_and_few_others(monkeypa
         assert np.isin(first.keys[first.ordered], tight).mean() > 0.5
 
 
-def test_first_steps_come_as_near_on_small_sets_as_they_would_on_all_pairs(monkeypatch):
-    """To the least value of the dual; without the momentum that they bring, they fall behind."""
+def test_first_steps_on_small_sets_are_hardly_behind_those_on_all_pairs(monkeypatch):
+    """By less than half a round of three; without their momentum, or what is missed, by more."""
     monkeypatch.setattr(module, "FEW", 0)
-    for seed in range(4):
+    found, allowed = 0.0, 0.0  # relative distances to the least value of the dual, of all problems
+    for seed in range(8):
         pairs = pairs_of(problems.t24(seed, V=12, m=60, d=24, size=1))
-        *_, (program, iterate) = growing_set(pairs)
-        lowest = dual_value(program, iterate.dual)
+        *_, best = growing_set(pairs)
+        lowest = dual_value(best.program, best.iterate.dual)
         _, of_all, second, third, *_ = first_steps(pairs)
         assert max(len(second.program), len(third.program)) < len(of_all.program) / 2
-        found = dual_value(third.program, third.iterate.dual) - lowest
         on_all = DualSteps(pairs.everything(), largest_eigenvalue(pairs.everything()))
-        on_all.take(3 * module.ROUND)
-        expected = dual_value(on_all.program, on_all.dual.astype(float)) - lowest
-        assert found <= 2 * expected
+        on_all.take(5 * module.ROUND // 2)
+        found += dual_value(third.program, third.iterate.dual) / abs(lowest) + 1
+        allowed += dual_value(on_all.program, on_all.dual.astype(float)) / abs(lowest) + 1
+    assert found <= allowed
 
 
 # -- sets that grow -------------------------------------------------------------------------------
