@@ -9,6 +9,9 @@ from matplotlib.image import imread
 # The views of each page: the reader's colours and the screen's width in CSS pixels.
 VIEWS = [("light", 1280), ("dark", 390)]
 
+TABLET = 1024
+"""Between the two, where there is no column beside the text."""
+
 # With preloading, axe looks for the theme's imported style sheets in the wrong folder: a 404.
 AXE = {
     "preload": False,
@@ -276,8 +279,10 @@ class Visitor:
         (day, wide), (night, narrow) = VIEWS
         tab = self.open(path, night, narrow)
         dark = tab.evaluate(RENDERED) + tab.evaluate(OVERFLOW)
-        tab.set_viewport_size({"width": wide, "height": 900})
-        bright = tab.evaluate(OVERFLOW)  # as on the narrow one, before formulas are thinned out
+        bright = []
+        for width in (wide, TABLET):  # as on the narrow one, before formulas are thinned out
+            tab.set_viewport_size({"width": width, "height": 900})
+            bright += tab.evaluate(OVERFLOW)
         tab.set_viewport_size({"width": narrow, "height": 900})
         dark += tab.evaluate(OVERFLOW)
         tab.evaluate(CHANGED_WIDTH)
