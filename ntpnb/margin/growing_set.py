@@ -1,11 +1,11 @@
 """The method: an active set, or else an interior point, on a growing set of pairs.
 
 Of the strict pairs only few are tight at the solution, about as many as ``W`` has free numbers.
-Cheap steps on the dual name most of them. The problem of this set, with all ties,
-is solved to the last digit, and all pairs are looked at: those that the set's solution misses join
-it. Where none is missed, the set's solution is the solution. Later sets differ by few pairs, so
-that the active set, which begins at what the last set had, settles at once; if it does not, the
-interior point begins anew.
+Cheap steps on the dual name most of them. The problem of this set, with all ties, is solved to the
+last digit, and all pairs are looked at: those that the set's solution misses join it. Where none is
+missed, the set's solution is the solution. Later sets differ by few pairs, so that the active set,
+which begins at what the last set had, settles at once; if it does not, the interior point begins
+anew.
 
 Why it is right does not depend on any of this: a set's certificate is one for all pairs, and what
 is returned is measured on all pairs, from the data alone (:mod:`ntpnb.margin.solution`).

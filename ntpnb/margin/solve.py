@@ -386,9 +386,8 @@ class MarginSearch:
         """Where to begin, and a refusal, in better coordinates, where contexts need these.
 
         A round of the steps that name the first set sees what differs in size by no more than the
-        number of its steps.
-        Other coordinates have another solution, but much the same tight pairs, and the same
-        certificates.
+        number of its steps. Other coordinates have another solution, but much the same tight pairs,
+        and the same certificates.
 
         Raises
         ------
