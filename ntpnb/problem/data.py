@@ -1,6 +1,6 @@
 """The one container behind both papers: contexts, their next tokens' distributions, candidates."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from reprlib import repr as shortened
 from typing import Any, Self
@@ -150,7 +150,7 @@ class NextTokenData(Storable):
     ) -> None:
         H = as_rows("context_embeddings", context_embeddings)
         P = as_table("target_probs", target_probs)
-        _require_matching_rows(H, P)
+        _require_matching_rows(H, target_probs if isinstance(target_probs, Table) else P)
         P.require_distributions()
         P = _above_threshold(P, support_threshold)
         num_contexts, vocab_size = P.shape
@@ -317,6 +317,7 @@ class NextTokenData(Storable):
             )
         token_of = numbered(said)
         tokens = [token_of[word] for word in said]
+        del said  # of a long text the largest list, a string for each word
         starts = range(len(tokens) - context_length)
         contexts = list({tuple(tokens[start : start + context_length]) for start in starts})
         embed = embedding_of(contexts, len(token_of), embedding, dim, seed)
@@ -372,13 +373,11 @@ class NextTokenData(Storable):
         >>> data.context_probs.tolist(), data.target_probs[0].round(4).tolist()
         ([0.75, 0.25], [0.6667, 0.3333, 0.0])
         """
-        H = as_rows("context_embeddings", context_embeddings)
         table = as_table("counts", counts)
-        _require_matching_rows(H, table)
         _require_counts(table)
         occurrences = table.row_sums()
         return cls(
-            context_embeddings=H,
+            context_embeddings=context_embeddings,
             target_probs=table.divided_by(occurrences),
             context_probs=occurrences / occurrences.sum(),
             token_embeddings=token_embeddings,
@@ -1220,20 +1219,22 @@ def _count_next_tokens(
 
 
 def _embedded(
-    contexts: Iterable[Context], embed: Callable[[Context], ArrayLike]
-) -> list[FloatArray]:
+    contexts: Collection[Context], embed: Callable[[Context], ArrayLike]
+) -> FloatArray:
     """Embed contexts one by one, and require vectors of one length."""
-    vectors: list[FloatArray] = []
-    for context in contexts:
-        vector = np.array(as_floats("what embed returned", embed(context)))  # which may reuse it
-        if vector.ndim != 1 or (vectors and len(vector) != len(vectors[0])):
-            needed = f" of length {len(vectors[0])}, as for the first context," if vectors else ""
+    rows = np.empty((len(contexts), 0))
+    for j, context in enumerate(contexts):
+        vector = as_floats("what embed returned", embed(context))
+        if j == 0 and vector.ndim == 1:
+            rows = np.empty((len(contexts), len(vector)))
+        if vector.shape != rows.shape[1:]:
+            needed = f" of length {rows.shape[1]}, as for the first context," if j else ""
             raise ValueError(
                 f"embed returned an array of shape {vector.shape} for the context "
                 f"{shortened(context)}; a vector{needed} is needed"
             )
-        vectors.append(vector)
-    return vectors
+        rows[j] = vector
+    return rows
 
 
 def _largest_squared_singular_value(A: FloatArray) -> float:
