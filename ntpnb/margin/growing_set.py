@@ -101,14 +101,14 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     if everything.rough:
         return
     steps.go_on(pairs.program(steps.named))
-    numbers = [pairs.num_strict, pairs.num_strict]
+    two_rounds_before = last = pairs.num_strict
     ever_in = np.zeros(0, dtype=np.intp)
     done = False
     while not done:
         steps.take(ROUND, check)
         missed = steps.missed(pairs)
-        done = len(missed) == 0 or len(missed) >= numbers[-2]
-        numbers.append(len(missed))
+        done = len(missed) == 0 or len(missed) >= two_rounds_before
+        two_rounds_before, last = last, len(missed)
         ever_in = np.union1d(ever_in, steps.program.keys[steps.program.ordered])
         kept = ever_in if done and everything.num_columns > 0 else steps.named
         steps.go_on(pairs.program(np.union1d(kept, missed)))
@@ -190,10 +190,10 @@ class DualSteps:
         program = self.program
         common = program.zero_common()
         weights = program.weights(self.dual.astype(np.float64))
-        if program.num_columns > 0:  # a column's common score is, of tied tokens, about the mean
-            column = program.column[program.tied]
-            scores = (program.scores(weights) / program.roots)[program.tied]
-            common = np.bincount(column, scores) / np.bincount(column)
+        ties = pairs.ties
+        if ties.num_columns > 0:  # a column's common score is, of tied tokens, about the mean
+            scores = ties.scores(weights) / ties.roots
+            common = np.bincount(ties.column, scores) / np.bincount(ties.column)
         return pairs.missed(program, weights, common, 0.0)
 
 
