@@ -97,8 +97,11 @@ def _report(options: argparse.Namespace, told: "_TerminalLine | None") -> int:
         )
     if options.plot is not None:
         _require_drawing(options.plot)
+    text = _read(options.file)
+    if told is not None:
+        told("counting what follows the text's words")
     data = NextTokenData.from_text(
-        _read(options.file),
+        text,
         context_length=options.context_length,
         dim=options.dim,
         seed=options.seed,

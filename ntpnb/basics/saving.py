@@ -152,6 +152,19 @@ class Storable:
         finally:
             temporary.unlink(missing_ok=True)
 
+    def _repr_html_(self) -> str:
+        """Write what is shown of the object as a small table, for notebooks."""
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._shown().items()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+    def _shown(self) -> dict[str, str]:
+        """Each public attribute in a few signs."""
+        parts = self.__getstate__().items()
+        return {name: in_short(part) for name, part in parts if not name.startswith("_")}
+
 
 class Result(Storable):
     """What the package's results have in common: a short repr, and files.
@@ -167,19 +180,6 @@ class Result(Storable):
         """Name the class and each attribute in a few signs; arrays by their shapes."""
         shown = ", ".join(f"{name}: {text}" for name, text in self._shown().items())
         return f"{type(self).__name__}({shown})"
-
-    def _repr_html_(self) -> str:
-        """Write the attributes as a small table, for notebooks."""
-        rows = "".join(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
-            for name, text in self._shown().items()
-        )
-        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
-
-    def _shown(self) -> dict[str, str]:
-        """Each public attribute in a few signs."""
-        parts = self.__getstate__().items()
-        return {name: in_short(part) for name, part in parts if not name.startswith("_")}
 
 
 class Recorded(Result):

@@ -41,6 +41,7 @@ from ntpnb.problem.loss import (
 )
 from ntpnb.problem.order import token_priority
 from ntpnb.problem.sums import ContextSums
+from ntpnb.problem.table import row_slices
 from ntpnb.tied.newton import conjugate_gradients, norm
 
 SHARE_OF_GAP = 0.25
@@ -127,13 +128,16 @@ class Distributions:
         return (pull_back(change, block),)
 
     def token_curvatures(self, block: Rows) -> tuple[FloatArray]:
-        """``Σ_j π_j q_jv (1 − q_jv) h_j h_jᵀ`` of each one-hot token, shape (V, d²)."""
+        """``Σ_j π_j q_jv (1 − q_jv) h_j h_jᵀ`` of each one-hot token, shape (V, d, d)."""
         q = self.of(block)
         q *= 1.0 - q
         q *= block.context_probs[:, None]
         H = block.context_embeddings
-        squares = (H[:, :, None] * H[:, None, :]).reshape(len(H), -1)
-        return (product(q.T, squares),)
+        curvatures = np.empty((q.shape[1], H.shape[1], H.shape[1]))
+        for tokens in row_slices((q.shape[1], *H.shape)):
+            weighted = q.T[tokens, :, None] * H
+            curvatures[tokens] = product(weighted.swapaxes(1, 2), H)
+        return (curvatures,)
 
     def bound(self, block: Rows) -> tuple[float]:
         """``Σ_j π_j (H(q_j) + Σ_v (q_jv − p_jv) log c_jv)`` in nats."""
@@ -532,8 +536,10 @@ class FloorSearch:
         if self.data.token_embeddings is not None or vocab_size * dim**2 > HELD:
             return lambda G: self.scale.weights(self.scale.slope(G))
         self.watch.check()
-        (curvatures,) = self.sums(found.token_curvatures)
-        inverses = np.linalg.pinv(curvatures.reshape(vocab_size, dim, dim), hermitian=True)
+        (inverses,) = self.sums(found.token_curvatures)
+        for tokens in row_slices(inverses.shape):
+            self.watch.check()
+            inverses[tokens] = np.linalg.pinv(inverses[tokens], hermitian=True)
         return lambda G: (inverses @ G[:, :, None])[:, :, 0]
 
 

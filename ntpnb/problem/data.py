@@ -39,7 +39,15 @@ from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_dupli
 from ntpnb.problem.hidden import as_labels, count_states
 from ntpnb.problem.stored import StoredRows, as_rows
 from ntpnb.problem.table import Entries, Table, TableLike, as_table, collected, row_slices
-from ntpnb.problem.text import EMBEDDINGS, Embedding, Tokenizer, embedding_of, numbered, tokenized
+from ntpnb.problem.text import (
+    EMBEDDINGS,
+    Embedding,
+    Tokenizer,
+    embedding_of,
+    numbered,
+    spelled,
+    tokenized,
+)
 
 Context = tuple[int, ...]  # the tokens that have been read
 
@@ -620,8 +628,18 @@ class NextTokenData(Storable):
         p, q = self.shape
         return f"NextTokenData({sizes_of(self)}, W: {p} × {q}, H = {self.entropy:.4f} nats)"
 
+    def _shown(self) -> dict[str, str]:
+        """The sizes of the data."""
+        p, q = self.shape
+        return {
+            "contexts": f"{self.num_contexts:,}",
+            "tokens": f"{self.vocab_size:,}",
+            "shape of W": f"{p:,} × {q:,}",
+            "entropy": f"{self.entropy:.4f} nats",
+        }
+
     def label(self, row: int) -> str:
-        """What an error calls a row: its label in quotes where it has one, and else its number.
+        """What errors call a row: its label or its words, in quotes, and else its number.
 
         Parameters
         ----------
@@ -639,8 +657,14 @@ class NextTokenData(Storable):
         "'you'"
         >>> ntpnb.NextTokenData.from_hidden_states(states, after).label(1)
         '1'
+        >>> ntpnb.NextTokenData.from_text("we see what we see").label(0)
+        "'we see'"
         """
-        return str(row) if self.labels is None else repr(self.labels[row])
+        if self.labels is not None:
+            return repr(self.labels[row])
+        if self.contexts is not None and self.words is not None:
+            return repr(spelled(self.contexts[row], self.words))
+        return str(row)
 
     @property
     def num_contexts(self) -> int:
@@ -1218,9 +1242,7 @@ def _count_next_tokens(
     return row_of, collected("counts", row, token, shape)
 
 
-def _embedded(
-    contexts: Collection[Context], embed: Callable[[Context], ArrayLike]
-) -> FloatArray:
+def _embedded(contexts: Collection[Context], embed: Callable[[Context], ArrayLike]) -> FloatArray:
     """Embed contexts one by one, and require vectors of one length."""
     rows = np.empty((len(contexts), 0))
     for j, context in enumerate(contexts):

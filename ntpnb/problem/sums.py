@@ -81,14 +81,22 @@ class ContextSums:
         """Sum what a function gives of each block of contexts, with these arguments.
 
         Where workers die, it is begun anew, up to :data:`RETRIES` times.
+
+        Raises
+        ------
+        RuntimeError
+            They died each time.
         """
         parts = shares(self._data)
         if self._parallel is None or len(parts) == 1:
             return added(sum_of_share(self._data, part, of_block, arguments) for part in parts)
-        for _ in range(RETRIES):
+        for _ in range(1 + RETRIES):
             with suppress(BrokenExecutor):
                 return self._by_workers(parts, Packed(of_block, arguments))
-        return self._by_workers(parts, Packed(of_block, arguments))
+        raise RuntimeError(
+            f"workers died in each of {1 + RETRIES} attempts at one sum, as they do where memory "
+            "is not enough; fewer of them, by n_jobs, take less"
+        )
 
     def _by_workers(self, parts: list[list[slice]], packed: "Packed") -> Terms:
         from joblib import delayed

@@ -46,6 +46,7 @@ PICTURE = "(?:[\u231a\u231b\u23e9-\u23fa\u2600-\u2767\u2776-\u27bf"  # without o
 PICTURE += "\u2b00-\u2bff\U0001f000-\U0001faff]"
 PICTURE += "[\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*)"
 FLAG = "[\U0001f1e6-\U0001f1ff]{2}"
+SIGN = r"[^\w\s]\ufe0f\u20e3?"  # any that is asked to look like a picture, or to be a key
 APOSTROPHES = str.maketrans({"\u2019": "'", "\uff07": "'"})  # the typographic and the wide one
 VARIATIONS = "".join(map(chr, range(0xFE00, 0xFE10)))  # they choose the form of the sign before
 JOINERS = "\u200c\u200d"  # without width, inside words of Persian and of Indian languages
@@ -84,8 +85,8 @@ def split_words(text: str) -> list[str]:
     ['in', 'the', '1st', 'place', "it's", 'light']
     >>> split_words("東京 has 3.5 %")
     ['東', '京', 'has', '3.5']
-    >>> split_words("so👍🏽 👩‍💻!")
-    ['so', '👍🏽', '👩‍💻']
+    >>> split_words("so👍🏽 👩‍💻! ☎️, ©️")
+    ['so', '👍🏽', '👩‍💻', '☎️', '©️']
     """
     lower = unicodedata.normalize("NFC", text.lower())
     plain = lower.translate(APOSTROPHES).replace(SOFT_HYPHEN, "").replace("_", " ")
@@ -103,7 +104,7 @@ def _word_pattern(text: str) -> re.Pattern[str]:
     spaced = rf"[^\W{UNSPACED}](?:(?![{UNSPACED}]){inside})*"
     joined = rf"(?:'|(?<=\d)[.,](?=\d)){spaced}"
     unspaced = rf"[{UNSPACED}](?:(?!\w){inside})*"
-    pictures = rf"{FLAG}|{PICTURE}(?:\u200d{PICTURE})*"
+    pictures = rf"{FLAG}|{PICTURE}(?:\u200d{PICTURE})*|{SIGN}"
     alone = f"|[{seen_alone}]+" if seen_alone else ""
     return re.compile(rf"{spaced}(?:{joined})*|{unspaced}|{pictures}{alone}")
 

@@ -240,7 +240,7 @@ def _dimensions(found: Findings) -> list[str]:
         return _failed("    in fewer dimensions", found.failures[DIMENSIONS])
     sweep = found.dimensions
     if sweep is None:
-        return []
+        return _of_drawn_vectors(found)
     lines = [
         f"by construction any text is separable in as many dimensions as contexts, "
         f"{found.data.num_contexts};",
@@ -255,6 +255,20 @@ def _dimensions(found: Findings) -> list[str]:
         again = "are separable there" if sweep.random_separable else "contradict each other too"
         lines.append(f"    as many next tokens for each context, drawn at random, {again}")
     return lines
+
+
+def _of_drawn_vectors(found: Findings) -> list[str]:
+    """Say of contexts that were given random vectors that the verdict is one on these."""
+    data = found.data
+    dim = data.shape[1]
+    is_asked = data.embedding == "random" and found.separable is not None
+    if not is_asked or dim >= data.num_contexts or not found.num_ordered_pairs:
+        return []
+    return [
+        f"    (so it is with the {counted(dim, 'dimension')} that were drawn for each context; in "
+        f"{data.num_contexts:,}",
+        "    any text is separable)",
+    ]
 
 
 def _pairs(found: Findings) -> list[str]:
@@ -358,6 +372,7 @@ def _weights(found: Findings) -> list[str]:
     subspace = "F" if found.twin is None else "F with the contradictions"
     shown = {
         "loss above the entropy, in nats": seen.excess,
+        "loss above the least of all W, in nats": seen.above_floor,
         f"degrees to {direction}": np.degrees(seen.angle),
         f"degrees to {direction} without the finite part": np.degrees(
             np.arccos(seen.corrected_alignment)
@@ -368,6 +383,8 @@ def _weights(found: Findings) -> list[str]:
     number = seen.excess.size
     lines = [f"your {number} matrices W, from the first to the last:" if number > 1 else "your W:"]
     chosen = np.unique(np.linspace(0, number - 1, 6).round().astype(int))
+    if np.array_equal(seen.above_floor, seen.excess):  # the entropy is the least
+        del shown["loss above the least of all W, in nats"]
     for name, values in shown.items():
         if not np.isnan(values).all():
             row = "  ".join(f"{value:.3g}" for value in np.atleast_1d(values)[chosen])
@@ -505,6 +522,6 @@ def _plain_twin(twin: Twin) -> dict[str, Any]:
 
 
 def _plain_weights(seen: WeightComparison) -> dict[str, Any]:
-    names = ("alignment", "corrected_alignment", "finite_error", "norm", "excess")
+    names = ("alignment", "corrected_alignment", "finite_error", "norm", "excess", "above_floor")
     plain = {"degrees": np.degrees(seen.angle)} | {name: getattr(seen, name) for name in names}
     return plain | {"smallest_margin": seen.smallest_margin}

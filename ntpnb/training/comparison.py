@@ -1,5 +1,6 @@
 """How recorded matrices compare with what the theory predicts for them."""
 
+import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +15,7 @@ from ntpnb.basics.tolerances import HELD
 from ntpnb.basics.validation import FloatArray, counted, require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
+from ntpnb.bias.floor import LossFloor
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import as_weights, bilinear_scores, excess_loss
@@ -24,7 +26,7 @@ from ntpnb.tied.finite import FinitePart
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Part = TypeVar("Part", FinitePart, MarginSolution)
+Part = TypeVar("Part", FinitePart, MarginSolution, LossFloor)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,8 +93,8 @@ class WeightComparison(Comparison):
         Loss above the infimum over all matrices in nats, from the entropy where data are separable
         and compatible, and else from ``LossFloor.lower``; nan where that is not known.
     missing : str
-        Why the data have no known ``W^mm`` or ``W*``, a line each; what needs one of them is nan.
-        Empty where both are known.
+        Why the data have no known ``W^mm`` or ``W*``, or their least loss is not known or not well,
+        a line each; what needs one of them is nan. Empty where all is known.
     names : tuple of str
         Of the matrices, where they were given with names.
     worst : tuple of str
@@ -134,6 +136,10 @@ class WeightComparison(Comparison):
                 f"after context {self.worst[k]}"
             )
         return "\n".join([*lines, *self.missing.splitlines()])
+
+    def _repr_html_(self) -> str:
+        """Show those that have names as :func:`print` does, for notebooks."""
+        return f"<pre>{html.escape(str(self))}</pre>" if self.names else super()._repr_html_()
 
     def plot(self) -> "Figure":
         """Draw what is known of each matrix, one after the other.
@@ -210,7 +216,7 @@ def compare(
     ----------
     W : array_like, shape (..., p, q), or mapping from str to array_like
         One matrix, or a stack or list of them, such as checkpoints of a training, or matrices by
-        their names.
+        their names, which may be numbers of steps.
     data : NextTokenData or ImplicitBias, or mapping from str to one of them
         Those of all matrices, or of each by its name, such as a checkpoint's own hidden states.
     seconds, progress : optional
@@ -310,7 +316,7 @@ def _by_name(
         **numbers,
         margin=margins,
         missing=shared.pop() if len(shared) == 1 else "\n".join(reasons),
-        names=tuple(W),
+        names=tuple(map(str, W)),
         worst=tuple(worst),
     )
 
@@ -354,14 +360,23 @@ def compare_trained(W: FloatArray, bias: ImplicitBias, trained: ImplicitBias) ->
     finite = known("finite part W*", lambda: trained.finite_part)
     svm = known("direction W^mm", trained.require_max_margin)
     # The infimum of the loss, from below.
+    floor = np.nan
     if svm is not None and finite is not None and finite.compatible:
         floor = data.entropy
         if isinstance(trained, Twin) and trained is not bias:
             floor = trained.loss_limit
-    elif data.num_contexts * data.vocab_size <= HELD:
-        floor = bias.floor.lower
-    else:
-        floor = np.nan
+    elif data.num_contexts * data.vocab_size > HELD and not bias.has_time_limit:
+        missing.append(
+            "no least loss: it would take minutes; a time limit (seconds=…) allows for it, and so "
+            "does loss_floor(data)"
+        )
+    elif (bounds := known("least loss", lambda: bias.floor)) is not None:
+        floor = bounds.lower
+        if bounds.gap > 1e-6:  # what is asked of it
+            missing.append(
+                f"the least loss is known only to lie between {bounds.lower:.6g} and "
+                f"{bounds.upper:.6g} nats: {bounds.ended}"
+            )
     # One after the other, to save memory.
     each = [excess_loss(matrix, data) for matrix in W.reshape(-1, *W.shape[-2:])]
     excess = np.array(each).reshape(W.shape[:-2])

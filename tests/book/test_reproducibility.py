@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny_project
+from numpy._core import _multiarray_umath as core
 from tiny_project import contents
 
 from ntpnb_book import output
@@ -30,17 +31,24 @@ def differences(name, new):
     return list(verify.between(name, project.read_executed(name), new, verify.exceptions()))
 
 
+def has_feature(name):
+    """Whether this processor has a group of instructions, by numpy's name."""
+    return core.__cpu_features__.get(name, False)
+
+
 def dispatched():
     """List the groups of instructions that numpy would choose on this processor."""
-    from numpy._core import _multiarray_umath as core
-
-    return [name for name in core.__cpu_dispatch__ if core.__cpu_features__[name]]
+    return [name for name in core.__cpu_dispatch__ if has_feature(name)]
 
 
 SETTINGS = {
     "the usual": {},
     "two threads": dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "2"),
-    "Haswell's BLAS": {"OPENBLAS_CORETYPE": "Haswell"},
+    "Sandybridge's BLAS": {"OPENBLAS_CORETYPE": "Sandybridge"},
+    "a BLAS and a numpy with all of AVX": {
+        "OPENBLAS_CORETYPE": "SkylakeX",
+        "NPY_DISABLE_CPU_FEATURES": "",
+    },
     "a BLAS and a numpy without AVX": {
         "OPENBLAS_CORETYPE": "Nehalem",
         "NPY_DISABLE_CPU_FEATURES": " ".join(dispatched()),
@@ -53,6 +61,8 @@ SETTINGS = {
 def test_what_is_measured_survives_other_processors(name, setting, tmp_path, monkeypatch):
     if "BLAS" in setting and platform.machine() != "x86_64":
         pytest.skip("the names of processors are those of the x86 family")
+    if SETTINGS[setting].get("OPENBLAS_CORETYPE") == "SkylakeX" and not has_feature("AVX512_SKX"):
+        pytest.skip("this processor has no AVX-512")
     # The kernel's environment, where one thread is otherwise set.
     monkeypatch.setattr(kernel, "THREADS", kernel.THREADS | SETTINGS[setting])
     root = copy_of_the_book(tmp_path / "copy")

@@ -140,7 +140,7 @@ def of_glue(text):
 
 # What happens, what is said of it, and whether it is also noticed on another processor.
 FORGERIES = {
-    "a value 5 % larger": (of_check(value=12.6), "t24.fig1.sum: value is 12.6", True),
+    "a value 1 % larger": (of_check(value=12.12), "t24.fig1.sum: value is 12.12", True),
     "its sixth digit": (of_check(value=12.0001), "t24.fig1.sum: value is 12.0001", False),
     "an integer for a number": (of_check(value=12), "value is 12, executed here 12.0", True),
     "a claim's id": (of_check(id="t24.fig1.other"), "id is 't24.fig1.other'", True),
@@ -148,7 +148,7 @@ FORGERIES = {
     "a figure's name": (of_figure(figure="other"), "is 'other', executed here 'tiny'", True),
     "the number of curves": (of_figure(curves=[7, 0]), "tiny: curves is [7, 0]", True),
     "the hash of its data": (of_figure(data=64 * "0"), "tiny: data is '000", False),
-    "data 5 % larger": (of_sketch([4, 0.0, 6.3, 3.15, 2.45]), "tiny: x is [", True),
+    "data 1 % larger": (of_sketch([4, 0.0, 6.06, 3.03, 2.35667]), "tiny: x is [", True),
     "data in another order": (of_sketch([4, 0.0, 6.0, 3.0, 0.66667]), "tiny: x is [", True),
     "data with fewer entries": (of_sketch([3, 0.0, 6.0, 3.0, 2.33333]), "tiny: x is [", True),
     "data rounded otherwise": (

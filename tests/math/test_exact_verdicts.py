@@ -101,7 +101,7 @@ def test_the_oracle_tells_apart_what_a_tie_forbids():
 
 
 @pytest.mark.parametrize("norm", ["frobenius", *sorted(SOLVERS)])
-@pytest.mark.parametrize("seeds", SEEDS, ids=str)
+@pytest.mark.parametrize("seeds", BLOCKS, ids=str)
 def test_bounds_of_the_margin_hold_in_many_digits(seeds, norm):
     """From ``W`` and the multipliers alone, so that no residual of the package is believed."""
     with mpmath.workdps(40):
