@@ -289,11 +289,12 @@ def test_a_twin_with_many_tied_dimensions_is_not_followed_by_a_flow(monkeypatch)
 @pytest.mark.slow
 def test_the_late_law_answers_only_where_it_holds(monkeypatch):
     """Where it is used, a flow to any time says the same; elsewhere nothing is said."""
-    exact = [ntpnb.report(data).log10_steps(1) for data in separable_problems()]
+    problems = separable_problems()[::3]  # each takes a second or two
+    exact = [ntpnb.report(data).log10_steps(1) for data in problems]
     monkeypatch.setattr(way, "FLOW_UP_TO", -1)
     monkeypatch.setattr(way, "LONGEST_RUN", 100_000)
     held = 0
-    for data, expected in zip(separable_problems(), exact, strict=True):
+    for data, expected in zip(problems, exact, strict=True):
         found = ntpnb.report(data)
         if found.law is not None:
             held += 1
@@ -304,7 +305,7 @@ def test_the_late_law_answers_only_where_it_holds(monkeypatch):
             assert np.isnan(found.log10_steps(0.001))
             assert "by the late law" not in str(found)
             assert "and more were not tried" in str(found)
-    assert 3 <= held <= len(exact) - 3
+    assert 2 <= held <= len(exact) - 2
 
 
 def test_without_a_flow_the_late_law_answers_and_is_named(no_flow):

@@ -299,7 +299,7 @@ def text(num_verses, dim):
 
 
 @pytest.mark.parametrize(
-    ("num_verses", "dim"), [(31, 20), pytest.param(106, 60, marks=pytest.mark.slow)]
+    ("num_verses", "dim"), [(31, 20), pytest.param(106, 60, marks=pytest.mark.stress)]
 )
 def test_a_text_in_few_dimensions_is_answered(num_verses, dim):
     data = text(num_verses, dim)

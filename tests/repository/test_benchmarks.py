@@ -14,7 +14,7 @@ import matplotlib as mpl
 import pytest
 import tiny_project
 
-from benchmarks import build, margin, notebooks, report, text, text_report, training
+from benchmarks import build, margin, notebooks, report, sizes, text, text_report, training
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"
@@ -94,6 +94,12 @@ def test_tables_have_a_row_for_every_record(tiny):
         assert len({len(row) for row in rows}) == 1
     for name in ("scaling.svg", "growth.svg"):
         assert (out / name).read_text("utf-8").startswith("<?xml")
+
+
+def test_reports_are_measured_on_texts_that_are_long_enough():
+    assert sizes.of_text("log", 1000)["cpu"] > 0
+    assert sizes.of_text("English", sizes.SIZES[-1]) == {}
+    assert all(len(sizes.TEXTS[kind]()) > sizes.SIZES[-1] for kind in ("code", "log"))
 
 
 def test_the_plot_has_a_line_for_every_contender():
