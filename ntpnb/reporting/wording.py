@@ -265,8 +265,8 @@ def _of_drawn_vectors(found: Findings) -> list[str]:
     if not is_asked or dim >= data.num_contexts or not found.num_ordered_pairs:
         return []
     return [
-        f"    (so it is with the {counted(dim, 'dimension')} that were drawn for each context; in "
-        f"{data.num_contexts:,}",
+        f"    (with {counted(dim, 'dimension')} drawn for each context; with as many as contexts, "
+        f"{data.num_contexts:,},",
         "    any text is separable)",
     ]
 

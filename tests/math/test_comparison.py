@@ -252,7 +252,27 @@ def test_a_report_says_why_a_matrix_has_no_angle():
     assert ntpnb.report(CONTRADICTING, W=W).weights.missing == ""  # the twin's direction is known
 
 
+def test_a_least_loss_that_would_take_minutes_is_asked_for_with_a_time_limit(monkeypatch):
+    monkeypatch.setattr(comparison, "HELD", 0)
+    W = start(CONTRADICTING)
+    found = ntpnb.compare(W, CONTRADICTING)
+    assert np.isnan(found.above_floor)
+    assert found.missing.splitlines()[-1].startswith("no least loss: it would take minutes")
+    found = ntpnb.compare(W, CONTRADICTING, seconds=600)
+    least = ntpnb.loss_floor(CONTRADICTING).lower
+    assert found.above_floor == pytest.approx(ntpnb.cross_entropy(W, CONTRADICTING) - least)
+    assert "least loss" not in found.missing
+
+
 # -- checkpoints by name --------------------------------------------------------------------------
+
+
+def test_names_may_be_numbers_of_steps_and_contexts_are_named_by_their_words():
+    data = ntpnb.NextTokenData.from_text("we see what we see")
+    found = ntpnb.compare({100: np.zeros(data.shape)}, data)
+    assert found.names == ("100",)
+    assert str(found).splitlines()[1].endswith("0, after context 'we see'")
+    assert "&#x27;we see&#x27;</pre>" in found._repr_html_()
 
 
 def checkpoints(seed):

@@ -293,6 +293,14 @@ def test_a_report_to_the_letter(case):
     assert str(ntpnb.report(ntpnb.NextTokenData(*arguments), **options)) == said.strip()
 
 
+def test_the_verdict_on_a_text_says_in_how_many_dimensions_it_is_one():
+    text = "the cat and the dog and the cat saw the owl and the dog saw the cat"
+    said = "    (with 2 dimensions drawn for each context; with as many as contexts, 10,"
+    few, many = (ntpnb.NextTokenData.from_text(text, dim=dim) for dim in (2, 10))
+    assert said in str(ntpnb.report(few)).splitlines()
+    assert "drawn for each context; with" not in str(ntpnb.report(many))
+
+
 # -- what fails in one part leaves the others -----------------------------------------------------
 
 ERRORS = {
