@@ -24,7 +24,7 @@ from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.text import as_names
 from ntpnb.reporting.dimensions import DimensionSweep, is_by_construction, sweep_of_dimensions
 from ntpnb.reporting.way import DescentRecord, Way, way_in_time
-from ntpnb.thresholds.sparsity import CompatibleDimension, compatible_dimension
+from ntpnb.thresholds import CompatibleDimension, compatible_dimension
 from ntpnb.tied.finite import FinitePart
 from ntpnb.tied.large import is_large
 from ntpnb.training.comparison import WeightComparison, compare_trained
