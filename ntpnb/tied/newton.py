@@ -128,8 +128,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Gains:
     The core of two parallel contexts whose odds, 1 and 4, no ``W`` meets at once:
 
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.tied.entries import CoreLoss, core_of
-    >>> from ntpnb.tied.entries import tie_entries
+    >>> from ntpnb.tied.large import CoreLoss, core_of, tie_entries
     >>> from ntpnb.tied.newton import minimise
     >>> from ntpnb.basics.watch import Watch
     >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.8, 0.2]])
