@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.validation import FloatArray, as_floats, require_dense
 from ntpnb.problem import table
-from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.exponential import exp_minus_linear, log_sum_exp
+from ntpnb.problem.table import RowBlock
 
 Rows = NextTokenData | RowBlock  # all contexts, or some of them
 

@@ -32,8 +32,7 @@ from ntpnb.basics.tolerances import ACCEPT, HELD, NEGLIGIBLE, STOP, UNCLEAR, dec
 from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, require_dense
 from ntpnb.basics.watch import Watch
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.products import combined_at, scores_at
-from ntpnb.problem.table import LARGE, entries_of, row_slices
+from ntpnb.problem.table import LARGE, combined_at, entries_of, row_slices, scores_at
 from ntpnb.tied.newton import RestrictedLoss, conjugate_gradients, minimise, not_settled
 from ntpnb.tied.subspace import (
     KEEPS_DIGITS,
