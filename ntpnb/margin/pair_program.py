@@ -20,7 +20,7 @@ from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
 from ntpnb.basics.errors import PairWeights
-from ntpnb.basics.factors import upper_factor, woodbury_factors
+from ntpnb.basics.linear_systems import upper_factor, woodbury_factors
 from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray, IntArray, require_dense
 from ntpnb.margin.normal_form import (
     AllPairs,

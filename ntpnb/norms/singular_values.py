@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, null_space
 
-from ntpnb.basics.factors import finite
+from ntpnb.basics.linear_systems import finite
 from ntpnb.basics.tolerances import NEWTON_STEPS, STOP
 from ntpnb.basics.validation import FloatArray
 

@@ -27,7 +27,7 @@ import numpy as np
 import scipy.linalg as sla
 from scipy.sparse import csc_array, csr_array
 
-from ntpnb.basics.factors import finite
+from ntpnb.basics.linear_systems import finite
 from ntpnb.basics.tolerances import ACCEPT, HELD, NEGLIGIBLE, STOP, UNCLEAR, decomposition_error
 from ntpnb.basics.validation import BoolArray, FloatArray, IntArray, require_dense
 from ntpnb.basics.watch import Watch

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ntpnb.basics.conjugate import Approximation, conjugate_gradient_steps
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.linear_systems import Approximation, conjugate_gradient_steps
 from ntpnb.basics.tolerances import EPS, NEGLIGIBLE, STOP, decomposition_error
 from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
