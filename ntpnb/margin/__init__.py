@@ -17,8 +17,8 @@ Nothing that a method claims is believed: ``solution`` turns multipliers into a 
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not, which it measures on the pairs' matrices divided by their norms.
 
-``other_norms`` measures solutions of the same problem in other norms than Frobenius', which
-``ntpnb.norms`` finds.
+``other_norms`` solves the same problem in other norms than Frobenius', by linear programs or, where
+singular values are bounded, by an interior point (``singular_values``), and measures the solutions.
 """
 
 from ntpnb.margin.other_norms import NormMarginSolution

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.basics.matrix_norms import NORMS
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import FloatArray, require_choice, require_number
@@ -28,7 +29,6 @@ from ntpnb.margin.solution import (
     restored,
 )
 from ntpnb.margin.support_program import SupportPairs, all_pairs
-from ntpnb.norms.matrix_norms import NORMS
 from ntpnb.problem.collapse import Collapse, collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
