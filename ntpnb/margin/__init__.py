@@ -2,7 +2,7 @@
 
 ``solve`` has the two public functions, and reads like this list, in this order:
 
-- ``ntpnb.problem.collapse`` lets one token stand for all that are never a target.
+- ``ntpnb.problem.equivalent`` lets one token stand for all that are never a target.
 - ``separation`` looks for contradictions among few frequent tokens first, which refute real text.
 - ``growing_set`` is the method: it names a first set of pairs, solves it (``one_set``, by an active
   set or an interior point), looks at all pairs, and begins again with those that were missed.

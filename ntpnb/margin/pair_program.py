@@ -31,8 +31,8 @@ from ntpnb.margin.normal_form import (
     positive_norms,
     without_zeros,
 )
-from ntpnb.problem.collapse import listed_weights
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.equivalent import listed_weights
 from ntpnb.problem.order import TokenPriority
 
 

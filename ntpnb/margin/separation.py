@@ -19,8 +19,8 @@ from ntpnb.basics.validation import FloatArray, IntArray
 from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.normal_form import AllPairs, MarginProgram, SetStep
 from ntpnb.margin.support_program import all_pairs
-from ntpnb.problem.collapse import strict_weights
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.equivalent import strict_weights
 from ntpnb.problem.order import token_priority
 from ntpnb.problem.pairs import ties_are_met
 

@@ -35,10 +35,9 @@ from ntpnb.margin.solution import (
     restored,
 )
 from ntpnb.margin.support_program import SupportPairs, all_pairs
-from ntpnb.problem.collapse import Collapse, collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.equivalent import Collapse, collapsed, not_collapsed, whitened
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
-from ntpnb.problem.whitened import whitened
 
 __all__ = ["is_separable", "max_margin"]
 

@@ -26,8 +26,8 @@ from ntpnb.bias import ImplicitBias, Twin
 from ntpnb.bias.partition import MOST_WORK, expected_work
 from ntpnb.margin.solution import MarginSolution
 from ntpnb.margin.solve import is_separable
-from ntpnb.problem.collapse import SharedMultipliers, listed_weights
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.equivalent import SharedMultipliers, listed_weights
 from ntpnb.problem.loss import as_weights, cross_entropy
 from ntpnb.problem.order import TokenPriority, dominated
 from ntpnb.problem.text import as_names
