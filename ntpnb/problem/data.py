@@ -34,8 +34,14 @@ from ntpnb.basics.validation import (
     require_type,
     sum_tolerance,
 )
-from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
-from ntpnb.problem.hidden import as_labels, count_states
+from ntpnb.problem.duplicates import (
+    Contexts,
+    NearDuplicates,
+    as_labels,
+    count_states,
+    merge,
+    near_duplicates,
+)
 from ntpnb.problem.table import (
     Entries,
     RowBlock,
