@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 import ntpnb
 from language_model.training import save_whole
-from ntpnb.problem.collapse import SharedMultipliers
+from ntpnb.problem.equivalent import SharedMultipliers
 from ntpnb_book import language_model
 
 OUTPUT = Path(__file__).resolve().parents[1] / "ntpnb_book/data_files/language_model_margin.npz"

@@ -8,9 +8,9 @@ import numpy as np
 
 from ntpnb import datasets
 from ntpnb.basics.errors import NotSeparableError
+from ntpnb.basics.matrix_norms import norm_named
 from ntpnb.basics.validation import FloatArray
 from ntpnb.margin.solve import max_margin
-from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.problem.data import NextTokenData
 from ntpnb.tied.subspace import equal_subspace
 from ntpnb_book.vocabulary import margin

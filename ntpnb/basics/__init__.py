@@ -1,1 +1,1 @@
-"""What every room stands on: checks of arguments, errors, tolerances, threads, and saving."""
+"""What every room stands on: checks of arguments, errors, tolerances, threads, saving, norms."""

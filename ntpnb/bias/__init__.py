@@ -26,8 +26,8 @@ from ntpnb.bias.partition import (
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import MarginSearch, max_margin
-from ntpnb.problem.collapse import Collapse, collapsed
 from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.equivalent import Collapse, collapsed
 from ntpnb.problem.loss import cross_entropy, gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import combined_pairs, pair_lengths

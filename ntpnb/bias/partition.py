@@ -22,7 +22,7 @@ from scipy.linalg import lapack, pinvh
 from scipy.special import log_softmax
 
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
-from ntpnb.basics.factors import inverses_of_products
+from ntpnb.basics.linear_systems import inverses_of_products
 from ntpnb.basics.threads import MUCH_WORK
 from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP
 from ntpnb.basics.validation import BoolArray, FloatArray, IntArray

@@ -2,8 +2,8 @@
 
 ``solve`` has the two public functions, and reads like this list, in this order:
 
-- ``ntpnb.problem.collapse`` lets one token stand for all that are never a target.
-- ``parts`` looks for contradictions among few frequent tokens, which refute real text.
+- ``ntpnb.problem.equivalent`` lets one token stand for all that are never a target.
+- ``separation`` looks for contradictions among few frequent tokens first, which refute real text.
 - ``growing_set`` is the method: it names a first set of pairs, solves it (``one_set``, by an active
   set or an interior point), looks at all pairs, and begins again with those that were missed.
   ``proximal`` grows sets where contexts are too many for a matrix of contexts and contexts.
@@ -17,8 +17,8 @@ Nothing that a method claims is believed: ``solution`` turns multipliers into a 
 its residuals from the data alone; ``separation`` seeks proofs that the data are separable, or that
 they are not, which it measures on the pairs' matrices divided by their norms.
 
-``other_norms`` measures solutions of the same problem in other norms than Frobenius', which
-``ntpnb.norms`` finds.
+``other_norms`` solves the same problem in other norms than Frobenius', by linear programs or, where
+singular values are bounded, by an interior point (``singular_values``), and measures the solutions.
 """
 
 from ntpnb.margin.other_norms import NormMarginSolution

@@ -14,8 +14,7 @@ from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.tolerances import EPS
 from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
-from ntpnb.margin.other_norms import pair_rows
-from ntpnb.norms.largest_margin import PairRows, largest_margin_in_max_norm, with_ties_met
+from ntpnb.margin.other_norms import PairRows, largest_margin_in_max_norm, pair_rows, with_ties_met
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
 

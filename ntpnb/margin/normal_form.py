@@ -15,7 +15,7 @@ where ``c_k`` is the common score of the column of ``k``; by pair there are no c
 program is one of the data's times ``unit``. Below, ``φ_k`` is also the matrix with
 ``φ_k(W) = ⟨φ_k, W⟩``.
 
-A token of the data may stand for ``n`` equal ones (:mod:`ntpnb.problem.collapse`). Their rows of
+A token of the data may stand for ``n`` equal ones (:mod:`ntpnb.problem.equivalent`). Their rows of
 ``W`` are then equal, and the program's row is ``√n`` times each, so that norms count all of them.
 That is the token's root ``a_k``; where every token stands for itself, the roots are one.
 

@@ -20,7 +20,7 @@ from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
 from ntpnb.basics.errors import PairWeights
-from ntpnb.basics.factors import upper_factor, woodbury_factors
+from ntpnb.basics.linear_systems import upper_factor, woodbury_factors
 from ntpnb.basics.validation import AnyPrecision, BoolArray, FloatArray, IntArray, require_dense
 from ntpnb.margin.normal_form import (
     AllPairs,
@@ -31,8 +31,8 @@ from ntpnb.margin.normal_form import (
     positive_norms,
     without_zeros,
 )
-from ntpnb.problem.collapse import listed_weights
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.equivalent import listed_weights
 from ntpnb.problem.order import TokenPriority
 
 

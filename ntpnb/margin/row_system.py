@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.linalg import lapack
 
-from ntpnb.basics.conjugate import conjugate_gradient_steps
-from ntpnb.basics.factors import (
+from ntpnb.basics.linear_systems import (
+    conjugate_gradient_steps,
     finite,
     inverses_of_products,
     upper_factor,

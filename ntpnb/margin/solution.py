@@ -12,13 +12,13 @@ from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import VANISHES
 from ntpnb.basics.validation import FloatArray, IntArray, as_array, first_index
 from ntpnb.margin.normal_form import PairMultipliers
-from ntpnb.problem.collapse import (
+from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.equivalent import (
     Collapse,
     SharedMultipliers,
     collapsed,
     not_collapsed,
 )
-from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, token_priority
 from ntpnb.problem.pairs import (
     combined_pairs,

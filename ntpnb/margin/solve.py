@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
+from ntpnb.basics.matrix_norms import NORMS
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
 from ntpnb.basics.validation import FloatArray, require_choice, require_number
@@ -18,9 +19,15 @@ from ntpnb.margin.narrow import linear_programs
 from ntpnb.margin.normal_form import FEW, AllPairs, MarginProgram, PairMultipliers, SetStep
 from ntpnb.margin.other_norms import NormMarginSolution, max_margin_in_norm
 from ntpnb.margin.pair_program import EveryPair, PairsInMetric
-from ntpnb.margin.parts import contradiction_in, parts
 from ntpnb.margin.proximal import proximal_steps
-from ntpnb.margin.separation import contradiction, meet_ties, refutation, separates
+from ntpnb.margin.separation import (
+    contradiction,
+    contradiction_in,
+    meet_ties,
+    parts,
+    refutation,
+    separates,
+)
 from ntpnb.margin.solution import (
     MarginSolution,
     as_metric,
@@ -28,11 +35,9 @@ from ntpnb.margin.solution import (
     restored,
 )
 from ntpnb.margin.support_program import SupportPairs, all_pairs
-from ntpnb.norms.matrix_norms import NORMS
-from ntpnb.problem.collapse import Collapse, collapsed, not_collapsed
 from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.equivalent import Collapse, collapsed, not_collapsed, whitened
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
-from ntpnb.problem.whitened import whitened
 
 __all__ = ["is_separable", "max_margin"]
 
@@ -272,7 +277,7 @@ def is_separable(
 class MarginSearch:
     """The search for a max-margin solution, or for the first proof, and what it has found so far.
 
-    Contradictions among few tokens are looked for first (:mod:`ntpnb.margin.parts`); then the
+    Contradictions among few tokens are looked for first (:mod:`ntpnb.margin.separation`); then the
     method runs (:mod:`ntpnb.margin.growing_set`), and a linear program is asked of what stays
     undecided and is small (:mod:`ntpnb.margin.narrow`). What is returned and raised is about the
     whole of the data.

@@ -29,11 +29,10 @@ from ntpnb.margin.normal_form import (
 )
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.row_system import IteratedSystem, RowSystem
-from ntpnb.problem.collapse import listed_weights, strict_weights
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.equivalent import listed_weights, strict_weights
 from ntpnb.problem.order import TokenPriority, listed_tokens
-from ntpnb.problem.products import combined_at, scores_at
-from ntpnb.problem.table import row_slices
+from ntpnb.problem.table import combined_at, row_slices, scores_at
 
 ROUGH = 1e-4
 """Relative accuracy of the systems of guesses while some are wrong."""

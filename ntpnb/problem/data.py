@@ -34,11 +34,25 @@ from ntpnb.basics.validation import (
     require_type,
     sum_tolerance,
 )
-from ntpnb.problem.blocks import RowBlock
-from ntpnb.problem.duplicates import Contexts, NearDuplicates, merge, near_duplicates
-from ntpnb.problem.hidden import as_labels, count_states
-from ntpnb.problem.stored import StoredRows, as_rows
-from ntpnb.problem.table import Entries, Table, TableLike, as_table, collected, row_slices
+from ntpnb.problem.duplicates import (
+    Contexts,
+    NearDuplicates,
+    as_labels,
+    count_states,
+    merge,
+    near_duplicates,
+)
+from ntpnb.problem.table import (
+    Entries,
+    RowBlock,
+    StoredRows,
+    Table,
+    TableLike,
+    as_rows,
+    as_table,
+    collected,
+    row_slices,
+)
 from ntpnb.problem.text import (
     EMBEDDINGS,
     Embedding,

@@ -1,6 +1,7 @@
 """Scores, cross-entropy, its gradient, and its excess over the entropy without cancellation.
 
 Sums over contexts take a block of contexts at a time where the table of all scores would be large.
+The exponentials and logarithms that everything rests on come last.
 """
 
 import math
@@ -13,13 +14,17 @@ from numpy.typing import ArrayLike
 from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.validation import FloatArray, as_floats, require_dense
 from ntpnb.problem import table
-from ntpnb.problem.blocks import RowBlock
 from ntpnb.problem.data import NextTokenData, require_data
-from ntpnb.problem.exponential import exp_minus_linear, log_sum_exp
+from ntpnb.problem.table import RowBlock
 
 Rows = NextTokenData | RowBlock  # all contexts, or some of them
 
 LARGEST = 1e151  # entry of W: with the longest embeddings it scores what floats can hold
+
+# eˣ − 1 − x = x² Σ_k xᵏ/(k+2)!. Below the bound the first dropped term is less than one unit
+# roundoff; above it the difference itself keeps its digits.
+SERIES_BOUND = 0.3
+_SERIES = [1 / math.factorial(k + 2) for k in reversed(range(12))]
 
 
 def as_weights(name: str, W: ArrayLike, data: NextTokenData) -> FloatArray:
@@ -372,3 +377,63 @@ def _log_sum_exp_in_rows(values: FloatArray, data: Rows) -> FloatArray:
 
 def _float_if_single(x: FloatArray) -> float | FloatArray:
     return float(x) if np.ndim(x) == 0 else x
+
+
+# -- exponentials and their logarithms ------------------------------------------------------------
+
+
+def exp_minus_linear(x: FloatArray) -> FloatArray:
+    """``φ(x) = eˣ − 1 − x`` to full relative accuracy.
+
+    Parameters
+    ----------
+    x : ndarray
+
+    Returns
+    -------
+    ndarray
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.problem.loss import exp_minus_linear
+    >>> exp_minus_linear(np.array([1e-10]))
+    array([5.e-21])
+    """
+    series = x * x * np.polyval(_SERIES, x)
+    return np.where(np.abs(x) < SERIES_BOUND, series, np.expm1(x) - x)
+
+
+def log_sum_exp(x: FloatArray) -> FloatArray:
+    """``log Σ exp`` along the last axis, to full relative accuracy where one entry outweighs all.
+
+    It computes what ``scipy.special.logsumexp`` does, operation by operation. That one serves
+    several kinds of arrays and axes, which on small arrays takes several times as long.
+
+    Parameters
+    ----------
+    x : ndarray, shape (..., n)
+        ``-inf`` is the logarithm of zero.
+
+    Returns
+    -------
+    ndarray, shape (...)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.problem.loss import log_sum_exp
+    >>> log_sum_exp(np.array([[1000.0, 1000.0], [0.0, -np.inf]])).round(4)
+    array([1000.6931,    0.    ])
+    """
+    largest = x.max(axis=-1, keepdims=True)
+    is_largest = x == largest
+    count = is_largest.sum(axis=-1, keepdims=True, dtype=x.dtype)
+    # All entries may be -inf: then nothing is taken from them.
+    others = x - np.where(np.isneginf(largest), 0.0, largest)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.exp(others, out=others)
+        np.copyto(others, 0.0, where=is_largest)
+        relative_sum = others.sum(axis=-1, keepdims=True) / count
+        total = np.log1p(relative_sum) + np.log(count) + largest
+    return np.asarray(total[..., 0])

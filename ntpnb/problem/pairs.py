@@ -14,8 +14,7 @@ from ntpnb.basics.tolerances import HALF_THE_DIGITS, VANISHES
 from ntpnb.basics.validation import FloatArray, as_array
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority
-from ntpnb.problem.products import scores_at
-from ntpnb.problem.table import BLOCK
+from ntpnb.problem.table import BLOCK, scores_at
 
 
 def combined_pairs(

@@ -1,16 +1,26 @@
-"""Tables with a nonnegative number for every context and token, of which few are not zero."""
+"""Tables with a nonnegative number for every context and token, of which few are not zero.
+
+Besides the tables themselves, held as the entries that are not zero, here is what keeps
+computations from forming large ones. Some contexts make a block. Of products with tables of which
+only some entries are wanted, few entries are gathered one by one; of many the whole product is
+formed, where the table is small, and sums over the entries of a large one are formed a block of
+contexts at a time. Context embeddings may stay where they are, in a file or on a cluster, and are
+then read in parts.
+"""
 
 import math
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
 from ntpnb.basics.saving import make_read_only, register
+from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
 from ntpnb.basics.validation import (
     INDEX_BITS,
@@ -25,6 +35,7 @@ from ntpnb.basics.validation import (
     counted,
     refuse_any,
     require_dense,
+    require_lengths,
     require_unit_sum,
     sum_tolerance,
 )
@@ -32,6 +43,12 @@ from ntpnb.basics.validation import (
 LARGE = 2**20  # entries, zeros included, from which on no computation forms a whole table
 MOST_POSITIONS = 2**INDEX_BITS - 1  # as many as an index can number
 BLOCK = WHOLE // 4  # entries of a dense array that computations form at one time (32 MiB)
+
+IN_CACHE = 2**17
+"""Numbers that are gathered at one time: 1 MiB, which caches hold."""
+
+GATHERED = 16
+"""Time of a multiplication whose operands are gathered, in those of a product of matrices."""
 
 
 class Entries(NamedTuple):
@@ -362,3 +379,203 @@ def _sound_entries(value: Sparse) -> coo_array:
             value.data = value.data.astype(np.float64)
     entries = value.tocoo()
     return coo_array((entries.data, (entries.row, entries.col)), shape=value.shape)
+
+
+# -- some contexts, for where the table of all scores would be large ------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """Some contexts of a dataset.
+
+    Attributes
+    ----------
+    context_embeddings : ndarray, shape (k, q)
+    context_probs : ndarray, shape (k,)
+        Their frequencies among all contexts.
+    token_embeddings : ndarray, shape (V, p), or None
+    laws : Table, shape (k, V)
+        Their next-token distributions.
+    counts : Table, shape (k, V), or None
+        Their candidate counts.
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> block = ntpnb.datasets.toy().block(slice(1, 3))
+    >>> block.entries.row.tolist(), block.entries.token.tolist()
+    ([0, 0, 0, 1, 1, 1], [0, 3, 4, 0, 1, 4])
+    """
+
+    context_embeddings: FloatArray
+    context_probs: FloatArray
+    token_embeddings: FloatArray | None
+    laws: Table
+    counts: Table | None
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens ``V``."""
+        return self.laws.shape[1]
+
+    @property
+    def entries(self) -> Entries:
+        """The positive entries of the next-token distributions."""
+        return self.laws.entries
+
+    @property
+    def target_probs(self) -> FloatArray:
+        """The next-token distributions, shape (k, V)."""
+        return self.laws.dense
+
+    @property
+    def candidate_counts(self) -> FloatArray | None:
+        """The candidate counts, shape (k, V), or None for ones."""
+        return None if self.counts is None else self.counts.dense
+
+    @cached_property
+    def support(self) -> BoolArray:
+        """Tokens with positive target probability, shape (k, V)."""
+        return self.laws.positive("support")
+
+
+# -- products of which only some entries are wanted -----------------------------------------------
+
+
+def scores_at(
+    contexts: AnyPrecision, tokens: AnyPrecision, row: IntArray, column: IntArray
+) -> AnyPrecision:
+    """Inner products ``contexts[row] · tokens[column]``, shape (n,).
+
+    Parameters
+    ----------
+    contexts : ndarray, shape (m, d)
+    tokens : ndarray, shape (V, d)
+    row, column : ndarray of int, shape (n,)
+    """
+    shape = (len(contexts), len(tokens))
+    if math.prod(shape) <= BLOCK and math.prod(shape) <= GATHERED * len(row):
+        return product(contexts, tokens.T)[row, column]
+    found = np.empty(len(row), dtype=np.result_type(contexts, tokens))
+    step = max(1, IN_CACHE // contexts.shape[1])
+    for start in range(0, len(row), step):
+        part = slice(start, start + step)
+        found[part] = np.einsum("nd,nd->n", contexts[row[part]], tokens[column[part]])
+    return found
+
+
+def combined_at(
+    values: AnyPrecision, row: IntArray, column: IntArray, contexts: AnyPrecision, num_tokens: int
+) -> AnyPrecision:
+    """Sums ``Σ values contexts[row]`` over the entries of each token, shape (V, d).
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+    row, column : ndarray of int, shape (n,)
+        Contexts, which increase, and tokens.
+    contexts : ndarray, shape (m, d)
+    num_tokens : int
+    """
+    shape = (len(contexts), num_tokens)
+    if len(row) * GATHERED < len(contexts) * num_tokens:
+        pointers = np.searchsorted(row, np.arange(len(contexts) + 1))
+        combined: AnyPrecision = csr_array((values, column, pointers), shape=shape).T @ contexts
+        return combined
+    combined = np.zeros((num_tokens, contexts.shape[1]), dtype=values.dtype)
+    for rows in row_slices(shape):
+        part = slice(*np.searchsorted(row, [rows.start, rows.stop]))
+        block = np.zeros((rows.stop - rows.start, num_tokens), dtype=values.dtype)
+        block.ravel()[(row[part] - rows.start) * num_tokens + column[part]] = values[part]
+        combined += product(block.T, contexts[rows])
+    return combined
+
+
+# -- context embeddings that are left where they are ----------------------------------------------
+
+
+class StoredRows:
+    """Rows of numbers that are read when they are asked for, as float64.
+
+    Parameters
+    ----------
+    source : array, shape (m, q)
+        What slices and numpy can read: a ``numpy.memmap``, an array of Dask, h5py or zarr. It must
+        not change any more.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(m, q)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ntpnb.problem.table import StoredRows
+    >>> rows = StoredRows(np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32))
+    >>> rows[1:].tolist(), np.asarray(rows).dtype
+    ([[3.0, 4.0], [5.0, 6.0]], dtype('float64'))
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.shape: tuple[int, int] = tuple(source.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        return np.array(self.source[rows], dtype=np.float64, order="C")
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        """All rows at once, as numpy asks for them."""
+        return self[:].astype(dtype or np.float64, copy=False)
+
+
+def as_rows(name: str, value: npt.ArrayLike | StoredRows) -> FloatArray | StoredRows:
+    """Return embeddings that can be computed with, or explain what is wrong with them.
+
+    Those that are stored, and more than a block holds, stay where they are and are checked part by
+    part; others are copied.
+
+    Parameters
+    ----------
+    name : str
+    value : array_like, shape (m, q)
+
+    Returns
+    -------
+    ndarray or StoredRows
+
+    Raises
+    ------
+    ValueError
+        Another number of dimensions, an entry that is not finite, or a row that is too short or too
+        long to compute with.
+
+    Examples
+    --------
+    >>> from ntpnb.problem.table import as_rows
+    >>> as_rows("context_embeddings", [[1], [2]]).tolist()
+    [[1.0], [2.0]]
+    """
+    if isinstance(value, StoredRows):  # of other data, which have checked them
+        return value
+    # Mapped from a file, or kept in chunks.
+    is_stored = isinstance(value, np.memmap) or hasattr(value, "chunks")
+    if not is_stored or np.ndim(value) != 2 or math.prod(np.shape(value)) <= BLOCK:
+        rows = as_array(name, value, ndim=2)
+        require_lengths(name, rows)
+        return rows
+    if np.isnan(np.shape(value)).any():
+        raise ValueError(
+            f"{name} has shape {np.shape(value)}; it must be known, which of a Dask array "
+            ".compute_chunk_sizes() sees to"
+        )
+    stored = StoredRows(value)
+    for part in row_slices(stored.shape):
+        here = f"{name}[{part.start}:]"
+        require_lengths(here, as_array(here, stored.source[part], ndim=2))
+    return stored

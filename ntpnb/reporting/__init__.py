@@ -14,8 +14,7 @@ from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData
 from ntpnb.reporting.drawing import draw
-from ntpnb.reporting.findings import Findings, Pair, as_checkpoints, as_words
-from ntpnb.reporting.way import DescentRecord, Way
+from ntpnb.reporting.findings import DescentRecord, Findings, Pair, Way, as_checkpoints, as_words
 from ntpnb.reporting.wording import describe, plain_values, spell_pair, summarize
 
 if TYPE_CHECKING:

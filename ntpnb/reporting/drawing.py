@@ -6,8 +6,7 @@ import numpy as np
 
 from ntpnb.basics.errors import needs_extra
 from ntpnb.basics.validation import FloatArray
-from ntpnb.reporting.findings import ANGLES, Findings, two_digits
-from ntpnb.reporting.way import Way
+from ntpnb.reporting.findings import ANGLES, Findings, Way, two_digits
 from ntpnb.reporting.wording import name_direction
 
 if TYPE_CHECKING:

@@ -12,20 +12,21 @@ from ntpnb.basics.validation import counted
 from ntpnb.bias import Twin
 from ntpnb.problem.data import sizes_of
 from ntpnb.problem.text import Embedding
-from ntpnb.reporting.dimensions import DimensionSweep
 from ntpnb.reporting.findings import (
     ANGLES,
     DIMENSIONS,
     DIRECTION,
     FINITE_PART,
     ROOM,
+    SHORTEST_RUN,
     TWIN,
     WAY,
+    DescentRecord,
+    DimensionSweep,
     Findings,
     Pair,
     two_digits,
 )
-from ntpnb.reporting.way import SHORTEST_RUN, DescentRecord
 from ntpnb.training.comparison import WeightComparison
 from ntpnb.training.late_time import LateLaw
 

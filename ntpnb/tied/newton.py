@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ntpnb.basics.conjugate import Approximation, conjugate_gradient_steps
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.linear_systems import Approximation, conjugate_gradient_steps
 from ntpnb.basics.tolerances import EPS, NEGLIGIBLE, STOP, decomposition_error
 from ntpnb.basics.validation import FloatArray
 from ntpnb.basics.watch import Watch
@@ -128,8 +128,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Gains:
     The core of two parallel contexts whose odds, 1 and 4, no ``W`` meets at once:
 
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.tied.entries import CoreLoss, core_of
-    >>> from ntpnb.tied.entries import tie_entries
+    >>> from ntpnb.tied.large import CoreLoss, core_of, tie_entries
     >>> from ntpnb.tied.newton import minimise
     >>> from ntpnb.basics.watch import Watch
     >>> data = ntpnb.NextTokenData([[1.0], [2.0]], [[0.5, 0.5], [0.8, 0.2]])

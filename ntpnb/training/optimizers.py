@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ntpnb.basics.matrix_norms import norm_named
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
 from ntpnb.basics.validation import (
@@ -15,7 +16,6 @@ from ntpnb.basics.validation import (
     require_number,
     require_type,
 )
-from ntpnb.norms.matrix_norms import norm_named
 from ntpnb.training.batch import BlockBatch, ProblemBatch
 
 # A sum of squares above it has lost less than rounding to underflow.

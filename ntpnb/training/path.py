@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.factors import finite
+from ntpnb.basics.linear_systems import finite
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, EPS, NEGLIGIBLE, NEWTON_STEPS, STOP
 from ntpnb.basics.validation import (

@@ -20,7 +20,7 @@ from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import FloatArray, as_increasing, require_number
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.exponential import log_sum_exp
+from ntpnb.problem.loss import log_sum_exp
 from ntpnb.training.flow import System, integrate
 from ntpnb_book.features.joint import JointStart, free_laws, start_of_runs
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.factors import finite
+from ntpnb.basics.linear_systems import finite
 from ntpnb.basics.tolerances import NEWTON_STEPS
 from ntpnb.basics.validation import FloatArray
 

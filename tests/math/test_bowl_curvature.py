@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ntpnb
-from ntpnb.norms.matrix_norms import norm_named
+from ntpnb.basics.matrix_norms import norm_named
 from ntpnb_book import (
     bowl_curvature_in_norm,
     curvatures,

@@ -15,7 +15,7 @@ import problems
 import pytest
 
 from ntpnb import ConvergenceError, NextTokenData, NotSeparableError, is_separable, max_margin
-from ntpnb.norms.largest_margin import SOLVERS
+from ntpnb.margin.other_norms import SOLVERS
 
 EXPONENTS = [None, -8, -12, -20, -26, -32, -37]
 """Of two, for how much is added to whole numbers; None: nothing."""

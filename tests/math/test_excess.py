@@ -8,8 +8,7 @@ from problems import t24
 
 import ntpnb
 from ntpnb import NextTokenData
-from ntpnb.problem.exponential import exp_minus_linear
-from ntpnb.problem.loss import logits
+from ntpnb.problem.loss import exp_minus_linear, logits
 
 EPS = np.finfo(float).eps
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ntpnb
-from ntpnb.basics.factors import finite
+from ntpnb.basics.linear_systems import finite
 
 
 def test_what_is_not_finite_is_a_matrix_without_a_factor():

@@ -11,10 +11,9 @@ from problems import changed, regimes, t24
 import ntpnb
 from ntpnb import bias as bias_module
 from ntpnb.basics.watch import Watch
-from ntpnb.tied import finite, large, newton, smallest
-from ntpnb.tied.entries import GatheredRows, core_of
+from ntpnb.tied import finite, large, newton
 from ntpnb.tied.finite import finite_part, restrict
-from ntpnb.tied.large import LargeSubspace, is_large, large_finite_part
+from ntpnb.tied.large import GatheredRows, LargeSubspace, core_of, is_large, large_finite_part
 
 EPS = np.finfo(float).eps
 
@@ -115,11 +114,13 @@ def test_a_text_agrees_with_the_dense_method_also_without_what_only_saves_time(
     )
     expected = finite_part(data).W
     if without == "preconditioner":
-        monkeypatch.setattr(smallest, "HELD", 0)
+        monkeypatch.setattr(large, "HELD", 0)
     elif without == "tokens made one":
-        monkeypatch.setattr(smallest, "KEEPS_DIGITS", 1e9)
+        monkeypatch.setattr(large, "KEEPS_DIGITS", 1e9)
     elif without == "kept rows":
-        monkeypatch.setattr(ntpnb.tied.entries, "HELD", 0)
+        monkeypatch.setattr(
+            GatheredRows, "__getitem__", lambda rows, i: rows._embeddings[rows._contexts[i]]
+        )
         monkeypatch.setattr(ntpnb.problem.table, "BLOCK", 1)
     found = solve(data).W
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * scale(expected, data) ** 2)
@@ -291,7 +292,7 @@ def white_slope(W, data):
 @pytest.mark.parametrize("name", ["compatible, few dimensions", "all tokens out of reach"])
 def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
     monkeypatch.setattr(newton, "LEAST_STEPS", 1)
-    monkeypatch.setattr(smallest, "HELD", 0)
+    monkeypatch.setattr(large, "HELD", 0)
     data = t24(1, **SIZES[name])
     with pytest.raises(
         ntpnb.ConvergenceError, match=r"^stopped after 0 seconds: .* is needed"
@@ -330,7 +331,7 @@ def test_interruption_leaves_nothing_broken(method, line):
 def test_rows_that_fit_are_gathered_once_and_others_each_time(monkeypatch):
     embeddings = np.arange(6.0).reshape(3, 2)
     contexts = [np.array([0, 2]), np.array([1])]
-    monkeypatch.setattr("ntpnb.tied.entries.HELD", 4)
+    monkeypatch.setattr("ntpnb.tied.large.HELD", 4)
     rows = GatheredRows(embeddings, contexts)
     assert rows[0] is rows[0]
     assert rows[1] is not rows[1]

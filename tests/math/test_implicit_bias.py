@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 import ntpnb
 from ntpnb import GD, NextTokenData, NotSeparableError, datasets
-from ntpnb.reporting import way
+from ntpnb.reporting import findings
 from ntpnb.training import late_time
 
 CONTRADICTION = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]])
@@ -22,7 +22,6 @@ MODULES = (
     "training.late_time",
     "training.path",
     "training.comparison",
-    "reporting.way",
     "reporting.findings",
 )
 
@@ -137,7 +136,7 @@ def test_a_report_computes_each_part_once(calls, data):
 
 
 def test_a_report_without_a_flow_computes_each_part_once(calls, monkeypatch):
-    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(findings, "FLOW_UP_TO", -1)
     found = ntpnb.report(datasets.toy())
     assert found.law is not None
     assert calls == once()

@@ -24,7 +24,7 @@ from ntpnb import (
 from ntpnb import token_priority as priority
 from ntpnb.basics import watch
 from ntpnb.margin import support_program
-from ntpnb.problem.collapse import collapsed, strict_weights
+from ntpnb.problem.equivalent import collapsed, strict_weights
 
 
 def with_others(data, num_others, seed=0, sparse=False):

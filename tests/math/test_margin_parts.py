@@ -17,8 +17,8 @@ from ntpnb import (
     max_margin,
 )
 from ntpnb import token_priority as priority
-from ntpnb.margin import parts, solve
-from ntpnb.margin.parts import contradiction_in
+from ntpnb.margin import separation, solve
+from ntpnb.margin.separation import contradiction_in
 
 
 def contradictory(seed, V=44, m=60, names=None):
@@ -43,7 +43,7 @@ def test_a_part_s_certificate_is_one_of_the_whole(make):
         data = make(seed)
         order = priority(data)
         refuted = 0
-        for part in parts.parts(data):
+        for part in separation.parts(data):
             weights = contradiction_in(part, data)
             if weights is None:
                 continue
@@ -63,7 +63,7 @@ def test_a_part_is_the_whole_s_contexts_and_tokens():
     support = data.target_probs > 0
     followed = support.sum(0)
     sizes = []
-    for part in parts.parts(data):
+    for part in separation.parts(data):
         assert (np.diff(part.tokens) > 0).all()
         assert (np.diff(part.contexts) > 0).all()
         sizes.append((len(part.tokens), len(part.contexts)))
@@ -78,9 +78,9 @@ def test_a_part_is_the_whole_s_contexts_and_tokens():
     assert sizes == [(10, min(2 * 4 * 2**k, touching)) for k in range(len(sizes))]
     assert sizes[-1] == (10, touching)
     H = np.random.default_rng(0).standard_normal((len(support), touching - 1))
-    [all_touching] = parts.parts(data.replace(context_embeddings=H))
+    [all_touching] = separation.parts(data.replace(context_embeddings=H))
     assert len(all_touching.contexts) == touching
-    assert not list(parts.parts(contradictory(0, V=10)))  # the part would be the whole
+    assert not list(separation.parts(contradictory(0, V=10)))  # the part would be the whole
 
 
 def test_a_part_that_is_separable_contradicts_nothing():
@@ -91,7 +91,7 @@ def test_a_part_that_is_separable_contradicts_nothing():
     expected = [
         f"no contradiction found among the {len(part.tokens)} most frequent tokens in "
         f"{len(part.contexts)} contexts"
-        for part in parts.parts(data)
+        for part in separation.parts(data)
     ]
     told = []
     max_margin(data, gap=0.5, progress=told.append)
@@ -101,9 +101,9 @@ def test_a_part_that_is_separable_contradicts_nothing():
 
 
 def test_contexts_no_more_than_dimensions_have_no_parts():
-    assert not list(parts.parts(NextTokenData(np.eye(60), contradictory(0).target_probs)))
+    assert not list(separation.parts(NextTokenData(np.eye(60), contradictory(0).target_probs)))
     H = np.random.default_rng(0).standard_normal((60, 30))  # of which few touch frequent tokens
-    assert not list(parts.parts(NextTokenData(H, np.eye(60))))
+    assert not list(separation.parts(NextTokenData(H, np.eye(60))))
 
 
 def test_large_data_are_refuted_by_parts(monkeypatch):

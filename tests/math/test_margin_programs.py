@@ -15,8 +15,8 @@ from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.row_system import ByEntries, InDimensions, IteratedSystem
 from ntpnb.margin.support_program import SupportPairs, all_pairs
-from ntpnb.problem import products, table
-from ntpnb.problem.products import combined_at, scores_at
+from ntpnb.problem import table
+from ntpnb.problem.table import combined_at, scores_at
 
 BY_SUPPORTS = ["supports", "candidates", "copies"]
 KINDS = ["supports", "candidates", "pairs", "tokens", "attention"]
@@ -390,8 +390,8 @@ def test_guesses_are_iterated_where_factors_take_more_memory(monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_products_of_some_entries_are_those_of_the_whole(monkeypatch, dtype, block):
     """However many are wanted: few are gathered, and of many the whole product is formed."""
-    for module, name in ((products, "BLOCK"), (products, "IN_CACHE"), (table, "BLOCK")):
-        monkeypatch.setattr(module, name, block)
+    monkeypatch.setattr(table, "BLOCK", block)
+    monkeypatch.setattr(table, "IN_CACHE", block)
     rng = np.random.default_rng(0)
     for m, V, d in ((5, 60, 3), (1, 5, 4), (40, 7, 2)):
         contexts = rng.uniform(-1, 1, (m, d)).astype(dtype)

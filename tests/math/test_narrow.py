@@ -11,9 +11,8 @@ from quick import slow_but
 
 import ntpnb
 from ntpnb.basics.watch import Watch
-from ntpnb.margin import narrow
+from ntpnb.margin import narrow, other_norms
 from ntpnb.margin.narrow import linear_programs
-from ntpnb.norms import largest_margin
 
 
 def linear_program(data, order, watch):
@@ -140,7 +139,7 @@ def test_a_linear_program_ends_after_its_steps_or_its_time_without_an_answer(mon
     order = ntpnb.token_priority(data)
     assert linear_program(data, order, Watch(seconds=600)).separates
     assert linear_program(data, order, Watch(seconds=0)) is None
-    monkeypatch.setattr(largest_margin, "STEPS_EACH", 0)
+    monkeypatch.setattr(other_norms, "STEPS_EACH", 0)
     assert linear_program(data, order, Watch()) is None
     with pytest.raises(ntpnb.ConvergenceError, match="found no certificate"):
         ntpnb.is_separable(data)

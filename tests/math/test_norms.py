@@ -15,11 +15,10 @@ from scipy.optimize import OptimizeResult
 
 import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
-from ntpnb.margin.other_norms import pair_rows
-from ntpnb.norms import largest_margin as solvers
-from ntpnb.norms.largest_margin import SOLVERS
-from ntpnb.norms.matrix_norms import NORMS, norm_named
-from ntpnb.norms.singular_values import largest_margin_of_singular_values
+from ntpnb.basics.matrix_norms import NORMS, norm_named
+from ntpnb.margin import other_norms
+from ntpnb.margin.other_norms import SOLVERS, pair_rows
+from ntpnb.margin.singular_values import largest_margin_of_singular_values
 from ntpnb.problem.pairs import relative_gap
 from ntpnb_book import pair_matrices
 
@@ -111,7 +110,7 @@ def test_a_matrix_that_misses_ties_is_moved_to_the_nearest_that_meets_them():
     data = problem(0)
     rows = pair_rows(data, ntpnb.token_priority(data))
     W = np.random.default_rng(0).standard_normal(rows.shape)
-    moved = solvers.with_ties_met(solvers.Solved(W, None, None, ""), rows).W
+    moved = other_norms.with_ties_met(other_norms.Solved(W, None, None, ""), rows).W
     equal = rows.equal.toarray()
     np.testing.assert_allclose(equal @ moved.ravel(), 0, atol=1e-13)
     nearest = W.ravel() - np.linalg.pinv(equal) @ (equal @ W.ravel())
@@ -125,7 +124,7 @@ def test_a_linear_program_that_a_limit_stopped_proves_nothing(norm, monkeypatch)
     def stopped(objective, **_):
         return OptimizeResult(x=np.zeros(len(objective)), status=1, message="time limit")
 
-    monkeypatch.setattr(solvers, "linprog", stopped)
+    monkeypatch.setattr(other_norms, "linprog", stopped)
     with pytest.raises(ntpnb.ConvergenceError, match="undecided: HiGHS says time limit"):
         max_margin(datasets.toy(), norm=norm)
 

@@ -8,7 +8,7 @@ from problems import any_problem, regimes
 
 import ntpnb
 from ntpnb import NextTokenData
-from ntpnb.problem.collapse import listed_weights, strict_weights
+from ntpnb.problem.equivalent import listed_weights, strict_weights
 from ntpnb.problem.order import _distinct_pairs
 
 

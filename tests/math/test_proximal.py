@@ -32,7 +32,7 @@ from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.margin.proximal import Point, _minimum, lowest_point, proximal_steps
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import SupportPairs, all_pairs
-from ntpnb.problem.collapse import collapsed
+from ntpnb.problem.equivalent import collapsed
 from ntpnb.problem.order import TokenPriority
 
 

@@ -16,7 +16,7 @@ from quick import slow_but
 import ntpnb
 from ntpnb import datasets
 from ntpnb.basics.tolerances import EPS, NEGLIGIBLE
-from ntpnb.reporting import way
+from ntpnb.reporting import findings
 from ntpnb.reporting.findings import Findings
 from ntpnb.training import flow as flow_module
 from ntpnb.training import late_time
@@ -72,12 +72,12 @@ QUICK = ["toy", "decoder, one-hot", "acyclic", "figure 2", "contradictions"]
 @pytest.fixture(autouse=True)
 def short_descents(monkeypatch):
     """Thousands of steps are enough here."""
-    monkeypatch.setattr(way, "LONGEST_RUN", 15_000)
+    monkeypatch.setattr(findings, "LONGEST_RUN", 15_000)
 
 
 @pytest.fixture
 def no_flow(monkeypatch):
-    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(findings, "FLOW_UP_TO", -1)
 
 
 @cache
@@ -280,7 +280,7 @@ def test_a_twin_with_many_tied_dimensions_is_not_followed_by_a_flow(monkeypatch)
     assert num_dominated == 2
     assert twin.equal_subspace.dim == 6
     for most, followed in ((5, False), (6, True)):
-        monkeypatch.setattr(way, "FLOW_UP_TO", most)
+        monkeypatch.setattr(findings, "FLOW_UP_TO", most)
         found = ntpnb.report(data)
         assert (found.flow is not None) == followed
         assert (found.descent is None) == followed
@@ -291,8 +291,8 @@ def test_the_late_law_answers_only_where_it_holds(monkeypatch):
     """Where it is used, a flow to any time says the same; elsewhere nothing is said."""
     problems = separable_problems()[::3]  # each takes a second or two
     exact = [ntpnb.report(data).log10_steps(1) for data in problems]
-    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
-    monkeypatch.setattr(way, "LONGEST_RUN", 100_000)
+    monkeypatch.setattr(findings, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(findings, "LONGEST_RUN", 100_000)
     held = 0
     for data, expected in zip(problems, exact, strict=True):
         found = ntpnb.report(data)
@@ -318,11 +318,11 @@ def test_without_a_flow_the_late_law_answers_and_is_named(no_flow):
 def test_what_needs_too_much_work_is_not_tried(no_flow, monkeypatch):
     data = datasets.toy()
     full = ntpnb.report(data).descent
-    monkeypatch.setattr(way, "WORK", 1e6)
+    monkeypatch.setattr(findings, "WORK", 1e6)
     short = ntpnb.report(data).descent
     assert 100 < short.steps[-1] < full.steps[-1]
-    assert way.affordable_steps(data) == short.steps[-1]
-    monkeypatch.setattr(way, "WORK", 99 * 1e6 / short.steps[-1])
+    assert findings.affordable_steps(data) == short.steps[-1]
+    monkeypatch.setattr(findings, "WORK", 99 * 1e6 / short.steps[-1])
     none = ntpnb.report(data)
     assert none.descent is None
     assert np.isnan(none.log10_steps(30))
@@ -335,8 +335,8 @@ def test_large_data_are_not_even_prepared():
     sizes = types.SimpleNamespace(
         context_probs=range(10_000), vocab_size=5000, shape=(5000, 256), token_embeddings=None
     )
-    assert way.affordable_steps(sizes) == 0
-    assert way.record_descent(sizes, 1.0, None) is None
+    assert findings.affordable_steps(sizes) == 0
+    assert findings.record_descent(sizes, 1.0, None) is None
 
 
 def test_without_unique_multipliers_there_is_no_law(no_flow):
@@ -411,7 +411,7 @@ def test_figure_without_a_flow(no_flow, agg):
     fig = found.plot()
     ran, later = fig.axes[2].lines
     assert len(fig.axes) == 4
-    assert ran.get_xdata()[-1] == later.get_xdata()[0] == np.log10(way.LONGEST_RUN)
+    assert ran.get_xdata()[-1] == later.get_xdata()[0] == np.log10(findings.LONGEST_RUN)
     assert later.get_xdata()[-1] == found.log10_steps(1)
 
 

@@ -6,7 +6,7 @@ import pytest
 import ntpnb
 from ntpnb import NextTokenData
 from ntpnb.basics.watch import Watch
-from ntpnb.reporting.dimensions import (
+from ntpnb.reporting.findings import (
     is_by_construction,
     sweep_of_dimensions,
     with_random_tokens,

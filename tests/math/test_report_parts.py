@@ -9,7 +9,7 @@ import ntpnb
 from ntpnb import datasets
 from ntpnb.basics.watch import Watch
 from ntpnb.bias import partition
-from ntpnb.reporting import findings, way
+from ntpnb.reporting import findings
 from ntpnb.tied import large
 
 TOY = datasets.toy()
@@ -20,7 +20,7 @@ TEXT = "the fox sees the owl and the owl sees the fox and the fox runs"
 @pytest.fixture(autouse=True)
 def short_descents(monkeypatch):
     """Thousands of steps are enough here."""
-    monkeypatch.setattr(way, "LONGEST_RUN", 15_000)
+    monkeypatch.setattr(findings, "LONGEST_RUN", 15_000)
 
 
 def lines(found):
@@ -313,7 +313,7 @@ PARTS = {
     "finite part": (ntpnb.bias, "finite_part", "compatible or not: ", "compatible: some"),
     "direction": (ntpnb.bias, "max_margin", "separable or not: ", "separable with margin"),
     "room": (findings, "compatible_dimension", "    dimensions that are needed: ", "general posi"),
-    "way": (way, "gradient_flow", "steps to a given angle: ", "steps of gradient descent"),
+    "way": (findings, "gradient_flow", "steps to a given angle: ", "steps of gradient descent"),
 }
 
 
@@ -395,7 +395,7 @@ def test_errors_of_other_kinds_are_not_hidden(monkeypatch):
 
 
 def test_progress_is_told(monkeypatch):
-    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(findings, "FLOW_UP_TO", -1)
     told = []
     found = ntpnb.report(TEXT, progress=told.append)
     assert all(isinstance(line, str) and "\n" not in line for line in told)
@@ -417,7 +417,7 @@ def test_a_report_that_is_out_of_time_says_what_it_knows():
 
 
 def test_descent_that_is_out_of_time_keeps_what_it_recorded(monkeypatch):
-    monkeypatch.setattr(way, "FLOW_UP_TO", -1)
+    monkeypatch.setattr(findings, "FLOW_UP_TO", -1)
     whole = ntpnb.report(TOY)
     bias = ntpnb.implicit_bias(TOY, seconds=1e9)
     assert bias.separable

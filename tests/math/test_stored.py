@@ -12,7 +12,7 @@ from saved import again
 import ntpnb
 from ntpnb import NextTokenData
 from ntpnb.problem import table
-from ntpnb.problem.stored import StoredRows, as_rows
+from ntpnb.problem.table import StoredRows, as_rows
 
 
 class Chunked:

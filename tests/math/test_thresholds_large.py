@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 import ntpnb
 from ntpnb import thresholds
-from ntpnb.thresholds.formulas import common_score, level_law, stirling_remainder
+from ntpnb.thresholds import common_score, level_law, stirling_remainder
 
 MILLION = 10**6
 

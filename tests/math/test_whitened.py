@@ -9,7 +9,7 @@ from margins import prove_refused
 import ntpnb
 from ntpnb import NextTokenData, NotSeparableError, is_separable, max_margin
 from ntpnb.margin import separation, solve
-from ntpnb.problem.whitened import whitened
+from ntpnb.problem.equivalent import whitened
 
 
 def stretched(seed, m, V, d, digits):
@@ -66,7 +66,7 @@ def test_what_is_left_as_it_is(monkeypatch):
         assert whitened(data).data is data
     data = stretched(2, m=30, V=3, d=4, digits=1)[1]
     assert whitened(data).data is not data
-    monkeypatch.setattr("ntpnb.problem.whitened.WHOLE", 30 * 4 - 1)
+    monkeypatch.setattr("ntpnb.problem.equivalent.WHOLE", 30 * 4 - 1)
     assert whitened(data).data is data
 
 

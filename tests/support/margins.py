@@ -14,7 +14,7 @@ from ntpnb import NotSeparableError, is_separable, max_margin
 from ntpnb import token_priority as priority
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.support_program import all_pairs
-from ntpnb.problem.collapse import collapsed
+from ntpnb.problem.equivalent import collapsed
 
 
 def complement(data):

@@ -11,9 +11,8 @@ import ntpnb_book
 
 OURS = (ntpnb.__name__, ntpnb_book.__name__)
 
-# What all rooms share is no room, and two of its modules have pages of their own; norms export no
-# name of their own, since ``max_margin`` and ``SteepestDescent`` take them by their names.
-NO_ROOMS = {"__main__", "basics", "norms"}
+# What all rooms share is no room, and two of its modules have pages of their own.
+NO_ROOMS = {"__main__", "basics"}
 SHARED = ["ntpnb.basics.errors", "ntpnb.basics.saving"]
 METHODS = (classmethod, staticmethod)
 PROPERTIES = (property, cached_property)

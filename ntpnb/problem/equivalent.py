@@ -1,23 +1,33 @@
-"""Tokens that are never a target: one stands for all of them in the max-margin problem.
+"""Problems with the same answers that are smaller, or easier to compute with.
 
-In a linear decoder every token that follows no context has the same constraints: in each context
-it scores below the support. The problem does not change when such tokens are exchanged, and its
-solution is unique, so that their rows of ``W`` are equal. One row, counted as often as there are
-tokens, gives the same solution; of ``V`` rows with ``k`` targets remain ``k + 1``.
+One token stands for all that are never a target in the max-margin problem. In a linear decoder
+every token that follows no context has the same constraints: in each context it scores below the
+support. The problem does not change when such tokens are exchanged, and its solution is unique, so
+that their rows of ``W`` are equal. One row, counted as often as there are tokens, gives the same
+solution; of ``V`` rows with ``k`` targets remain ``k + 1``. What the small problem knows is said of
+the whole one here. Each of the tokens has an equal share of the multipliers of the one that stands
+for them. A certificate needs one of them only.
 
-What the small problem knows is said of the whole one here. Each of the tokens has an equal share
-of the multipliers of the one that stands for them. A certificate needs one of them only.
+There are coordinates in which contexts point everywhere alike, for what does not depend on
+coordinates. Hidden states of a trained model have much in common, and differ little in most
+directions. Whether a ``W`` separates them does not depend on that: with ``h = A u`` for an
+invertible ``A``, ``W`` has the scores on ``h`` that ``W A`` has on ``u``, and the length of a
+context does not matter either.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg as sla
 from scipy.sparse import csr_array
 
 from ntpnb.basics.errors import PairWeights
 from ntpnb.basics.saving import register
+from ntpnb.basics.threads import product
+from ntpnb.basics.tolerances import WHOLE, decomposition_error
 from ntpnb.basics.validation import FloatArray, IntArray, require_dense
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import TokenPriority, listed_tokens, token_priority
@@ -28,6 +38,9 @@ LEAST_SHARE = 0.5
 
 Below it no more than half of the work would be saved.
 """
+
+
+# -- one token for all that are never a target ----------------------------------------------------
 
 
 @register
@@ -49,7 +62,7 @@ class SharedMultipliers:
     --------
     >>> import numpy as np
     >>> from scipy.sparse import csr_array
-    >>> from ntpnb.problem.collapse import SharedMultipliers
+    >>> from ntpnb.problem.equivalent import SharedMultipliers
     >>> winners = csr_array(np.array([[1.0, 0.0, 0.0]]))
     >>> table = csr_array(np.array([[0.0, 0.5]]))
     >>> shared = SharedMultipliers(table, np.array([0, 1, 1]), winners)
@@ -171,7 +184,7 @@ def collapsed(data: NextTokenData) -> Collapse:
     Examples
     --------
     >>> import ntpnb
-    >>> from ntpnb.problem.collapse import collapsed
+    >>> from ntpnb.problem.equivalent import collapsed
     >>> small = collapsed(ntpnb.NextTokenData([[1.0], [2.0]], [[0, 1, 0, 0], [0, 1, 0, 0]]))
     >>> small.data.target_probs.tolist(), small.multiplicity.tolist()
     ([[1.0, 0.0], [1.0, 0.0]], [1, 3])
@@ -192,6 +205,9 @@ def collapsed(data: NextTokenData) -> Collapse:
 def not_collapsed(data: NextTokenData) -> Collapse:
     """Let each token stand for itself."""
     return Collapse(data, data, np.arange(data.vocab_size))
+
+
+# -- weights of strict pairs ----------------------------------------------------------------------
 
 
 def listed_weights(order: TokenPriority, places: IntArray, weights: FloatArray) -> PairWeights:
@@ -244,7 +260,7 @@ def strict_weights(
     Examples
     --------
     >>> import numpy as np, ntpnb
-    >>> from ntpnb.problem.collapse import strict_weights
+    >>> from ntpnb.problem.equivalent import strict_weights
     >>> order = ntpnb.token_priority(ntpnb.datasets.toy())
     >>> found = strict_weights(order, np.array([1]), np.array([2]), np.array([3.0]))
     >>> found.pairs.tolist(), found.weights.tolist(), found.positions.tolist()
@@ -263,3 +279,63 @@ def strict_weights(
         positions=places[used],
         num_strict=math.prod(order.shape) - table.nnz,
     )
+
+
+# -- coordinates in which contexts point everywhere alike -----------------------------------------
+
+
+class Whitened(NamedTuple):
+    """The same problem in other coordinates.
+
+    Attributes
+    ----------
+    data : NextTokenData
+        With contexts whose second moments are the identity; the data themselves where nothing is
+        gained, or too many digits would be lost.
+    condition : float
+        By what factor the contexts' directions reach further in some coordinates than in others.
+    """
+
+    data: NextTokenData
+    condition: float
+
+
+def whitened(data: NextTokenData) -> Whitened:
+    """Bring the directions of a linear decoder's contexts into such coordinates.
+
+    Nothing is gained where contexts are no more than dimensions, and may be independent. Contexts
+    that ask for more memory than a table may stay as they are, and so do those that reach further
+    by more than seven digits in some coordinates than in others, where rounding decides.
+
+    Parameters
+    ----------
+    data : NextTokenData
+
+    Returns
+    -------
+    Whitened
+
+    Examples
+    --------
+    >>> import ntpnb
+    >>> from ntpnb.problem.equivalent import whitened
+    >>> H = [[10.0, 1.0], [10.0, -1.0], [10.0, 1.0]]
+    >>> found = whitened(ntpnb.NextTokenData(H, [[1, 0], [0, 1], [1, 0]]))
+    >>> H = found.data.context_embeddings
+    >>> (H.T @ H / 3).round(9).tolist()
+    [[1.0, -0.0], [-0.0, 1.0]]
+    """
+    num_contexts, dim = data.num_contexts, data.shape[1]
+    if not (data.is_linear_decoder and dim < num_contexts <= WHOLE // dim):
+        return Whitened(data, 1.0)
+    lengths = data.context_lengths
+    directions = data.context_embeddings / np.where(lengths > 0, lengths, 1.0)[:, None]
+    values, vectors = sla.eigh(product(directions.T, directions) / num_contexts)
+    rounding = decomposition_error(dim)
+    kept = values > rounding * values[-1]
+    left_out = product(directions, vectors[:, ~kept])
+    if not kept.any() or np.abs(left_out).max(initial=0.0) > rounding:
+        return Whitened(data, 1.0)
+    contexts = product(directions, vectors[:, kept] / np.sqrt(values[kept]))
+    condition = float(np.sqrt(values[-1] / values[kept][0]))
+    return Whitened(data.replace(context_embeddings=contexts), condition)

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, null_space
 
-from ntpnb.basics.factors import finite
+from ntpnb.basics.linear_systems import finite
 from ntpnb.basics.tolerances import NEWTON_STEPS, STOP
 from ntpnb.basics.validation import FloatArray
 
@@ -107,7 +107,7 @@ def largest_margin_of_singular_values(
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.norms.singular_values import largest_margin_of_singular_values
+    >>> from ntpnb.margin.singular_values import largest_margin_of_singular_values
     >>> rows = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # two diagonal entries
     >>> for norm in ("spectral", "nuclear"):
     ...     found = largest_margin_of_singular_values(rows, np.ones(2), rows[:0], (2, 2), norm)

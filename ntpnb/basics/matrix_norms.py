@@ -168,7 +168,7 @@ def norm_named(name: str) -> MatrixNorm:
     Examples
     --------
     >>> import numpy as np
-    >>> from ntpnb.norms.matrix_norms import norm_named
+    >>> from ntpnb.basics.matrix_norms import norm_named
     >>> W = np.array([[3.0, 0.0], [0.0, -4.0]])
     >>> {name: float(norm_named(name).of(W)) for name in ("max", "frobenius", "sum")}
     {'max': 4.0, 'frobenius': 5.0, 'sum': 7.0}
