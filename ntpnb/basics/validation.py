@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from numbers import Real
-from typing import Any, Literal, SupportsInt
+from typing import Any, Literal, NamedTuple, SupportsInt
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,12 @@ Seed = int | Sequence[int]  # what names one stream of random numbers
 # -- arrays ---------------------------------------------------------------------------------------
 
 
+class Own(NamedTuple):
+    """An array that was made for whoever reads it, or that nobody can change: it is not copied."""
+
+    array: FloatArray
+
+
 def as_floats(name: str, value: ArrayLike) -> FloatArray:
     """Return ``value`` as a float64 array, copied only where needed, or explain."""
     needed = "a rectangular array of numbers"
@@ -61,15 +67,15 @@ def read_array(
 
 def as_array(
     name: str,
-    value: ArrayLike,
+    value: ArrayLike | Own,
     *,
     ndim: int,
     length: int | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> FloatArray:
     """Return ``value`` as a fresh finite float64 array of the required shape, or explain."""
-    array = as_floats(name, value)
-    if not isinstance(value, list | tuple):  # of which numpy has made a fresh array
+    array = as_floats(name, value.array if isinstance(value, Own) else value)
+    if not isinstance(value, Own | list | tuple):  # of which numpy has made a fresh array
         array = np.array(array)
     if array.ndim != ndim:
         raise ValueError(f"{name} has {counted(array.ndim, 'dimension')}; it needs {ndim}")

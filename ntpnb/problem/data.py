@@ -18,6 +18,7 @@ from ntpnb.basics.validation import (
     BoolArray,
     FloatArray,
     IntArray,
+    Own,
     as_array,
     as_floats,
     as_indices,
@@ -267,7 +268,8 @@ class NextTokenData(Storable):
                 "sequences holds no context followed by a token; at least one sequence must be "
                 f"longer than {context_length or 1}"
             )
-        data = cls.from_counts(_embedded(row_of, embed), counts, merge_tolerance=merge_tolerance)
+        rows = Own(_embedded(row_of, embed))
+        data = cls.from_counts(rows, counts, merge_tolerance=merge_tolerance)
         data.contexts = tuple(row_of)
         if data.merged_rows is not None:
             data.contexts = tuple(data.contexts[rows[0]] for rows in data.merged_rows)
@@ -478,7 +480,7 @@ class NextTokenData(Storable):
         found = count_states(hidden, next_tokens, vocab_size)
         names = None if labels is None else as_labels(labels, np.shape(next_tokens))
         tolerance = 0.0 if merge_tolerance is None else merge_tolerance
-        data = cls.from_counts(found.embeddings, found.counts, merge_tolerance=tolerance)
+        data = cls.from_counts(Own(found.embeddings), found.counts, merge_tolerance=tolerance)
         assert data.merged_rows is not None  # a tolerance was given
         data.merged_rows = tuple(
             tuple(np.sort(np.concatenate([found.positions[i] for i in rows])).tolist())
@@ -586,8 +588,9 @@ class NextTokenData(Storable):
         """
         names = self.context_groups
         is_default = np.array_equal(names, np.arange(len(names)))
+        H = self._embeddings
         arguments: dict[str, Any] = {
-            "context_embeddings": self._embeddings,
+            "context_embeddings": H if isinstance(H, StoredRows) else Own(H),
             "target_probs": self._laws,
             "context_probs": self.context_probs,
             "token_embeddings": self.token_embeddings,
