@@ -140,6 +140,7 @@ def _minimum(
             newton = NewtonStep(system.solve_rows(rest), program.zero_common())
         else:
             newton = system(rest, -sums, max(0.3 * enough, ACCURACY * size))
+        del system  # before the next one is made, which is as large
         move = program.weights(dual + newton.step) - point.weights
 
         point, has_all_missed = _with_missed(point, dual, move, newton.common)
