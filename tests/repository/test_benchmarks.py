@@ -199,7 +199,7 @@ def test_committed_tables_show_the_committed_results(tmp_path):
     results = json.loads((RESULTS / "results.json").read_text("utf-8"))
     with mpl.rc_context():
         report.show(results, tmp_path, tmp_path)
-    # what `benchmarks.notebooks`, `.build`, `.browser`, `.sizes` and `make mutants` write is of no race
+    # what `make mutants` and programs of their own, such as `benchmarks.sizes`, write is of no race
     others = ("notebooks", "build", "browser", "mutants", "sizes")
     tables = sorted(path for path in RESULTS.glob("*.csv") if not path.name.startswith(others))
     assert [path.name for path in tables] == sorted(path.name for path in tmp_path.glob("*.csv"))
