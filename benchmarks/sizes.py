@@ -117,8 +117,8 @@ def main():
             what = "{:,} positions, {:,} tokens, {} dimensions".format(*of)
         rows.append((what, cell(found["cpu"], "cpu"), cell(found["peak_mb"], "peak")))
         print(*rows[-1], sep=", ", flush=True)
-    measured = f"{report.today()}, {report.processor()}, {os.cpu_count()} cores, one thread"
-    table(TABLE, [("report on", "CPU s", f"MiB ({measured})"), *rows])
+    rows.append((f"({report.today()}, {report.processor()}, {os.cpu_count()} cores)", "", ""))
+    table(TABLE, [("report on", "CPU s", "MiB"), *rows])
 
 
 if __name__ == "__main__":
