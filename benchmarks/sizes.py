@@ -17,6 +17,7 @@ import numpy as np
 import ntpnb
 from benchmarks import report
 from benchmarks.files import cell, table
+from benchmarks.text import drawn_words
 from benchmarks.timing import clock, isolated
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,10 +84,7 @@ def of_model(positions, vocab_size, dim):
         body=lambda tokens: torch.tanh(here(tokens) + before(tokens.roll(1, dims=1))),
         decoder=torch.nn.Linear(dim, vocab_size),
     )
-    frequencies = 1 / (np.arange(vocab_size) + 2.7)
-    drawn = np.random.default_rng(0).choice(
-        vocab_size, (positions // 80, 81), p=frequencies / frequencies.sum()
-    )
+    drawn = drawn_words(np.random.default_rng(0), vocab_size, (positions // 80, 81))
     names = {
         "model": model,
         "batches": torch.tensor(drawn).split(8),

@@ -82,11 +82,16 @@ def bigrams(name, parts, dim):
     )
 
 
-def random_text(num_words, vocab_size, dim):
-    """Bigrams of words drawn by Zipf and Mandelbrot's law; random vectors."""
-    rng = np.random.default_rng(0)
+def drawn_words(rng, vocab_size, shape):
+    """Numbers of words, drawn by Zipf and Mandelbrot's law."""
     frequency = 1 / (np.arange(vocab_size) + 2.7)
-    words = rng.choice(vocab_size, num_words, p=frequency / frequency.sum())
+    return rng.choice(vocab_size, shape, p=frequency / frequency.sum())
+
+
+def random_text(num_words, vocab_size, dim):
+    """Bigrams of drawn words; random vectors."""
+    rng = np.random.default_rng(0)
+    words = drawn_words(rng, vocab_size, num_words)
     _, words = np.unique(words, return_inverse=True)
     return NextTokenData.from_sequences(
         [words], lambda context: rng.standard_normal(dim), context_length=2
