@@ -26,6 +26,7 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg as sla
 from scipy.sparse import csc_array, csr_array
+from scipy.sparse.linalg import splu
 
 from ntpnb.basics.linear_systems import finite
 from ntpnb.basics.tolerances import ACCEPT, HELD, NEGLIGIBLE, STOP, UNCLEAR, decomposition_error
@@ -121,6 +122,7 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> FloatArray:
         best = minimise(problem, np.zeros((len(problem.tokens), data.shape[1])), watch)
         known[problem.tokens] = best.point
         log_odds[core] = problem.log_probs(best.point)
+        problem.release()
     W = SmallestFit(entries, core)(log_odds, known, watch)
     slope = _slope(W, entries, core, problem)
     watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
@@ -205,13 +207,15 @@ def tie_entries(data: NextTokenData) -> TieEntries:
     by_token = csc_array(table[tied])
     by_token.sort_indices()
     counts = np.diff(by_token.indptr)
+    directions = data.context_embeddings[tied]
+    directions /= lengths[tied, None]
     return TieEntries(
         vocab_size=data.vocab_size,
         token=np.repeat(np.arange(data.vocab_size), counts),
         context=by_token.indices.astype(np.intp),
         probs=by_token.data,
         context_probs=data.context_probs[tied],
-        directions=data.context_embeddings[tied] / lengths[tied, None],
+        directions=directions,
         lengths=lengths[tied],
         rows=tied,
     )
@@ -316,6 +320,10 @@ class GatheredRows:
         """Embeddings of the contexts of the token at position ``i``, one a row."""
         kept = self._kept.get(i)
         return self._embeddings[self._contexts[i]] if kept is None else kept
+
+    def release(self) -> None:
+        """Make room: from now on they are gathered each time."""
+        self._kept.clear()
 
 
 # -- the core -------------------------------------------------------------------------------------
@@ -432,6 +440,10 @@ class CoreLoss(RestrictedLoss):
     def whiten(self, G: FloatArray) -> FloatArray:
         """Row by row, ``(Σ_k π_k P_k h_k h_kᵀ)^(−1/2)`` over the contexts of a token."""
         return np.stack([A @ g for A, g in zip(self._whitenings, G, strict=True)])
+
+    def release(self) -> None:
+        """Make room where little is asked of the loss any more."""
+        self._rows.release()
 
     def log_probs(self, W: FloatArray) -> FloatArray:
         """Logarithms of the best probabilities among all tokens of a context, shape (c,)."""
@@ -630,12 +642,6 @@ class _Ties:
         """The contexts of the entries that the hub does not have."""
         return np.setdiff1d(self.context, self.hub_contexts)
 
-    @property
-    def num_unknowns(self) -> int:
-        """Number of entries of the hub's row and of contexts without it."""
-        num_entries: int = self.directions.shape[1]
-        return num_entries + len(self.other_contexts)
-
     @cached_property
     def places_by_count(self) -> list[IntArray]:
         """Positions of the entries, tokens with equally many in one array of shape (tokens, n)."""
@@ -678,7 +684,8 @@ class _InnerProducts:
 def _apply(blocks: _Blocks, values: FloatArray, products: FloatArray) -> None:
     """Write each token's product with its entries' values into ``products``, in their places."""
     for places, matrices in blocks:
-        products[places] = (matrices @ values[places][:, :, None])[:, :, 0]
+        columns = values[places].reshape(*places.shape, -1)
+        products[places] = (matrices @ columns).reshape(values[places].shape)
 
 
 # -- preconditioner -------------------------------------------------------------------------------
@@ -687,8 +694,9 @@ def _apply(blocks: _Blocks, values: FloatArray, products: FloatArray) -> None:
 def _preconditioner(ties: _Ties) -> Callable[[FloatArray], FloatArray]:
     """Approximate inverse of the inner products, where one is affordable; else the identity."""
     num_squares = sum(places.size * places.shape[1] for places in ties.places_by_count)
-    # The inverses, where their entries belong, and the system.
-    if num_squares == 0 or max(ties.num_unknowns**2, 4 * num_squares) > HELD:
+    # Of the factor of a text's system about a quarter is not zero. The inverses are held twice,
+    # the second time with the places of their entries.
+    if num_squares == 0 or max(len(ties.other_contexts) ** 2 / 4, 4 * num_squares) > HELD:
         return np.copy
     return _CommonScores(ties)
 
@@ -710,7 +718,16 @@ class _CommonScores:
         for places in ties.places_by_count:
             regular = ties.gram_matrices(places) + 1e-4 * np.eye(places.shape[1])
             self._inverses.append((places, finite(np.linalg.inv(regular))))
-        self._factor = sla.cho_factor(self._system(), lower=True, overwrite_a=True)
+        own, self._across = self._sums_of_hub_row()
+        # Half as many digits take half the time, and are enough for an approximate inverse.
+        self._others = splu(
+            self._sums_of_others().astype(np.float32),
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0,
+            options={"SymmetricMode": True},
+        )
+        self._others_per_row = self._solve_others(self._across)
+        self._own_factor = sla.cho_factor(own - self._across.T @ self._others_per_row)
 
     def __call__(self, errors: FloatArray) -> FloatArray:
         ties = self._ties
@@ -720,43 +737,63 @@ class _CommonScores:
         errors_of_hub[ties.hub_contexts] = of_hub
         missing = of_single - errors_of_hub[ties.context]
 
-        total = np.bincount(ties.context, self._inverse(missing), num_contexts)
-        sums = np.append(total[ties.hub_contexts] @ ties.hub_rows, total[ties.other_contexts])
-        unknowns = -sla.cho_solve(self._factor, sums, check_finite=False)
-        row, others = np.split(unknowns, [ties.directions.shape[1]])
+        total: FloatArray = np.bincount(ties.context, self._inverse(missing), num_contexts)
+        # Block elimination: first the other contexts, whose system is sparse.
+        others = -self._solve_others(total[ties.other_contexts])
+        sum_of_hub = total[ties.hub_contexts] @ ties.hub_rows + others @ self._across
+        row = -sla.cho_solve(self._own_factor, sum_of_hub, check_finite=False)
         common = np.zeros(num_contexts)
         common[ties.hub_contexts] = ties.hub_rows @ row
-        common[ties.other_contexts] = others
+        common[ties.other_contexts] = others - self._others_per_row @ row
 
         duals = self._inverse(missing + common[ties.context])
         total = np.bincount(ties.context, duals, num_contexts)
         return np.append(duals, -total[ties.hub_contexts])
 
+    def _solve_others(self, sums: FloatArray) -> FloatArray:
+        """Numbers of the other contexts that have these sums where the hub's row is zero."""
+        numbers: FloatArray = self._others.solve(sums.astype(np.float32)).astype(float)
+        return numbers
+
     def _inverse(self, scores: FloatArray) -> FloatArray:
-        """Multipliers that give each token alone these scores, shape (n,)."""
+        """Multipliers that give each token alone these scores, shape (n,) or (n, c)."""
         duals = np.empty_like(scores)
         _apply(self._inverses, scores, duals)
         return duals
 
-    def _system(self) -> FloatArray:
-        """The matrix that takes the unknowns to the sums of multipliers."""
+    def _sums_of_hub_row(self) -> tuple[FloatArray, FloatArray]:
+        """Two blocks of the system: what the hub's row adds to its own sums, and to the others."""
         ties = self._ties
-        pairs = []  # of contexts, for each entry of the inverses
-        for places, _ in self._inverses:
-            contexts = ties.context[places]
-            both = np.broadcast_arrays(contexts[:, :, None], contexts[:, None, :])
-            pairs.append(np.reshape(both, (2, -1)))
-        values = [inverses.ravel() for _, inverses in self._inverses]
-        # What the score of one context adds to the multipliers of another, by all tokens.
-        table = csr_array(
-            (np.concatenate(values), np.concatenate(pairs, axis=1)),
-            shape=2 * (len(ties.directions),),
-        )
-        of_hub = table[:, ties.hub_contexts] @ ties.hub_rows
-        row = ties.hub_size * np.eye(of_hub.shape[1]) + ties.hub_rows.T @ of_hub[ties.hub_contexts]
-        across = of_hub[ties.other_contexts]
-        others = table[ties.other_contexts][:, ties.other_contexts].toarray()
-        return np.block([[row, across.T], [across, others]])
+        num_contexts, dim = ties.directions.shape
+        num_entries = len(ties.context)
+        in_hub = np.isin(ties.context, ties.hub_contexts)[:, None]
+        places = (ties.context, np.arange(num_entries))
+        in_contexts = csr_array((np.ones(num_entries), places), shape=(num_contexts, num_entries))
+        own = ties.hub_size * np.eye(dim)
+        across = np.empty((len(ties.other_contexts), dim))
+        for part in row_slices((dim, num_entries)):
+            common = np.where(in_hub, ties.directions[ties.context, part], 0)
+            total = in_contexts @ self._inverse(common)
+            own[:, part] += ties.hub_rows.T @ total[ties.hub_contexts]
+            across[:, part] = total[ties.other_contexts]
+        return own, across
+
+    def _sums_of_others(self) -> csc_array:
+        """The third block: what the number of one other context adds to the sum of another."""
+        ties = self._ties
+        num_others = len(ties.other_contexts)
+        number = np.full(len(ties.directions), -1)
+        number[ties.other_contexts] = np.arange(num_others)
+        pairs = []  # by all tokens that two contexts share
+        values = []
+        for places, inverses in self._inverses:
+            contexts = number[ties.context[places]]
+            both = (contexts[:, :, None] >= 0) & (contexts[:, None, :] >= 0)
+            token, first, second = np.nonzero(both)
+            pairs.append((contexts[token, first], contexts[token, second]))
+            values.append(inverses[both])
+        places = np.concatenate(pairs, axis=1)
+        return csc_array((np.concatenate(values), places), shape=(num_others, num_others))
 
 
 # -- the hub --------------------------------------------------------------------------------------
@@ -823,14 +860,14 @@ def evidence(W: FloatArray, data: NextTokenData) -> tuple[float, float]:
     several = np.flatnonzero(np.diff(table.indptr) > 1)
     if not len(several):
         return 0.0, 0.0
-    context, token, probs = entries_of(table[several])
-    embeddings = data.context_embeddings[several]
-    log_q = log_softmax(scores_at(embeddings, W, context, token), context)
+    position, token, probs = entries_of(table[several])
+    context = several[position]
+    log_q = log_softmax(scores_at(data.context_embeddings, W, context, token), position)
 
-    errors = data.context_probs[several][context] * (np.exp(log_q) - probs)
-    gradient = combined_at(errors, context, token, embeddings, data.vocab_size)
+    errors = data.context_probs[context] * (np.exp(log_q) - probs)
+    gradient = combined_at(errors, context, token, data.context_embeddings, data.vocab_size)
     log_odds_errors = log_q - np.log(probs)
-    starts = np.flatnonzero(np.diff(context, prepend=-1))
+    starts = np.flatnonzero(np.diff(position, prepend=-1))
     highest = np.maximum.reduceat(log_odds_errors, starts)
     lowest = np.minimum.reduceat(log_odds_errors, starts)
     return float(np.linalg.norm(gradient)), float((highest - lowest).max())
