@@ -726,7 +726,7 @@ class _CommonScores:
             diag_pivot_thresh=0,
             options={"SymmetricMode": True},
         )
-        self._others_per_row = self._solve_others(self._across)
+        self._others_per_row: FloatArray = self._others.solve(self._across.astype(np.float32))
         self._own_factor = sla.cho_factor(own - self._across.T @ self._others_per_row)
 
     def __call__(self, errors: FloatArray) -> FloatArray:
@@ -737,9 +737,9 @@ class _CommonScores:
         errors_of_hub[ties.hub_contexts] = of_hub
         missing = of_single - errors_of_hub[ties.context]
 
-        total: FloatArray = np.bincount(ties.context, self._inverse(missing), num_contexts)
+        total = np.bincount(ties.context, self._inverse(missing), num_contexts)
         # Block elimination: first the other contexts, whose system is sparse.
-        others = -self._solve_others(total[ties.other_contexts])
+        others = -self._others.solve(total[ties.other_contexts].astype(np.float32))
         sum_of_hub = total[ties.hub_contexts] @ ties.hub_rows + others @ self._across
         row = -sla.cho_solve(self._own_factor, sum_of_hub, check_finite=False)
         common = np.zeros(num_contexts)
@@ -749,11 +749,6 @@ class _CommonScores:
         duals = self._inverse(missing + common[ties.context])
         total = np.bincount(ties.context, duals, num_contexts)
         return np.append(duals, -total[ties.hub_contexts])
-
-    def _solve_others(self, sums: FloatArray) -> FloatArray:
-        """Numbers of the other contexts that have these sums where the hub's row is zero."""
-        numbers: FloatArray = self._others.solve(sums.astype(np.float32)).astype(float)
-        return numbers
 
     def _inverse(self, scores: FloatArray) -> FloatArray:
         """Multipliers that give each token alone these scores, shape (n,) or (n, c)."""
