@@ -150,6 +150,13 @@ def test_a_tiny_epsilon_is_no_other_than_none(epsilon):
     np.testing.assert_allclose(*runs, rtol=1e-12)
 
 
+def test_a_tiny_epsilon_is_as_large_as_a_gradient_of_its_size():
+    # The first step is g / (|g| + ε): half a step where ε is the gradient's own size, e^-400.
+    data = NextTokenData([[1.0]], [[1.0, 0.0]])
+    W = descend(data, Adam(1.0, epsilon=np.exp(-400)), 1, init=[[200.0], [-200.0]]).W
+    np.testing.assert_allclose(W[1] - W[0], [[0.5], [-0.5]], rtol=1e-12)
+
+
 def test_a_batch_of_one_keeps_its_axis():
     data = t24(6)
     assert descend((data,), GD(0.1), 3, record=[3]).W.shape == (1, 1, *data.shape)

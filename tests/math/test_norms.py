@@ -378,7 +378,7 @@ def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
         ({"normalized": 1}, TypeError, "^normalized is of type int;"),
         ({"norm": "p"}, ValueError, "^norm is 'p'; it must be one of"),
         ({"decay": -1}, ValueError, "^decay is -1; it must be nonnegative$"),
-        ({"momentum": 1}, ValueError, "^momentum is 1"),
+        ({"momentum": 1}, ValueError, r"^momentum is 1; it must lie in \[0, 1\)$"),
     ],
 )
 def test_settings_out_of_range_are_named(settings, error, message):

@@ -160,6 +160,7 @@ METRIC = ntpnb.adam_metric(TOY, (0.0, 0.9), 200)
 ROOM = ntpnb.thresholds.compatible_dimension(TOY.support)
 ORDER = ntpnb.token_priority(TOY)
 SVM = ntpnb.max_margin(TOY)
+IN_SUM_NORM = ntpnb.max_margin(TOY, norm="sum")
 FINITE = ntpnb.finite_part(TOY)
 BIAS = known_bias(TOY)
 TWIN = ntpnb.implicit_bias(CONTRADICTION).twin
@@ -199,6 +200,11 @@ MISFITS = [
     (ROOM, {"equations": 0}, "0 log-odds of"),
     (SVM, {"W": 2 * SVM.W}, "MarginSolution.W is not what its multipliers"),
     (SVM, {"equal_multipliers": np.ones(99)}, "MarginSolution's equal multipliers"),
+    (
+        IN_SUM_NORM,
+        {"multipliers": -IN_SUM_NORM.multipliers},
+        "NormMarginSolution has a negative multiplier",
+    ),
     (FINITE, {"W": FINITE.W + np.eye(5, 2)}, "FinitePart.W lies outside the tied subspace"),
     (ORDER, {"groups": np.array([0, 1])}, "TokenPriority.groups needs 3 names that increase"),
     (ORDER, {"groups": np.array([0, 2, 1])}, "TokenPriority.groups needs 3 names that increase"),
@@ -244,7 +250,8 @@ def test_parts_that_do_not_fit_each_other_are_named(thing, change, message):
         ("row", {-1: 10**6}, "in the Table"),
         ("value", {0: np.nan}, "target_probs"),
         ("value", {0: -1.0}, "target_probs"),
-        ("token", float, "token"),
+        ("token", float, ": token has dtype float64"),
+        ("row", float, ": row has dtype float64"),
     ],
 )
 def test_a_table_with_wrong_entries(part, change, named, tmp_path):

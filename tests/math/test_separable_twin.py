@@ -326,11 +326,23 @@ def test_what_memory_cannot_hold_is_said_at_once():
         partition.require_memory(long)
 
 
+def test_a_step_s_blocks_and_their_inverses_are_expected_to_take_third_powers(monkeypatch):
+    """``m V d²`` and ``V d³``: with twice the contexts and dimensions, eight times as much."""
+    monkeypatch.setattr(partition, "MUCH_WORK", 0)  # so that conjugate gradients are taken
+
+    def work(m, V, d):
+        return partition.expected_work(NextTokenData(np.ones((m, d)), np.eye(m, V)))
+
+    assert work(6, 9, 10) == 8 * work(3, 9, 5) > 0
+    assert work(3, 18, 5) == 2 * work(3, 9, 5)
+
+
 def test_near_the_edge_the_search_ends_with_an_error(monkeypatch):
     monkeypatch.setattr(partition, "MUCH_WORK", 0)  # so that conjugate gradients are taken
     monkeypatch.setattr(partition, "MOST_PRODUCTS", 3)
-    with pytest.raises(ConvergenceError, match="3 products with the loss's curvature"):
+    with pytest.raises(ConvergenceError, match="3 products with the loss's curvature") as ended:
         _ = ntpnb.implicit_bias(all_contradicting(0)).twin
+    assert ended.value.residual == np.inf
 
 
 def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import problems
 import pytest
 from joblib import parallel_config
+from peak import allocates_less_than
 from saved import again
 
 import ntpnb
@@ -93,6 +94,12 @@ def test_what_needs_all_rows_reads_them(both):
     for data in (again(stored), stored.replace(merge_tolerance=0.0)):
         assert type(data.context_embeddings) is np.ndarray
         np.testing.assert_array_equal(data.context_embeddings, in_memory.context_embeddings)
+
+
+def test_all_rows_at_once_are_in_memory_once():
+    rows = StoredRows(np.ones((1000, 40), dtype=np.float32))
+    with allocates_less_than(1.5 * 1000 * 40 * 8):
+        np.testing.assert_array_equal(np.asarray(rows).shape, (1000, 40))
 
 
 def test_copies_leave_them_where_they_are(both):

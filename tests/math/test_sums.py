@@ -8,7 +8,7 @@ import pytest
 
 import ntpnb
 from ntpnb.problem import table
-from ntpnb.problem.sums import ContextSums, Packed, shares
+from ntpnb.problem.sums import ContextSums, Packed, block_of, shares
 
 
 def moments(block, power):
@@ -31,6 +31,27 @@ def test_a_sum_is_that_over_all_contexts(monkeypatch, block):
     expected = data.context_probs @ data.context_embeddings**2
     np.testing.assert_allclose(total, expected, rtol=1e-14)
     assert number == 40
+
+
+def test_a_block_of_all_contexts_is_the_dataset_with_what_it_has_computed(in_blocks):
+    assert block_of(in_blocks, slice(0, 40)) is in_blocks
+    assert len(block_of(in_blocks, slice(0, 39)).context_probs) == 39
+
+
+def test_what_joblib_is_told_to_do_here_gives_the_same_sum(in_blocks):
+    """Where nothing else is configured, ``None`` is one worker: this process."""
+    alone = ContextSums(in_blocks)(moments, 3)
+    with ContextSums(in_blocks, n_jobs=None) as workers:
+        together = workers(moments, 3)
+    np.testing.assert_array_equal(together[0], alone[0])
+    assert together[1] == alone[1]
+
+
+def test_workers_without_joblib_are_refused_in_words(in_blocks, monkeypatch):
+    monkeypatch.setitem(sys.modules, "joblib", None)  # as if it were not installed
+    needed = r'^n_jobs, but for 1, needs joblib: pip install "ntpnb\[sweep\]"$'
+    with pytest.raises(ImportError, match=needed):
+        ntpnb.loss_floor(in_blocks, n_jobs=2)
 
 
 def test_what_is_packed_says_how_large_it_is():

@@ -505,6 +505,8 @@ def test_more_positions_than_an_index_can_number_are_refused(monkeypatch):
     for as_given in (np.array, sp.csr_array):
         with pytest.raises(ValueError, match=needed):
             NextTokenData(np.eye(3), as_given(np.eye(3, 4)))
+    with pytest.raises(ValueError, match=r"^counts has 3 rows of 4 tokens; at most 11"):
+        NextTokenData.from_hidden_states(np.eye(3), [0, 1, 2], vocab_size=4)
 
 
 def test_a_number_that_an_index_cannot_hold_is_refused(monkeypatch):
