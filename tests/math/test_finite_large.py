@@ -166,6 +166,34 @@ def test_the_core_is_what_ranks_leave(name, seed):
     np.testing.assert_array_equal(found, core_by_ranks(data))
 
 
+# -- the hub and the preconditioner ---------------------------------------------------------------
+
+
+def test_tokens_that_share_contexts_in_all_directions_are_made_one():
+    """The first two share two orthogonal contexts; the third shares two parallel ones with them."""
+    H = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 2.0]]
+    P = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]]) / 2
+    entries = large.tie_entries(ntpnb.NextTokenData(H, P))
+    core = core_of(entries)
+    assert core.all()
+    assert large.SmallestFit(entries, core).hub.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("num_contexts", [8, 40])
+def test_a_preconditioner_is_made_where_its_factor_and_inverses_can_be_held(
+    monkeypatch, num_contexts
+):
+    """Each context has two tokens of its own; one of the first context's is the hub."""
+    P = np.kron(np.eye(num_contexts), [0.5, 0.5])
+    entries = large.tie_entries(ntpnb.NextTokenData(np.ones((num_contexts, 1)), P))
+    ties = large.SmallestFit(entries, core_of(entries))._ties
+    others = num_contexts - 1
+    needed = max(others**2 / 4, 4 * (1 + 2 * others))
+    for held in (needed, needed - 1):
+        monkeypatch.setattr(large, "HELD", held)
+        assert (large._preconditioner(ties) is not np.copy) == (held == needed)
+
+
 # -- invariances ----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from problems import any_problem
 from quick import slow_but
+from scipy.sparse import csr_array
 
 import ntpnb
 from ntpnb.basics.watch import Watch
@@ -123,6 +124,20 @@ def test_ties_that_depend_on_each_other_prove_nothing(ties, missed, at_most):
     assert np.isinf(distance) == np.isinf(at_most)
 
 
+@pytest.mark.parametrize(("margin", "is_proved"), [(2.9, False), (3.1, True)])
+def test_a_margin_counts_if_rounding_of_it_and_of_a_tie_cannot_hide_that_there_is_none(
+    margin, is_proved
+):
+    """A tie is missed by as much as a product may be wrong, so that twice that may be missing.
+
+    To mend it costs the margin as much, and the margin itself is a product that may be wrong.
+    """
+    wrong = 1e-6
+    tie, pair = np.eye(2, 3)
+    rows = other_norms.PairRows(csr_array([tie]), csr_array([pair]), np.ones(2), (1, 3))
+    assert narrow._is_proved(np.array([wrong, margin * wrong, 1.0]), rows, wrong) is is_proved
+
+
 def test_so_many_ties_that_their_matrix_would_be_large_prove_nothing(monkeypatch):
     """With room for the program, whose matrix is sparse, and not for a dense one of its ties."""
     data = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], [[0.2] * 5 + [0.0], [0.0] * 5 + [1.0]])
@@ -157,6 +172,17 @@ def test_a_linear_program_that_is_too_large_is_left_out(monkeypatch):
         ntpnb.ConvergenceError, match=r"and found no certificate .*; contexts 0 and 1"
     ):
         ntpnb.is_separable(data)
+
+
+def test_with_embedded_tokens_every_weight_counts_in_a_linear_program(monkeypatch):
+    data = planted("swap", 1e-6, 0)
+    T = np.random.default_rng(0).standard_normal((data.vocab_size, 7))
+    data = data.replace(token_embeddings=T)
+    order = ntpnb.token_priority(data)
+    size = (len(order.equal) + len(order.strict)) * 7 * 8
+    for entries in (size, size - 1):
+        monkeypatch.setattr(narrow, "ENTRIES", entries)
+        assert (linear_program(data, order, Watch()) is not None) == (entries == size)
 
 
 @pytest.mark.parametrize("angle", [1e-6, 1e-8])

@@ -29,7 +29,7 @@ from ntpnb import token_priority as priority
 from ntpnb.basics import watch
 from ntpnb.margin import narrow, proximal, solve, support_program
 from ntpnb.margin.normal_form import PairMultipliers
-from ntpnb.margin.proximal import Point, _minimum, lowest_point, proximal_steps
+from ntpnb.margin.proximal import Point, _minimum, _with_missed, lowest_point, proximal_steps
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import SupportPairs, all_pairs
 from ntpnb.problem.equivalent import collapsed
@@ -187,6 +187,20 @@ def test_a_minimum_needs_no_more_accuracy_than_is_asked_for(monkeypatch):
         missed.append(np.linalg.norm(gradient))
         assert missed[-1] <= accuracy * moved + 1e-10
     assert missed[0] > 1e-3 * moved
+
+
+def test_pairs_that_push_nowhere_leave_the_set_and_all_that_are_missed_join_it(monkeypatch):
+    """After a step of length zero from a centre of zero, slacks alone decide, of all pairs."""
+    monkeypatch.setattr(proximal, "GROWTH", 1e9)
+    pairs, start = some_point(0, others=0)
+    start = start._replace(centre=np.zeros(len(start.program)))
+    still = np.zeros_like(start.weights), np.zeros_like(start.common)
+    point, has_all = _with_missed(start, start.dual(0.03), *still)
+    everything = pairs.everything()
+    is_missed = everything.slack(start.weights, start.common) < 0
+    assert has_all
+    np.testing.assert_array_equal(point.program.keys, everything.keys[everything.tied | is_missed])
+    assert not np.isin(start.program.keys, point.program.keys).all()
 
 
 @pytest.mark.parametrize("seed", [3, 32, 77, 500])

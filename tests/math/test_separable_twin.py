@@ -12,9 +12,11 @@ from reference import hessian, pair_matrices, token_embeddings
 from saved import again
 from scipy.optimize import linprog
 from scipy.sparse import eye_array, vstack
+from slow_clock import Clock
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
+from ntpnb.basics import watch
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.bias import Twin, partition
 from ntpnb.reporting import findings
@@ -264,6 +266,50 @@ def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
         np.testing.assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
 
 
+def test_a_vector_added_to_all_token_embeddings_changes_no_newton_step():
+    """It changes no probability, and takes no digits: features are differences of embeddings."""
+    rng = np.random.default_rng(0)
+    T = rng.integers(-3, 4, (4, 2)).astype(float)
+    H, P, probs = rng.standard_normal((6, 2)), *rng.dirichlet(np.ones(4), (2, 6))
+    steps = [
+        partition._LeastSquares(NextTokenData(H, P, token_embeddings=tokens))(probs)
+        for tokens in (T, T + 2.0**40)
+    ]
+    assert np.abs(steps[0]).max() > 0.1
+    np.testing.assert_allclose(*steps, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("length", "has_settled"), [(0.02, False), (0.005, True)])
+def test_where_no_step_improves_anything_a_short_one_counts_as_none(
+    monkeypatch, length, has_settled
+):
+    """All steps go uphill, as those do that are rounding; along with them log-odds change."""
+    data = NextTokenData([[1.0]], [[0.25, 0.75]])
+    uphill = length * np.array([[1.0], [-1.0]])
+    monkeypatch.setattr(partition, "_system_for", lambda data, watch: lambda probs: uphill)
+    newton = partition._Newton(data, watch.Watch(), may_fall=np.zeros((1, 2), dtype=bool))
+    if has_settled:
+        newton.minimise()
+        assert newton.correction == pytest.approx(length)
+        np.testing.assert_allclose(newton.probs(), 0.5, rtol=0, atol=1e-9)
+        return
+    message = r"undecided: after 2 Newton steps nothing improves, .* by a share of 2.0e-02$"
+    with pytest.raises(ConvergenceError, match=message) as undecided:
+        newton.minimise()
+    assert undecided.value.residual == pytest.approx(length)
+
+
+def test_a_probability_that_stays_positive_and_is_no_float_is_said():
+    """The first and the last context settle at log-odds of 20, which is log(5e8).
+
+    The second has them a hundredfold, so that its other token keeps ``exp(−2000)``.
+    """
+    data = NextTokenData([[1.0], [100.0], [1.0]], [[1, 0], [1, 0], [0, 1]], [0.5, 0.5 - 1e-9, 1e-9])
+    with pytest.raises(ConvergenceError, match=r"tends to less than 1e-308$") as undecided:
+        _ = ntpnb.implicit_bias(data).twin
+    assert 0 <= undecided.value.residual <= partition.SETTLED
+
+
 def test_a_wrong_guess_is_found_and_mended(monkeypatch):
     """Pairs that stay finite are dropped at first; the second proof fails, and brings them back."""
     right = partition._Newton._fallen
@@ -337,6 +383,16 @@ def test_a_step_s_blocks_and_their_inverses_are_expected_to_take_third_powers(mo
     assert work(3, 18, 5) == 2 * work(3, 9, 5)
 
 
+def test_least_squares_need_a_number_for_each_score_and_each_weight(monkeypatch):
+    data = all_contradicting(0)
+    needed = data.num_contexts * data.vocab_size * data.shape[0] * data.shape[1]
+    monkeypatch.setattr(partition, "HELD", needed)
+    partition.require_memory(data)
+    monkeypatch.setattr(partition, "HELD", needed - 1)
+    with pytest.raises(ConvergenceError, match=rf"ask for tables of {needed} numbers, more than"):
+        partition.require_memory(data)
+
+
 def test_near_the_edge_the_search_ends_with_an_error(monkeypatch):
     monkeypatch.setattr(partition, "MUCH_WORK", 0)  # so that conjugate gradients are taken
     monkeypatch.setattr(partition, "MOST_PRODUCTS", 3)
@@ -362,6 +418,27 @@ def test_a_time_limit_ends_the_search():
     bias = ntpnb.implicit_bias(text(31, dim=20), seconds=0)
     with pytest.raises(ConvergenceError):
         _ = bias.twin
+
+
+def test_the_time_limit_ends_the_search_for_what_wins_the_pairs_too(monkeypatch):
+    """Newton's method is done in time, and a second is left for the max-margin problem."""
+    clock = Clock()
+    begun = []
+
+    def max_margin(*arguments, **options):
+        begun.append(clock.now)
+        return ntpnb.max_margin(*arguments, **options)
+
+    monkeypatch.setattr(watch.time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(partition, "max_margin", max_margin)
+    data = won_in_part(0)
+    order = ntpnb.token_priority(data)
+    partition.partition_pairs(data, order, watch.Watch(seconds=1e9))
+    clock.now = 0.0
+    seconds = begun[-1] + 1
+    with pytest.raises(ConvergenceError, match=rf"^undecided: {seconds:g} seconds are over"):
+        partition.partition_pairs(data, order, watch.Watch(seconds))
+    assert begun == begun[:1] * 2
 
 
 def test_a_twin_whose_counts_a_file_has_changed_is_refused():

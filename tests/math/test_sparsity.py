@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from exact import fractions, independent
+from scipy.sparse import csr_array
 
 from ntpnb.thresholds import compatible_dimension
 
@@ -102,6 +103,12 @@ def test_ten_thousand_contexts_and_a_thousand_tokens(size):
 def test_what_is_no_table_of_truth_values_is_refused(support):
     with pytest.raises(ValueError, match=r"support has dtype .* it must be a table of truth"):
         compatible_dimension(support)
+
+
+@pytest.mark.parametrize("entry", [np.nan, np.inf, 1j])
+def test_a_sparse_table_of_what_is_no_number_is_refused(entry):
+    with pytest.raises(ValueError, match=r"^support\b.* (must be finite|not .* numbers)"):
+        compatible_dimension(csr_array([[1.0, entry]]))
 
 
 def test_contexts_that_reach_beyond_the_tokens_count_too():
