@@ -126,7 +126,7 @@ def guess(program: MarginProgram, dual: FloatArray) -> SetStep:
 
 
 class DualSteps:
-    """Accelerated projected gradient steps on the dual of a program, in single precision.
+    """Accelerated projected gradient steps on the dual of a program, few of whose digits count.
 
     Beck & Teboulle (2009), with the restarts of O'Donoghue & Candès (2015). They begin at zero.
 
@@ -139,7 +139,8 @@ class DualSteps:
     Attributes
     ----------
     program : MarginProgram
-    dual : ndarray of float32, shape (n,)
+    dual : ndarray, shape (n,)
+        In single precision; but products with the pairs of :class:`PairProgram` are doubles.
     """
 
     def __init__(self, program: MarginProgram, lipschitz: float) -> None:
