@@ -7,6 +7,7 @@ from problems import l24, regimes, start, t24
 
 import ntpnb
 from ntpnb import GD, NGD, SGD, Adam, NextTokenData, descend
+from ntpnb.training.batch import ProblemBatch
 
 SAMPLE = {
     name: regimes()[name]
@@ -99,6 +100,16 @@ def test_a_batch_is_each_problem_alone(method, make):
             assert found.shape == (4, *expected.shape)
             # fifty steps of size at most 0.1, in another summation order
             assert np.abs(found[i] - expected).max() <= 1e-12
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_a_problem_that_is_not_learned_hides_no_digits_of_one_that_is(others):
+    """The likeliest token of the last has all but ``e^-60``: one, in floating point."""
+    data = NextTokenData([[1.0]], [[1.0, 0.0]])
+    W = np.zeros((others + 1, 2, 1))
+    W[-1, 0] = 60.0
+    found = ProblemBatch([data] * (others + 1)).gradient(W)[-1]
+    np.testing.assert_allclose(found.ravel(), [-np.exp(-60.0), np.exp(-60.0)], rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,25 @@ def test_the_interior_point_gets_there_by_itself():
     assert np.mean(counts) <= 9
 
 
+def test_the_interior_point_hands_on_what_is_tight_at_the_solution(monkeypatch):
+    """At the third accuracy at the latest, 1e-9: multipliers may be small."""
+    programs = [program for seed in range(3) for _, program in separable(seed)]
+    for program in programs:
+        guesses = []
+
+        def record(program, dual, tight, to=guesses):
+            to.append(tight)
+            return ()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one_set, "active_set", record)
+            steps = interior_point(program)
+            while len(guesses) < 3:
+                next(steps)
+        *_, best = active_set(program)
+        np.testing.assert_array_equal(guesses[-1], program.tied | (best.dual < 0))
+
+
 def test_a_set_of_ties_alone_is_left_to_the_active_set():
     ties = pairs_of(problems.t24(3, size=(2, 3))).program(np.zeros(0, dtype=int))
     assert list(interior_point(ties)) == []
@@ -418,18 +437,19 @@ def test_sets_grow_until_one_has_a_certificate_where_there_is_no_solution(monkey
         np.testing.assert_array_equal(priority(data).strict[weights.positions], weights.pairs)
 
 
-def test_what_a_check_raises_ends_the_first_steps(monkeypatch):
+@pytest.mark.parametrize("last", [3, module.ROUND + 3], ids=["all pairs", "a set"])
+def test_what_a_check_raises_ends_the_first_steps(monkeypatch, last):
     monkeypatch.setattr(module, "FEW", 0)
     calls = []
 
     def check():
         calls.append(None)
-        if len(calls) == 3:
+        if len(calls) == last:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         list(growing_set(pairs_of(problems.t24(5109, V=6, m=9, d=12)), check))
-    assert len(calls) == 3
+    assert len(calls) == last
 
 
 @pytest.mark.parametrize("dim", [40, 16])

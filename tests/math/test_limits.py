@@ -20,6 +20,7 @@ from ntpnb import (
     datasets,
 )
 from ntpnb.basics import watch
+from ntpnb.training import descent
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
@@ -134,6 +135,31 @@ def test_progress_of_a_long_run(monkeypatch):
     assert told[-1] == "GD: 20 of 20 steps"
 
 
+@pytest.mark.parametrize(
+    ("limits", "lasts", "taken"),
+    [
+        ({}, 1.0, [13]),  # nobody looks at the clock
+        ({"seconds": 1e6}, 0.0, [1, 2, 4, 6]),
+        ({"progress": print}, 0.02, [1, 2, 4, 2, 4]),
+        ({"seconds": 1e6}, 1.0, [1] * 13),
+    ],
+)
+def test_short_steps_are_taken_together(limits, lasts, taken, monkeypatch):
+    """Twice as many, or half, as those before took less than 0.05 seconds, or more."""
+    clock = Clock()
+    clock.now = 1e3
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(descent, "time", clock)
+    numbers = []
+
+    def advance(done, until):
+        numbers.append(until - done)
+        clock.now += lasts * (until - done)
+
+    assert list(descent.paced(advance, np.array([13]), watch.Watch(**limits), "GD")) == [13]
+    assert numbers == taken
+
+
 # -- ascent ---------------------------------------------------------------------------------------
 
 
@@ -153,6 +179,7 @@ def test_a_step_that_is_far_too_long_says_so():
     ("data", "method", "record", "message"),
     [
         (TOY, GD(1e9), [50], "the loss went from 1.61 to"),  # without a record of the start
+        (TOY, GD(2e9 / TOY.smoothness), None, r"; the step is 1e\+09 times 2/L = "),
         ([TOY, WILD], GD(0.5), None, r"data\[1\]: GD"),
         *(
             (TOY, method, [0, 50], "does not descend.*a smaller step is needed")

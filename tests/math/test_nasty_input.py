@@ -247,6 +247,10 @@ NASTY = {
         ),
         r"embed .* shape \(2,\) for the context \(0, 1, 2, 3, 4, 5, \.\.\.\); a vector of length 1",
     ),
+    "a method's name": (
+        lambda: ntpnb.descend(TOY, "gd", 9),
+        "^method is of type str; one of GD, NGD, Adam, SGD or SteepestDescent is needed$",
+    ),
     "half a step": (lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 2.5), "steps is 2.5"),
     "rows that are no slice": (lambda: TOY.block([1]), "rows is of type list"),
     "half a token": (lambda: datasets.attention_trials(length=2.5), "length is 2.5"),

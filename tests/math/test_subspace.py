@@ -166,6 +166,23 @@ def test_whitening_gives_curvature_of_size_one(make, norms):
         assert np.abs(values[F.dim :]).max(initial=0) <= 1e-3 * values[F.dim - 1]
 
 
+@pytest.mark.parametrize(("T", "length"), [(None, 1.0), (np.eye(2), 2**0.5)])
+def test_whitening_takes_a_long_context_that_is_rare_for_a_short_one(T, length):
+    """Beside it the short one's length alone would be rounding; a tie counts by its token's."""
+    data = NextTokenData([[1e17, 0], [0, 1]], np.full((2, 2), 0.5), [1e-34, 1.0], T)
+    G = np.array([[1.0, 2.0], [-1.0, -2.0]])
+    found = ntpnb.equal_subspace(data).whitening()(G)
+    np.testing.assert_allclose(found, G / length, rtol=1e-12)
+
+
+@pytest.mark.parametrize("T", [None, np.eye(3)])
+@pytest.mark.parametrize("shape", [(2, 2), (4, 2), (3, 3)])
+def test_whitening_drops_no_row_of_a_wrong_matrix(T, shape):
+    data = NextTokenData(np.eye(2), np.full((2, 3), 1 / 3), token_embeddings=T)
+    with pytest.raises(ValueError, match=r"argument|operand"):
+        ntpnb.equal_subspace(data).whitening()(np.ones(shape))
+
+
 def test_a_huge_basis_is_refused():
     P = np.zeros((2, 3000))
     P[:, :1500] = 1 / 1500

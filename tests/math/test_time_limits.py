@@ -162,9 +162,16 @@ def test_sweep_brings_the_datasets_so_far(ticking):
         np.testing.assert_array_equal(some, full[: len(some)])
 
 
-def test_a_subspace_says_how_many_tokens_are_done(ticking):
-    with pytest.raises(ntpnb.ConvergenceError, match="2 of 5 tokens are decomposed") as raised:
-        ntpnb.equal_subspace(TOY, seconds=3)
+@pytest.mark.parametrize(
+    ("seconds", "done"),
+    [
+        (3, "2 of 5 tokens are decomposed"),
+        (6, "all tokens are decomposed, and the common scores are not"),
+    ],
+)
+def test_a_subspace_says_how_many_tokens_are_done(ticking, seconds, done):
+    with pytest.raises(ntpnb.ConvergenceError, match=rf": the tied subspace: {done}$") as raised:
+        ntpnb.equal_subspace(TOY, seconds=seconds)
     assert raised.value.point is None
 
 
