@@ -9,7 +9,7 @@ from problems import any_problem, regimes, start, t24
 
 import ntpnb
 from ntpnb import NextTokenData
-from ntpnb.problem.loss import LARGEST, logits
+from ntpnb.problem.loss import LARGEST, log_sum_exp, logits
 
 EPS = np.finfo(float).eps
 
@@ -31,6 +31,11 @@ def gradient_scale(data):
 
 
 # -- against the formulas as loops ----------------------------------------------------------------
+
+
+def test_the_logarithm_of_a_sum_with_what_is_no_number_is_none():
+    found = log_sum_exp(np.array([[np.nan, 0.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(found, [np.nan, np.log(2)], rtol=1e-15)
 
 
 def test_a_loss_of_zero_has_no_sign():

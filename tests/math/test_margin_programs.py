@@ -88,6 +88,7 @@ def test_constraints_are_those_of_the_data(kind):
         np.testing.assert_allclose(slack, expected, rtol=0, atol=1e-12)
         np.testing.assert_array_equal(program.ordered[entry], is_strict)
         assert pairs.num_strict == len(order.strict) == np.count_nonzero(program.ordered)
+        assert pairs.num_weights == W.size
         if kind != "supports":
             listed = pairs.entries_of_strict(program)
             np.testing.assert_array_equal(listed, entry[is_strict])

@@ -63,7 +63,7 @@ def test_what_is_left_as_it_is(monkeypatch):
     few = NextTokenData(np.eye(3), np.eye(3))
     nothing = NextTokenData(np.zeros((3, 1)), np.eye(3))
     for data in (few, nothing, ntpnb.datasets.figure2()):
-        assert whitened(data).data is data
+        assert whitened(data) == (data, 1.0)
     data = stretched(2, m=30, V=3, d=4, digits=1)[1]
     assert whitened(data).data is not data
     monkeypatch.setattr("ntpnb.problem.equivalent.WHOLE", 30 * 4 - 1)
