@@ -8,6 +8,7 @@ import pytest
 import reference
 from margins import dense_rows, made, some_of
 
+from ntpnb import NextTokenData
 from ntpnb import token_priority as priority
 from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import row_system, support_program
@@ -15,6 +16,7 @@ from ntpnb.margin.growing_set import growing_set
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.row_system import ByEntries, InDimensions, IteratedSystem
 from ntpnb.margin.support_program import SupportPairs, all_pairs
+from ntpnb.problem import pairs as sums_of_pairs
 from ntpnb.problem import table
 from ntpnb.problem.table import combined_at, scores_at
 
@@ -404,8 +406,22 @@ def test_products_of_some_entries_are_those_of_the_whole(monkeypatch, dtype, blo
                 found = scores_at(contexts, tokens, row, column)
                 assert found.dtype == dtype
                 np.testing.assert_allclose(found, (contexts @ tokens.T)[row, column], **close)
+                doubles = scores_at(contexts.astype(float), tokens, row, column)
+                assert doubles.dtype == float
             dense = np.zeros((m, V), dtype)
             dense[distinct] = values = rng.uniform(-1, 1, number).astype(dtype)
             combined = combined_at(values, *distinct, contexts, V)
             assert combined.dtype == dtype
             np.testing.assert_allclose(combined, dense.T @ contexts, **close)
+
+
+def test_what_no_pair_names_has_rows_of_zeros(monkeypatch):
+    """The second context has one candidate, and the third token is no context's."""
+    counts = [[1, 1, 0], [1, 0, 0]]
+    data = NextTokenData([[1.0], [2.0]], np.eye(3)[[0, 0]], candidate_counts=counts)
+    order = priority(data)
+    assert len(order.strict) == 1
+    for block in (sums_of_pairs.BLOCK, 0):  # dense, and sparse
+        monkeypatch.setattr(sums_of_pairs, "BLOCK", block)
+        found = sums_of_pairs.combined_pairs(data, order, np.ones(1))
+        np.testing.assert_array_equal(found, [[1.0], [-1.0], [0.0]])
