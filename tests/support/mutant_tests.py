@@ -16,16 +16,15 @@ SECONDS = 2  # of CPU, which the quickest test may take
 
 
 def pytest_configure(config):
-    """Look up once, and not in each of many million calls, which change is tried."""
+    """Look up once, not in each of many million calls, which change is tried; and what tests took.
+
+    Before mutmut has measured that, there is no such file.
+    """
     from mutmut.mutation import trampoline
 
     changed = os.environ.get("MUTANT_UNDER_TEST", "")
     if "__mutmut_" in changed:
         trampoline.get_mutant_under_test = lambda: changed
-
-
-def pytest_collection_modifyitems(config):
-    """Read how long each test took, once mutmut has measured it."""
     config.lasted = {}
     if STATISTICS.exists():
         config.lasted = json.loads(STATISTICS.read_text("utf-8"))["duration_by_test"]
