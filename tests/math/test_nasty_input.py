@@ -254,7 +254,10 @@ NASTY = {
     "half a step": (lambda: ntpnb.descend(TOY, ntpnb.GD(0.5), 2.5), "steps is 2.5"),
     "rows that are no slice": (lambda: TOY.block([1]), "rows is of type list"),
     "half a token": (lambda: datasets.attention_trials(length=2.5), "length is 2.5"),
-    "a cell that is a number": (lambda: thresholds.sweep([5], 2), r"cells\[0\] is of type int"),
+    "a cell that is a number": (
+        lambda: thresholds.sweep([5], 2),
+        r"^cells\[0\] is of type int; a tuple is needed$",
+    ),
     "half a trial": (lambda: thresholds.sweep([(3, 1, 4)], 0.5), "trials"),
     "a step like a float's end": (lambda: ntpnb.descend(TOY, ntpnb.GD(1e300), 9), "step is 1e"),
     "a time of e^(1e300)": (
@@ -289,9 +292,18 @@ NASTY = {
     "a number as a path": (lambda: TOY.save(3), "path is of type int"),
     "no condition of numbers": (lambda: thresholds.first_true(3, 9, 1, 1), "holds is of type int"),
     "no numbers to try": (lambda: thresholds.first_true(bool, -1, 1, 1), "top is -1"),
-    "a guess that is none": (lambda: thresholds.first_true(bool, 9, np.nan, 1), "guess is nan"),
-    "a step backwards": (lambda: thresholds.first_true(bool, 9, 1, -1), "step is -1"),
-    "no cells": (lambda: thresholds.sweep(None, 1), "cells is of type NoneType"),
+    "a guess that is none": (
+        lambda: thresholds.first_true(bool, 9, np.nan, 1),
+        "^guess is nan; it must be a finite number$",
+    ),
+    "a step backwards": (
+        lambda: thresholds.first_true(bool, 9, 1, -1),
+        "^step is -1; it must be a nonnegative number$",
+    ),
+    "no cells": (
+        lambda: thresholds.sweep(None, 1),
+        "^cells is of type NoneType; a sequence of tuples is needed$",
+    ),
     "trials of other cells": (lambda: thresholds.sweep([(3, 1, 4)], [1, 2]), "each of the 1 cell"),
     "a norm that is none": (lambda: ntpnb.max_margin(TOY, norm="l1"), "norm is 'l1'; .*frobenius"),
     "an angle of words": (lambda: REPORT.log10_steps("a"), "degrees is of type str"),

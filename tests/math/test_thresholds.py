@@ -135,36 +135,6 @@ def test_undecided_dimensions_widen_the_bracket_only():
         assert thresholds.first_true(holds, top=20, guess=guess, step=2) == (10, 13)
 
 
-@pytest.mark.parametrize(
-    ("ask", "error", "message"),
-    [
-        (
-            lambda: thresholds.first_true(bool, 9, np.nan, 1),
-            ValueError,
-            r"^guess is nan; it must be a finite number$",
-        ),
-        (
-            lambda: thresholds.first_true(bool, 9, 1, -1),
-            ValueError,
-            r"^step is -1; it must be a nonnegative number$",
-        ),
-        (
-            lambda: thresholds.sweep(None, 1),
-            TypeError,
-            r"^cells is of type NoneType; a sequence of tuples is needed$",
-        ),
-        (
-            lambda: thresholds.sweep([5], 1),
-            TypeError,
-            r"^cells\[0\] is of type int; a tuple is needed$",
-        ),
-    ],
-)
-def test_a_search_says_what_it_needs(ask, error, message):
-    with pytest.raises(error, match=message):
-        ask()
-
-
 def verdicts_in_every_dimension(data, holds):
     H = data.context_embeddings
     return [
