@@ -10,6 +10,7 @@ from margins import dense_rows, made, some_of
 
 from ntpnb import NextTokenData
 from ntpnb import token_priority as priority
+from ntpnb.basics.linear_systems import upper_factor
 from ntpnb.basics.tolerances import PROX
 from ntpnb.margin import row_system, support_program
 from ntpnb.margin.growing_set import growing_set
@@ -413,6 +414,12 @@ def test_products_of_some_entries_are_those_of_the_whole(monkeypatch, dtype, blo
             combined = combined_at(values, *distinct, contexts, V)
             assert combined.dtype == dtype
             np.testing.assert_allclose(combined, dense.T @ contexts, **close)
+
+
+def test_a_matrix_that_is_not_positive_has_no_factor():
+    needed = "^the matrix is not positive definite in floating point$"
+    with pytest.raises(np.linalg.LinAlgError, match=needed):
+        upper_factor(-np.eye(2))
 
 
 def test_what_no_pair_names_has_rows_of_zeros(monkeypatch):
