@@ -82,10 +82,8 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
     Where pairs are few, all of them have one. Else a round of steps on all pairs names a set, on
     which a step costs much less as a rule. There the steps go on, and after each round the set
     becomes what still has a multiplier and what was missed. They end where nothing is missed, or no
-    less than two rounds before (it goes up and down), as where nothing separates. Then the set is
-    all that was ever in it, where systems are solved by columns: they grow little with the set, and
-    each set that lacks a few pairs costs as much again. All pairs are the set where guesses may be
-    iterated, which takes tables of all pairs.
+    less than two rounds before (it goes up and down), as where nothing separates. All pairs are the
+    set where guesses may be iterated, which takes tables of all pairs.
 
     The ``W`` of such a step solves nothing, but it may separate the data already; so one is shown
     in each round.
@@ -102,16 +100,13 @@ def first_steps(pairs: AllPairs, check: Callable[[], object] = lambda: None) -> 
         return
     steps.go_on(pairs.program(steps.named))
     two_rounds_before = last = pairs.num_strict
-    ever_in = np.zeros(0, dtype=np.intp)
     done = False
     while not done:
         steps.take(ROUND, check)
         missed = steps.missed(pairs)
         done = len(missed) == 0 or len(missed) >= two_rounds_before
         two_rounds_before, last = last, len(missed)
-        ever_in = np.union1d(ever_in, steps.program.keys[steps.program.ordered])
-        kept = ever_in if done and everything.num_columns > 0 else steps.named
-        steps.go_on(pairs.program(np.union1d(kept, missed)))
+        steps.go_on(pairs.program(np.union1d(steps.named, missed)))
         yield steps.guess()
 
 
