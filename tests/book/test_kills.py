@@ -1,10 +1,7 @@
 """Builds killed at a random moment, or two at once: they end with an undisturbed one's bytes."""
 
-import os
 import random
 import shutil
-import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,18 +33,6 @@ def do(command, root):
     return said
 
 
-def killed(root, seconds, command="run"):
-    """Start a command and kill it and its workers; say whether it was still running."""
-    process = tiny_project.command(root, command)
-    try:
-        process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return True
-    return False
-
-
 def moments(count):
     """Fractions of a build's time: one in each of `count` equal parts of it, at random there."""
     generator = random.Random(8)
@@ -64,7 +49,7 @@ def test_a_kill_leaves_nothing_half_written_and_the_next_build_gives_the_same(
     expected, seconds = undisturbed
     root, seconds = tmp_path / "book", 0.9 * fraction * seconds
     tiny_project.make_two(root)
-    while not killed(root, seconds):  # the machine is quicker now than when it was measured
+    while not tiny_project.killed(root, seconds, "run"):  # the machine is quicker than before
         seconds /= 2
         shutil.rmtree(root)
         tiny_project.make_two(root)
@@ -88,7 +73,7 @@ def test_a_ledger_that_is_killed_while_it_is_closed(tmp_path, fraction):
     expected = contents(root, *places)
     for path in expected.keys() - sources.keys():
         (root / path).unlink()
-    while not killed(root, 0.9 * fraction * seconds, "collect"):
+    while not tiny_project.killed(root, 0.9 * fraction * seconds, "collect"):
         seconds /= 2
     for path, content in contents(root, *places).items():
         if not path.endswith(".tmp"):

@@ -5,24 +5,24 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import committed
 import pytest
 import tiny_project
 from numpy._core import _multiarray_umath as core
 from tiny_project import contents
 
-from ntpnb_book import output
 from publishing import execute, kernel, project, verify
 
 pytestmark = pytest.mark.stress
 
 
-def copy_of_the_book(root):
-    """Copy everything but what the build makes."""
-    made = ("_build", "figures", "nb", "scoreboard.md", "statements.md", "reproducibility.md")
-    hidden = (".git", ".venv", ".*cache", ".hypothesis", "__pycache__")
-    shutil.copytree(output.ROOT, root, ignore=shutil.ignore_patterns(*made, *hidden))
+def unexecuted(root):
+    """Copy the book without the executed notebooks."""
+    committed.copy_to(root)
+    shutil.rmtree(root / "book/nb")
     return root
 
 
@@ -65,7 +65,7 @@ def test_what_is_measured_survives_other_processors(name, setting, tmp_path, mon
         pytest.skip("this processor has no AVX-512")
     # The kernel's environment, where one thread is otherwise set.
     monkeypatch.setattr(kernel, "THREADS", kernel.THREADS | SETTINGS[setting])
-    root = copy_of_the_book(tmp_path / "copy")
+    root = unexecuted(tmp_path / "copy")
     execute.execute(name, tmp_path / "new.ipynb", root=root)
     new = project.read_json(tmp_path / "new.ipynb", None)
     assert differences(name, new) == []
@@ -88,12 +88,41 @@ BUILDS = int(os.environ.get("NTPNB_BUILDS", "2"))
 
 def test_clean_builds_of_the_book_are_byte_identical(tmp_path):
     roots = [tmp_path / f"build {number}" for number in range(1, BUILDS + 1)]
-    first = build(copy_of_the_book(roots[0]))
+    first = build(unexecuted(roots[0]))
     for root in roots[1:]:
-        other = build(copy_of_the_book(root))
+        other = build(unexecuted(root))
         assert first.keys() == other.keys(), root.name
         assert [path for path, content in first.items() if content != other[path]] == [], root.name
         shutil.rmtree(root)
+
+
+def site(root):
+    """Build the pages of executed notebooks; return the bytes of all."""
+    status, _, said = tiny_project.run(root, "build", timeout=3600)
+    assert status == 0, said
+    return contents(root, "_build/html")
+
+
+def test_pages_come_out_the_same_after_kills(tmp_path):
+    """While all are built, while one is built whose text has changed, and where they are packed."""
+    root = committed.copy_to(tmp_path / "book")
+    started = time.monotonic()
+    site(root)
+    seconds = time.monotonic() - started
+    chapter = root / "notebooks/01_toy.md"
+    tiny_project.write(chapter, chapter.read_text("utf-8") + "\nOne more sentence.\n")
+    tiny_project.killed(root, 0.1 * seconds, "build")
+    assert tiny_project.killed(root, 0.2 * seconds, "build")
+    after_kills = [site(root)]
+    for part in (0.15, 0.3, 0.45, 0.6, 0.75, 0.9):
+        shutil.rmtree(root / "_build")
+        assert tiny_project.killed(root, part * seconds, "build")
+        after_kills.append(site(root))
+    shutil.rmtree(root / "_build")
+    expected = site(root)
+    for found in after_kills:
+        assert found.keys() == expected.keys()
+        assert [path for path, content in found.items() if content != expected[path]] == []
 
 
 ALONE = ("unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
@@ -112,7 +141,7 @@ def test_workers_need_no_network(name, tmp_path):
         subprocess.run([*ALONE, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("the system does not let a test take its network away (unshare, ip)")
-    root = copy_of_the_book(tmp_path / "copy")
+    root = unexecuted(tmp_path / "copy")
     attempt = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
     reach = subprocess.run([*ALONE, sys.executable, "-c", attempt], capture_output=True, text=True)
     assert "Network is unreachable" in reach.stderr

@@ -6,7 +6,6 @@ Binder and of conda anew: `environment.yml`, then `postBuild`.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -117,13 +116,6 @@ def run(*command, **options):
     return done.stdout + done.stderr
 
 
-def clone(root):
-    """Copy what a fresh clone would hold, with what is not committed yet."""
-    for name in committed.files():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, root / name)
-
-
 @pytest.fixture
 def clean():
     """A clone and the environment that Binder makes for it: (clone, python).
@@ -138,7 +130,7 @@ def clean():
         probe = (python, "-m", "pip", "--retries=0", "download", "--no-deps", "--quiet", "wheel")
         if subprocess.run((*probe, f"--dest={folder}/probe"), capture_output=True).returncode:
             pytest.skip("a clean environment needs packages, and pip reaches no index from here")
-        clone(root)
+        committed.copy_to(root)
         *_, packages = yaml.safe_load((root / "environment.yml").read_text("utf-8"))["dependencies"]
         (root / "condaenv.txt").write_text("\n".join(packages["pip"]) + "\n", "utf-8")
         install = (python, "-m", "pip", "install", "-U", "-r", "condaenv.txt", "--exists-action=b")

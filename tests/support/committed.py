@@ -1,5 +1,6 @@
 """What belongs to the repository, in a checkout as well as in an unpacked archive."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,3 +39,11 @@ def files(root: Path = ROOT) -> list[str]:
 
     paths = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
     return [path.as_posix() for path in paths if not is_made_here(path)]
+
+
+def copy_to(root: Path) -> Path:
+    """Copy what a fresh clone would hold, with what is not committed yet."""
+    for name in files():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    return root

@@ -207,6 +207,18 @@ def run(root: Path, *arguments: str, timeout: float = 300, **options: Any) -> tu
     return process.returncode, printed, said
 
 
+def killed(root: Path, seconds: float, *arguments: str) -> bool:
+    """Start a command, and kill it and its workers; say whether it was still running."""
+    process = command(root, *arguments)
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return True
+    return False
+
+
 def printed(root: Path) -> str:
     """Return what the cells of the executed notebook 01_tiny printed."""
     shown = output.outputs(project.read_executed("01_tiny", root))
