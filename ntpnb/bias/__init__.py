@@ -166,6 +166,8 @@ class ImplicitBias(Result):
     def finite_part(self) -> FinitePart:
         """Where training settles on the tied tokens, see :func:`ntpnb.finite_part`.
 
+        That of data that are not separable settles at their :attr:`twin`'s, which ties more.
+
         Raises
         ------
         ConvergenceError

@@ -298,11 +298,11 @@ class NextTokenData(Storable):
             Words in a context.
         dim : int, optional
             Dimension of the embeddings. Default: the number of vectors that are drawn, times
-            ``context_length`` where they are concatenated, or 256 for each where that would be more
-            than 2000. With as many dimensions as contexts ``"random"`` embeddings are linearly
-            independent with probability one, so that the scores after each context can be chosen
-            freely and the data are compatible and separable (T24 (002) Lemma 1, which is stated for
-            one dimension more).
+            ``context_length`` where they are concatenated, or 256 for each where more than 2000
+            vectors are drawn. With as many dimensions as contexts ``"random"`` embeddings are
+            linearly independent with probability one, so that the scores after each context can be
+            chosen freely and the data are compatible and separable (T24 (002) Lemma 1, which is
+            stated for one dimension more).
         seed : int
             Of the random vectors.
         tokenizer : callable, optional

@@ -94,7 +94,7 @@ def logits(W: ArrayLike, data: NextTokenData) -> FloatArray:
 
     References
     ----------
-    T24 (002) Sec. 2; L24 (004) Sec. 3.1, where occurrences of one token add up.
+    T24 (002) Sec. 2; L24 (004) Sec. 4.2, where occurrences of one token add up.
 
     Examples
     --------

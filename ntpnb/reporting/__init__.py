@@ -42,7 +42,8 @@ class Report(Findings):
     order : TokenPriority
         Which tokens tie and which must win.
     finite : FinitePart
-        Where training ends in the tied subspace, and whether the data are ``compatible``.
+        Where training ends in the tied subspace, if the data are separable, and whether they are
+        ``compatible``. For others see ``twin``, whose tied subspace is larger.
     svm : MarginSolution or None
         The direction ``W^mm`` in which the weights grow; None where the data are not separable, or
         where that is undecided.

@@ -46,7 +46,7 @@ class Comparison(Recorded):
 
     References
     ----------
-    T24 (002) Thm 2 and Figs 1–3; L24 (004) Figs 3 and 4.
+    T24 (002) Thm 2 and Figs 1, 4 and 5; L24 (004) Figs 3 and 4.
 
     Examples
     --------

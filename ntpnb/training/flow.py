@@ -73,7 +73,7 @@ def gradient_flow(
     Gradient descent with steps ``η`` up to ``1/L`` is near ``W(t)`` after ``t/η`` steps, when there
     are many of them. Its first step goes along the first gradient, as the flow does at once: after
     few steps ``k`` it is about where the flow is after ``k − 1``, so that a number of steps that is
-    read off the flow is too low, by half or more of two steps and by a tenth of five to ten.
+    read off the flow is too low, by half of two steps, a fifth of five and a tenth of ten.
 
     Parameters
     ----------
@@ -98,7 +98,8 @@ def gradient_flow(
     ValueError
         Times that are not increasing or not finite, or an ``init`` of the wrong shape.
     NotSeparableError
-        No max-margin direction exists; the flow then converges.
+        No max-margin direction exists; the flow is then that of ``implicit_bias(data).twin``, which
+        may be given in place of the data.
     ConvergenceError
         The integrator failed or took too long, the finite part was not found, or it is undecided
         whether a max-margin direction exists. Where the time is over on the way, ``.point`` is the

@@ -128,7 +128,8 @@ def next_order_term(
 
     References
     ----------
-    Sharpens T24 (002) Thms 1 and 2 and L24 (004) Thms 1 and 3, which stop at the direction.
+    Sharpens T24 (002) Thms 1 and 2 and L24 (004) Thms 1 and 3, which off the tied subspace stop at
+    the direction.
 
     Examples
     --------

@@ -96,7 +96,8 @@ def regularization_path(
     ValueError
         Radii that are not positive and increasing.
     NotSeparableError
-        No max-margin direction exists; the path is then bounded.
+        No max-margin direction exists; the path is then that of ``implicit_bias(data).twin``, which
+        may be given in place of the data.
     ConvergenceError
         The scaled residual at some radius stayed above 1e-10, the finite part was not found, or it
         is undecided whether a max-margin direction exists. Where the time is over on the way,
@@ -151,7 +152,8 @@ def ridge_path(
     ValueError
         Multipliers that do not decrease.
     NotSeparableError
-        No max-margin direction exists; the minimisers then converge.
+        No max-margin direction exists; the minimisers are then those of
+        ``implicit_bias(data).twin``, which may be given in place of the data.
     ConvergenceError
         The scaled residual at some multiplier stayed above 1e-10, the finite part was not found, or
         it is undecided whether a max-margin direction exists. Where the time is over, as for
