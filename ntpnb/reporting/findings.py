@@ -654,7 +654,7 @@ class Findings(Result):
 
     @property
     def finite(self) -> FinitePart:
-        """Where training ends in the tied subspace, of separable data; it raises why it is unknown."""
+        """Where separable data end up in the tied subspace; it raises why that is not known."""
         if FINITE_PART in self.failures:
             raise self.failures[FINITE_PART]
         return self.bias.finite_part
