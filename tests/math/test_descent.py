@@ -168,6 +168,20 @@ def test_a_tiny_epsilon_is_as_large_as_a_gradient_of_its_size():
     np.testing.assert_allclose(W[1] - W[0], [[0.5], [-0.5]], rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("data", "is_cheaper"),
+    [(t24(0, m=7, d=4), True), (t24(0, m=8, d=4), False), (t24(0, m=7, d=4, tokens=3), False)],
+    ids=["few contexts", "many contexts", "token embeddings"],
+)
+def test_descent_is_prepared_on_scores_where_that_is_cheaper(data, is_cheaper):
+    gram = ProblemBatch([data]).gram
+    if is_cheaper:
+        H = data.context_embeddings
+        np.testing.assert_allclose(gram, [H @ H.T], atol=1e-13)  # sums of four products
+    else:
+        assert gram is None
+
+
 def test_a_batch_of_one_keeps_its_axis():
     data = t24(6)
     assert descend((data,), GD(0.1), 3, record=[3]).W.shape == (1, 1, *data.shape)

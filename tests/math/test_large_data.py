@@ -105,6 +105,12 @@ def test_normalized_descent_by_blocks_keeps_its_direction_far_out(monkeypatch):
     np.testing.assert_allclose(parts.W, whole.W, rtol=0, atol=30 * 0.1 * 200 * 100 * EPS)
 
 
+def test_a_batch_by_blocks_takes_one_matrix_for_each_problem():
+    data = t24(0)
+    with pytest.raises(ValueError, match="shorter"):
+        batch.BlockBatch([data]).gradient(np.zeros((2, *data.shape)))
+
+
 def test_sgd_refuses_what_its_samples_do_not_fit(monkeypatch):
     monkeypatch.setattr(batch, "WHOLE", 0)
     with pytest.raises(ValueError, match="data are too large for SGD: its samples are tables"):
@@ -166,6 +172,14 @@ def test_what_would_be_too_large_is_refused_before_memory_is_taken(monkeypatch, 
     needed = rf"{what.strip()} needs a dense array of .* more than"
     with allocates_less_than(2**22), pytest.raises(ValueError, match=needed):
         LIMITS[what](data)
+
+
+def test_a_run_whose_record_would_be_too_large_says_what_to_do(monkeypatch):
+    data = t24(0)
+    monkeypatch.setattr(validation, "DENSE_LIMIT", 3 * np.prod(data.shape))
+    with pytest.raises(ValueError, match=r" entries, more than \d+; give record= fewer steps$"):
+        ntpnb.descend(data, ntpnb.GD(0.1), 5)
+    assert len(ntpnb.descend(data, ntpnb.GD(0.1), 5, record=[0, 2, 5]).steps) == 3
 
 
 @pytest.mark.parametrize("kind", ["dominated candidates", "tied dimensions"])

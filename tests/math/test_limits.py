@@ -104,7 +104,11 @@ def test_what_was_reached_comes_with_the_error(what, looks, slow_clock):
 
 
 def test_the_step_at_which_a_run_was_stopped_is_known(slow_clock):
-    with pytest.raises(ConvergenceError, match=r"\d+ of 1000 steps are done") as stopped:
+    message = (
+        r"\d+ of 1000 steps are done, and the loss is [\d.]+ nats above the entropy; "
+        r"\.point is the run so far$"
+    )
+    with pytest.raises(ConvergenceError, match=message) as stopped:
         ntpnb.descend(TOY, GD(0.5), 1000, record=[1000], seconds=4.0)
     run = stopped.value.point
     (done,) = run.steps
@@ -182,7 +186,7 @@ def test_a_step_that_is_far_too_long_says_so():
         (TOY, GD(2e9 / TOY.smoothness), None, r"; the step is 1e\+09 times 2/L = "),
         ([TOY, WILD], GD(0.5), None, r"data\[1\]: GD"),
         *(
-            (TOY, method, [0, 50], "does not descend.*a smaller step is needed")
+            (TOY, method, [0, 50], "does not descend.*; a smaller step is needed$")
             for method in LONG_STEPS
         ),
     ],
@@ -190,6 +194,19 @@ def test_a_step_that_is_far_too_long_says_so():
 def test_what_is_said_of_ascent(data, method, record, message):
     with pytest.warns(RuntimeWarning, match=message):
         ntpnb.descend(data, method, 50, record=record)
+
+
+@pytest.mark.parametrize(("ratio", "number"), [(9.5, 0), (10.5, 1)])
+def test_ascent_is_said_above_ten_times_the_loss_of_the_start(ratio, number):
+    # A step of size s parts the scores by 0.2 s, and the loss is 0.4 times that: the token that
+    # they favour has the probability 0.6, and what else there is of the loss is below e^-16.
+    data = NextTokenData([[1.0]], [[0.6, 0.4]])
+    step = GD(ratio * np.log(2) / 0.08)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        run = ntpnb.descend(data, step, 1)
+    assert run.loss[1] == pytest.approx(ratio * run.loss[0], rel=1e-6)
+    assert len(warned) == number
 
 
 def test_runs_within_the_bound_never_say_so():

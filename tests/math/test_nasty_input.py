@@ -258,6 +258,10 @@ NASTY = {
         lambda: thresholds.sweep([5], 2),
         r"^cells\[0\] is of type int; a tuple is needed$",
     ),
+    "a seed as a generator": (
+        lambda: thresholds.random_data(0, 5, 2, 7),
+        r"^rng is of type int; a numpy\.random\.Generator is needed$",
+    ),
     "half a trial": (lambda: thresholds.sweep([(3, 1, 4)], 0.5), "trials"),
     "a step like a float's end": (lambda: ntpnb.descend(TOY, ntpnb.GD(1e300), 9), "step is 1e"),
     "a time of e^(1e300)": (

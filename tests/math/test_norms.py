@@ -375,7 +375,7 @@ def test_steepest_descent_tends_to_the_margin_of_its_norm(norm, seed):
     ("settings", "error", "message"),
     [
         ({"step": 0.0}, ValueError, "^step is 0.0"),
-        ({"normalized": 1}, TypeError, "^normalized is of type int;"),
+        ({"normalized": 1}, TypeError, "^normalized is of type int; True or False is needed$"),
         ({"norm": "p"}, ValueError, "^norm is 'p'; it must be one of"),
         ({"decay": -1}, ValueError, "^decay is -1; it must be nonnegative$"),
         ({"momentum": 1}, ValueError, r"^momentum is 1; it must lie in \[0, 1\)$"),

@@ -99,9 +99,16 @@ def test_ten_thousand_contexts_and_a_thousand_tokens(size):
         assert equations <= found.dim * (tokens - 1)
 
 
-@pytest.mark.parametrize("support", [[[1, 0]], [True, False], np.zeros((2, 2, 2), bool)])
-def test_what_is_no_table_of_truth_values_is_refused(support):
-    with pytest.raises(ValueError, match=r"support has dtype .* it must be a table of truth"):
+@pytest.mark.parametrize(
+    ("support", "found"),
+    [
+        ([[1, 0]], r"int\d+ and 2 dimensions"),
+        ([True, False], "bool and 1 dimension"),
+        (np.zeros((2, 2, 2), bool), "bool and 3 dimensions"),
+    ],
+)
+def test_what_is_no_table_of_truth_values_is_refused(support, found):
+    with pytest.raises(ValueError, match=rf"^support has dtype {found}; it must be a table of"):
         compatible_dimension(support)
 
 
@@ -122,6 +129,7 @@ def test_contexts_that_reach_beyond_the_tokens_count_too():
     assert [equations_are_independent(rng, support, dim) for dim in (2, 3)] == [False, True]
 
 
-def test_contexts_with_one_token_need_nothing():
-    found = compatible_dimension(np.eye(3, dtype=bool))
+@pytest.mark.parametrize("support", [np.eye(3, dtype=bool), np.zeros((2, 3), dtype=bool)])
+def test_contexts_with_one_token_or_none_need_nothing(support):
+    found = compatible_dimension(support)
     assert (found.dim, found.tokens.tolist(), found.equations) == (0, [], 0)

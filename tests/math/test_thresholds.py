@@ -1,7 +1,10 @@
 """Threshold formulas against closed forms; the search against a full scan."""
 
+import io
 import os
+import re
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -27,7 +30,7 @@ def test_unequal_supports_are_averaged_and_spread_wider():
     mixed = {1: 0.25, 4: 0.75}
     for f in (thresholds.separability_threshold, thresholds.compatibility_threshold):
         assert f(6, mixed) == pytest.approx(0.25 * f(6, 1) + 0.75 * f(6, 4))
-        assert f(6, {3: 1.0}) == f(6, 3)
+        assert f(6, {3: 1.0}) == f(6, {3: 1.0, 5: 0.0}) == f(6, 3)
     within = [thresholds.transition_width(6, S, 9) ** 2 for S in (1, 4)]
     means = [thresholds.separability_threshold(6, S) for S in (1, 4)]
     between = 0.25 * 0.75 * (means[1] - means[0]) ** 2 / 9
@@ -35,9 +38,24 @@ def test_unequal_supports_are_averaged_and_spread_wider():
     assert thresholds.transition_width(6, mixed, 9) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("sizes", [0, 6, {2: 0.5}, {1: 1.5, 2: -0.5}, {1: 0.5, 6: 0.5}])
-def test_impossible_supports_are_refused(sizes):
-    with pytest.raises(ValueError, match="support"):
+BAD_SIZES = (
+    " and vocab_size 5; there must be at least two tokens, and sizes between 1 and their number"
+)
+BAD_SHARES = "; shares must be >= 0 and sum to one"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        (0, BAD_SIZES),
+        (6, BAD_SIZES),
+        ({1: 0.5, 6: 0.5}, BAD_SIZES),
+        ({2: 0.5}, BAD_SHARES),
+        ({1: 1.5, 2: -0.5}, BAD_SHARES),
+    ],
+)
+def test_impossible_supports_are_refused(sizes, why):
+    with pytest.raises(ValueError, match="^" + re.escape(f"support_size is {sizes}{why}") + "$"):
         thresholds.separability_threshold(5, sizes)
 
 
@@ -125,6 +143,27 @@ def test_search_is_short_from_a_good_start():
     assert len(asked) <= 5
 
 
+@pytest.mark.parametrize(
+    ("first", "guess", "step", "expected"),
+    [
+        (22, 1, 4, [1, 5, 13, 29, 21, 25, 23, 22]),
+        (9, 1, 8, [1, 9, 5, 7, 8]),
+        (3, 20, 2, [20, 18, 14, 6, 1, 3, 2]),
+    ],
+)
+def test_search_doubles_its_steps_until_it_has_seen_both_verdicts_and_then_bisects(
+    first, guess, step, expected
+):
+    asked = []
+
+    def holds(d):
+        asked.append(d)
+        return d >= first
+
+    assert thresholds.first_true(holds, top=100, guess=guess, step=step) == (first - 1, first)
+    assert asked == expected
+
+
 def test_undecided_dimensions_widen_the_bracket_only():
     def holds(d):
         if d in (2, 11, 12, 17):
@@ -188,6 +227,23 @@ def test_cover_law_of_two_tokens():
     deviation = np.sqrt((num_contexts - 1) / 4)
     assert abs(first.mean() - (num_contexts + 1) / 2) < 4 * deviation / np.sqrt(num_draws)
     assert 0.8 < first.std() / deviation < 1.2  # four standard errors of 200 draws
+
+
+@pytest.mark.parametrize(("named", "seed"), [({}, 0), ({"seed": 1}, 1)])
+def test_sweep_draws_each_dataset_from_the_seed_and_its_number(named, seed):
+    cells = [(3, 1, 6), (4, 2, 5)]
+    found = np.concatenate(thresholds.sweep(cells, 3, **named))
+    for number, bracket in enumerate(found):
+        data = thresholds.random_data(np.random.default_rng([seed, number]), *cells[number // 3])
+        assert tuple(bracket) == thresholds.first_dimension(data)
+
+
+def test_sweep_shows_in_a_terminal_how_many_of_all_datasets_are_done(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    thresholds.sweep([(3, 1, 6), (4, 2, 5)], trials=2)
+    assert "| 4/4 [" in terminal.getvalue()
 
 
 CELLS = [(3, 1, 12), (4, {1: 0.5, 3: 0.5}, 16)]
