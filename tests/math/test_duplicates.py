@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from problems import rearranged, t24
 
 from ntpnb import NextTokenData
+from ntpnb.basics import validation
 from ntpnb.problem import table
 from ntpnb.problem.duplicates import Contexts, merge, near_duplicates
 
@@ -166,6 +167,17 @@ def test_rows_with_different_candidates_are_not_merged():
             candidate_counts=counts,
             merge_tolerance=0.01,
         )
+
+
+@pytest.mark.parametrize("name", ["target_probs", "candidate_counts"])
+def test_tables_of_merged_rows_keep_their_names_in_errors(name, monkeypatch):
+    counts = [[1, 1], [1, 1], [2, 1]]
+    merged = NextTokenData(
+        [[1.0], [1.0], [2.0]], np.eye(2)[[0, 0, 1]], candidate_counts=counts, merge_tolerance=0
+    )
+    monkeypatch.setattr(validation, "DENSE_LIMIT", 3)
+    with pytest.raises(ValueError, match=rf"^{name} needs .* 2 × 2 = 4 .*; use sparse_{name},"):
+        getattr(merged, name)
 
 
 def test_contexts_of_sequences_are_merged():

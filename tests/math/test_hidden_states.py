@@ -89,6 +89,12 @@ def test_signed_zeros_are_equal():
     assert data.merged_rows == ((0, 1),)
 
 
+def test_states_that_differ_in_small_entries_only_are_two_contexts():
+    """They are compared by their own lengths: beside one, both would be nothing."""
+    tiny = [[1e-20, 0.0], [0.0, 1e-20]]
+    assert NextTokenData.from_hidden_states(tiny, [0, 1]).merged_rows == ((0,), (1,))
+
+
 def test_what_is_left_out_may_be_anything():
     hidden = [[1.0, 0.0], [np.nan, np.inf], [0.0, 1.0]]
     data = NextTokenData.from_hidden_states(hidden, [0, -100, 1])
@@ -122,7 +128,12 @@ REFUSED = {
     "no states": (np.ones((0, 3)), [], None, r"hidden has shape \(0, 3\)"),
     "no dimensions": (np.ones((3, 0)), NEXT, None, r"hidden has shape \(3, 0\)"),
     "a token too few": (HIDDEN, [0, 1], None, r"next_tokens has shape \(2,\) and hidden \(3, 2\)"),
-    "not shifted": ([HIDDEN], [[0, 1]], None, r"states before tokens\[:, 1:\] are hidden\[:, :-1"),
+    "not shifted": (
+        [HIDDEN],
+        [[0, 1]],
+        None,
+        r", shape \(1, 3\); the states before tokens\[:, 1:\] are hidden\[:, :-1\]$",
+    ),
     "tokens as a column": (
         HIDDEN,
         [[0], [1], [2]],
@@ -138,7 +149,7 @@ REFUSED = {
     "all left out": (HIDDEN, [-100] * 3, None, "no position that counts: all 3"),
     "another negative": (HIDDEN, [0, -1, 1], None, r"next_tokens\[1\] is -1; .* −?-100"),
     "a token too large": ([HIDDEN], [[0, 5, 1]], 5, r"next_tokens\[0, 1\] is 5; .* 0…4"),
-    "a huge token": (HIDDEN, [0, 2**40, 1], None, r"holds (the token )?1099511627776"),
+    "a huge token": (HIDDEN, [0, 2**40, 1], None, r"^next_tokens holds the token 1099511627776"),
     "floats as tokens": (HIDDEN, [0.0, 1.0, 2.0], None, "next_tokens has dtype float64"),
     "nan": (
         [[1.0, np.nan], *HIDDEN[1:]],
