@@ -246,6 +246,9 @@ def test_a_token_of_ten_digits_works_sparsely_or_ends_clearly():
     assert order.equal.tolist() == []
     for what, call in {
         "target_probs needs a dense array of 4 × 1000000001": lambda: data.target_probs,
+        "target_probs needs a dense array of 1 × 1000000001": (
+            lambda: data.block(slice(0, 1)).target_probs
+        ),
         "strict needs a dense array of 4 × 1000000001": lambda: order.strict,
         "W needs a dense array of 1 × 1000000001 × 2": lambda: ntpnb.descend(data, ntpnb.GD(1), 3),
         "W needs a dense array of 1000000001 × 2": lambda: ntpnb.finite_part(data),

@@ -22,7 +22,7 @@ from ntpnb import (
     max_margin,
 )
 from ntpnb import token_priority as priority
-from ntpnb.basics import watch
+from ntpnb.basics import validation, watch
 from ntpnb.margin import support_program
 from ntpnb.problem.equivalent import collapsed, strict_weights
 
@@ -156,6 +156,20 @@ def test_a_large_vocabulary_with_few_targets_is_cheap():
     margins[row, winner] = np.inf
     assert margins.min() == pytest.approx(1.0, abs=1e-9)
     assert np.linalg.norm(svm.W) ** 2 == pytest.approx(svm.strict_multipliers.total, rel=1e-9)
+
+
+def test_multipliers_that_tokens_share_are_listed_only_where_memory_is_enough(monkeypatch):
+    data = small(0)
+    svm = max_margin(data)
+    contexts, tokens = data.target_probs.shape
+    held = svm.strict_multipliers.table.nnz
+    assert repr(svm.strict_multipliers) == f"SharedMultipliers({held} of {contexts} contexts)"
+    monkeypatch.setattr(validation, "DENSE_LIMIT", contexts * tokens - 1)
+    refused = rf"^multipliers needs a dense array of {contexts} × {tokens} .* smaller vocabulary$"
+    with pytest.raises(ValueError, match=refused):
+        _ = svm.multipliers
+    monkeypatch.setattr(validation, "DENSE_LIMIT", contexts * tokens)
+    assert svm.multipliers.sum() == pytest.approx(svm.total_multiplier, rel=1e-13)
 
 
 def test_weights_by_context_and_loser_are_the_order_s():

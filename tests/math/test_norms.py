@@ -311,6 +311,7 @@ def test_a_margin_that_is_rounding_separates_nothing(norm, embedding, factor):
 def test_a_lower_bound_far_above_the_upper_one_is_rounding():
     assert relative_gap((1e-20, 0.0)) == 1.0
     assert relative_gap((4e-22, 1e-22)) == 1.0
+    assert relative_gap((2.0, 1.0)) == 1.0
     assert relative_gap((1.0 + 1e-15, 1.0)) == 0.0
 
 

@@ -208,6 +208,7 @@ MISFITS = [
     (FINITE, {"W": FINITE.W + np.eye(5, 2)}, "FinitePart.W lies outside the tied subspace"),
     (ORDER, {"groups": np.array([0, 1])}, "TokenPriority.groups needs 3 names that increase"),
     (ORDER, {"groups": np.array([0, 2, 1])}, "TokenPriority.groups needs 3 names that increase"),
+    (ORDER, {"groups": np.array([0, 1, 1])}, "TokenPriority.groups needs 3 names that increase"),
     (BIAS, {"finite_part": ntpnb.finite_part(LONGER)}, "finite_part is one of other data"),
     (BIAS, refusal(WEIGHTS), "the certificate proves nothing"),
     (BIAS, refusal(-WEIGHTS), "certificate"),

@@ -4,6 +4,9 @@ A linear program, by another solver, finds the same partition of the strict pair
 flow on the data themselves, which knows nothing of twins, goes where the twin says.
 """
 
+from dataclasses import replace
+from itertools import permutations
+
 import numpy as np
 import pytest
 from problems import l24, start, t24
@@ -71,6 +74,24 @@ def test_the_residual_is_the_gradient_over_the_largest_that_the_losers_could_mak
     assert found.residual == pytest.approx(
         np.linalg.norm(ntpnb.gradient(np.zeros((2, 1)), data)) / largest
     )
+
+
+def test_an_entry_belongs_to_its_pair_however_components_are_numbered():
+    """Each token wins over all later ones; of the numbers only that they differ is promised."""
+    candidates = np.triu(np.ones((4, 4)))
+    data = NextTokenData(
+        np.ones((4, 1)), np.eye(4), candidate_counts=candidates, context_groups=[0] * 4
+    )
+    order = ntpnb.token_priority(data)
+    numbers = order.sparse_components
+    assert len(set(numbers.data.tolist())) == 4
+    for renumbered in permutations(range(4)):
+        components = numbers.copy()
+        components.data = np.array(renumbered)[numbers.data]
+        pair = partition.pair_of_entries(data, replace(order, sparse_components=components))
+        wins, loses = np.nonzero(pair >= 0)
+        np.testing.assert_array_equal(order.strict[pair[wins, loses], 1:].T, (wins, loses))
+        assert len(wins) == len(order.strict)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -299,6 +320,31 @@ def test_where_no_step_improves_anything_a_short_one_counts_as_none(
     assert undecided.value.residual == pytest.approx(length)
 
 
+def test_for_two_tokens_one_product_with_the_curvature_makes_a_newton_step(monkeypatch):
+    """What conjugate gradients are preconditioned by is its inverse then, up to a factor."""
+    monkeypatch.setattr(partition, "MOST_PRODUCTS", 1)
+    rng = np.random.default_rng(0)
+    data = NextTokenData(rng.standard_normal((6, 2)), rng.dirichlet(np.ones(2), 6))
+    first = np.array([0.5, 0.01, 0.99, 0.3, 0.001, 0.6])
+    probs = np.stack([first, 1 - first], axis=1)
+    expected = partition._LeastSquares(data)(probs)
+    found = partition._ConjugateGradients(data, watch.Watch())(probs)
+    # two decompositions; their weights lie three digits apart, and rounding is 1e-16
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_guess_that_is_no_minimum_proves_nothing(monkeypatch):
+    """Newton's method walks uphill from even odds, those of 3 : 1 being the best."""
+    data = NextTokenData([[1.0], [1.0]], [[1, 0], [0, 1]], [0.75, 0.25])
+    uphill = 0.005 * np.array([[-1.0], [1.0]])
+    monkeypatch.setattr(partition, "_system_for", lambda data, watch: lambda probs: uphill)
+    message = r"undecided: the weights of those that stay finite leave a sum of .*, and not zero$"
+    with pytest.raises(ConvergenceError, match=message) as undecided:
+        partition.partition_pairs(data, ntpnb.token_priority(data), watch.Watch())
+    # a slope of 1/4 for each of two tokens, of losers that have the mass 1/2
+    assert undecided.value.residual == pytest.approx(np.hypot(0.25, 0.25) / 0.5)
+
+
 def test_a_probability_that_stays_positive_and_is_no_float_is_said():
     """The first and the last context settle at log-odds of 20, which is log(5e8).
 
@@ -359,17 +405,19 @@ def test_a_text_in_few_dimensions_is_answered(num_verses, dim):
     assert (twin.data.target_probs > 0).all()
 
 
-def test_progress_says_how_far_a_newton_step_goes():
+def test_progress_says_how_far_a_newton_step_goes_and_then_how_wide_the_margin_is():
     lines = []
     _ = ntpnb.implicit_bias(won_in_part(0), progress=lines.append).twin
     assert any(line.startswith("Newton step 1: probabilities change by") for line in lines)
+    assert "margin between" in lines[-1]
 
 
 def test_what_memory_cannot_hold_is_said_at_once():
     tokens = vstack([eye_array(2**13, format="csr")] * 2)
     long = NextTokenData(np.ones((2**14, 1)), tokens)
-    with pytest.raises(ConvergenceError, match="ask for tables of 134217728 numbers"):
+    with pytest.raises(ConvergenceError, match="ask for tables of 134217728 numbers") as refused:
         partition.require_memory(long)
+    assert refused.value.residual == np.inf
 
 
 def test_a_step_s_blocks_and_their_inverses_are_expected_to_take_third_powers(monkeypatch):
@@ -410,7 +458,11 @@ def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):
     monkeypatch.setattr(partition, "MOST_WORK", work)
     assert len(ntpnb.implicit_bias(data).twin.won) == len(twin.won)
     monkeypatch.setattr(partition, "MOST_WORK", work - 1)
-    with pytest.raises(ConvergenceError, match=r"pairs that seem to be won, \d+ are tied"):
+    message = (
+        r"pairs that seem to be won, \d+ are tied, too many to solve for; use fewer contexts, or "
+        r"dimensions enough to separate them$"
+    )
+    with pytest.raises(ConvergenceError, match=message):
         _ = ntpnb.implicit_bias(data).twin
 
 

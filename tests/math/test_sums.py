@@ -1,6 +1,7 @@
 """Sums over contexts: each of them once, in shares that no number of workers changes."""
 
 import sys
+from concurrent.futures import BrokenExecutor
 
 import numpy as np
 import problems
@@ -15,6 +16,10 @@ def moments(block, power):
     """Sums of powers, and how many contexts there are; contexts are told from each other."""
     H = block.context_embeddings
     return block.context_probs @ H**power, len(H)
+
+
+def fail(block, error):
+    raise error
 
 
 def test_every_context_is_in_one_share(in_blocks):
@@ -42,6 +47,28 @@ def test_what_joblib_is_told_to_do_here_gives_the_same_sum(in_blocks):
     """Where nothing else is configured, ``None`` is one worker: this process."""
     alone = ContextSums(in_blocks)(moments, 3)
     with ContextSums(in_blocks, n_jobs=None) as workers:
+        together = workers(moments, 3)
+    np.testing.assert_array_equal(together[0], alone[0])
+    assert together[1] == alone[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "seen", "message"),
+    [
+        (ZeroDivisionError("of a block"), ZeroDivisionError, "^of a block$"),
+        (
+            BrokenExecutor(),  # as if a worker had died
+            RuntimeError,
+            r"^workers died in each of 3 attempts at one sum, as they do where memory is not "
+            r"enough; fewer of them, by n_jobs, take less$",
+        ),
+    ],
+)
+def test_a_sum_that_fails_says_why_and_the_next_one_is_right(in_blocks, error, seen, message):
+    alone = ContextSums(in_blocks)(moments, 3)
+    with ContextSums(in_blocks, n_jobs=None) as workers:
+        with pytest.raises(seen, match=message):
+            workers(fail, error)
         together = workers(moments, 3)
     np.testing.assert_array_equal(together[0], alone[0])
     assert together[1] == alone[1]
