@@ -192,21 +192,28 @@ def test_contexts_may_be_short_beside_others(short):
     assert right_or_refused(NextTokenData(H, P))
 
 
-def test_contexts_too_short_beside_others_are_named():
+@pytest.mark.parametrize("T", [None, np.eye(2)])
+def test_contexts_too_short_beside_others_are_named(T):
     P = [[0.5, 0.5], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
-    data = NextTokenData([[1.0, 0.0], [2.0, 0.0], [0.0, 1e-17], [0.0, 2e-17]], P)
-    with pytest.raises(ValueError, match="the embeddings of contexts 2, 3 are so short beside"):
-        ntpnb.finite_part(data)
+    H = [[1.0, 0.0], [2.0, 0.0], [0.0, 1e-17], [0.0, 2e-17]]
+    message = (
+        r"^the embeddings of contexts 2, 3 are so short beside others that rounding hides what "
+        r"they add; others of more equal scale are needed$"
+    )
+    with pytest.raises(ValueError, match=message):
+        ntpnb.finite_part(NextTokenData(H, P, token_embeddings=T))
 
 
 @pytest.mark.parametrize("gap", [1e-12, 1e-13])
 def test_what_rounding_hides_is_refused(gap):
-    data = NextTokenData([[1.0, 0.0], [1.0, gap], [0.0, 1.0]], [[0.5, 0.5], [0.3, 0.7], [1, 0]])
+    """The third context ties too, and is at a right angle to the others: it is not named."""
+    H = [[1.0, 0.0, 0.0], [1.0, gap, 0.0], [0.0, 0.0, 1.0]]
+    data = NextTokenData(H, [[0.5, 0.5], [0.3, 0.7], [0.4, 0.6]])
     with pytest.raises(ValueError, match=r"^the embeddings of contexts 0, 1 are linearly dep") as e:
         ntpnb.equal_subspace(data)
     assert "merge_tolerance makes one of nearly equal contexts" in str(e.value)
     merged = data.replace(merge_tolerance=1e-9)
-    assert ntpnb.equal_subspace(merged).dim == 1
+    assert ntpnb.equal_subspace(merged).dim == 2
 
 
 def test_what_depends_but_for_the_last_digit_depends():

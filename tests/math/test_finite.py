@@ -200,12 +200,41 @@ def test_conjugate_gradients_take_no_more_products_than_they_may():
     assert len(taken) == 2
 
 
+@pytest.mark.parametrize(
+    ("errors", "stalled"),
+    [
+        ([0.9, 0.8], False),
+        ([0.9, 0.8, 0.7], True),
+        ([0.9, 0.5, 0.4, 0.4, 0.3, 0.3], False),  # the second step halved it: two more are due
+        ([0.9, 0.5, 0.4, 0.4, 0.3, 0.3, 0.3], True),
+    ],
+)
+def test_an_iteration_stalls_when_it_waited_for_what_was_allowed_and_as_long_as_it_gained(
+    errors, stalled
+):
+    gains = newton.Gains(np.zeros(1), error=1.0, least=2)
+    for error in errors:
+        gains.take(np.array([error]), error)
+    assert gains.stalled is stalled
+    assert not gains.halved
+
+
 # -- failure --------------------------------------------------------------------------------------
 
 
 def test_an_unfinished_iteration_says_so(monkeypatch):
     # steps of no length, which gain nothing
     monkeypatch.setattr(newton, "conjugate_gradients", lambda product, target, *rest: 0 * target)
-    with pytest.raises(ntpnb.ConvergenceError, match="1e-09 is needed") as caught:
-        finite_part(t24(2, V=4, m=9, d=2, size=(2, 3)))
+    data = t24(2, V=4, m=9, d=2, size=(2, 3))
+    data.labels = tuple("abcdefghi")
+    message = (
+        r"1e-09 is needed\. Nearly .* and those of contexts ('[a-i]'(, )?)+ are nearest to that$"
+    )
+    with pytest.raises(ntpnb.ConvergenceError, match=message) as caught:
+        finite_part(data)
     assert caught.value.residual > 1e-9
+
+
+def test_an_unfinished_iteration_names_no_contexts_where_none_are_known():
+    error = newton.not_settled(1e-3, np.zeros((2, 1)), Watch())
+    assert str(error).endswith("of contexts or tokens, are the usual cause")

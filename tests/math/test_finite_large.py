@@ -102,16 +102,21 @@ def test_lengths_over_six_decades_agree_with_the_dense_method(seed):
     assert abs(one - other) <= 1e-13 * scale(W, data)
 
 
+def a_text(dim):
+    """The words of Genesis 1, each a context with a random embedding."""
+    text = np.concatenate(ntpnb.datasets.text_corpus(31).verses)
+    rng = np.random.default_rng(0)
+    return ntpnb.NextTokenData.from_sequences(
+        [text], lambda context: rng.standard_normal(dim), context_length=1
+    )
+
+
 @pytest.mark.parametrize("dim", [4, 20])
 @pytest.mark.parametrize("without", ["nothing", "preconditioner", "tokens made one", "kept rows"])
 def test_a_text_agrees_with_the_dense_method_also_without_what_only_saves_time(
     monkeypatch, without, dim
 ):
-    text = np.concatenate(ntpnb.datasets.text_corpus(31).verses)
-    rng = np.random.default_rng(0)
-    data = ntpnb.NextTokenData.from_sequences(
-        [text], lambda context: rng.standard_normal(dim), context_length=1
-    )
+    data = a_text(dim)
     expected = finite_part(data).W
     if without == "preconditioner":
         monkeypatch.setattr(large, "HELD", 0)
@@ -166,6 +171,15 @@ def test_the_core_is_what_ranks_leave(name, seed):
     np.testing.assert_array_equal(found, core_by_ranks(data))
 
 
+@pytest.mark.parametrize("num_rows", [-1, 1])
+def test_whitening_the_core_drops_no_row_of_a_wrong_matrix(num_rows):
+    data = t24(0, **SIZES["all tokens out of reach"])
+    entries = large.tie_entries(data)
+    core = large.CoreLoss(entries, core_of(entries))
+    with pytest.raises(ValueError, match="argument"):
+        core.whiten(np.ones((len(core.tokens) + num_rows, data.shape[1])))
+
+
 # -- the hub and the preconditioner ---------------------------------------------------------------
 
 
@@ -192,6 +206,28 @@ def test_a_preconditioner_is_made_where_its_factor_and_inverses_can_be_held(
     for held in (needed, needed - 1):
         monkeypatch.setattr(large, "HELD", held)
         assert (large._preconditioner(ties) is not np.copy) == (held == needed)
+
+
+def test_of_the_factor_of_a_text_s_system_no_more_than_a_quarter_is_not_zero():
+    """By that its memory is judged. In the order for matrices without symmetry it is two fifths."""
+    entries = large.tie_entries(a_text(20))
+    fit = large.SmallestFit(entries, core_of(entries))
+    factor = fit._precondition._others
+    assert factor.L.nnz + factor.U.nnz <= len(fit._ties.other_contexts) ** 2 / 4
+
+
+def test_a_preconditioner_is_the_inverse_but_for_what_is_added_before_it_is_inverted():
+    """Inner products of orthogonal contexts are the identity, and adding 1e-4 changes so much."""
+    support = np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 1, 1]])
+    data = ntpnb.NextTokenData(np.eye(4), support / support.sum(1, keepdims=True))
+    entries = large.tie_entries(data)
+    fit = large.SmallestFit(entries, core_of(entries))
+    contexts = fit._ties.all_contexts
+    assert fit._ties.other_contexts.tolist() == [3]  # the hub's row gives the scores of the others
+    for duals in np.eye(len(contexts)):
+        duals = large.centred(duals, contexts)
+        found = fit._precondition(large.centred(fit._products(duals), contexts))
+        assert np.linalg.norm(found - duals) <= 1e-4 * np.linalg.norm(duals)
 
 
 # -- invariances ----------------------------------------------------------------------------------
@@ -375,6 +411,7 @@ def test_progress_says_what_is_known():
     entries = lines[0].split()[0]
     assert f"; {entries} of them may have odds out of reach" in lines[0]
     assert any(line.startswith("Newton step 1: the gradient's norm") for line in lines)
+    assert lines[-2].startswith("smallest W: its log-odds are right to within ")
     assert lines[-1].startswith("the gradient's norm, relative to the embeddings, is ")
 
 

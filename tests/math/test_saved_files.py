@@ -205,6 +205,7 @@ MISFITS = [
         {"multipliers": -IN_SUM_NORM.multipliers},
         "NormMarginSolution has a negative multiplier",
     ),
+    (FINITE, {"W": FINITE.W.T}, "FinitePart.W has shape (2, 5)"),
     (FINITE, {"W": FINITE.W + np.eye(5, 2)}, "FinitePart.W lies outside the tied subspace"),
     (ORDER, {"groups": np.array([0, 1])}, "TokenPriority.groups needs 3 names that increase"),
     (ORDER, {"groups": np.array([0, 2, 1])}, "TokenPriority.groups needs 3 names that increase"),
@@ -365,8 +366,10 @@ def test_a_solution_that_is_none_shows_its_margin():
     assert back.kkt_residual > 0.1
 
 
-def test_a_finite_part_is_measured_anew():
-    found = FINITE
+@pytest.mark.parametrize("large", [1, 2**20])
+def test_a_finite_part_is_measured_anew(monkeypatch, large):
+    monkeypatch.setattr("ntpnb.tied.large.LARGE", large)  # at 1, as large data are
+    found = ntpnb.finite_part(TOY)
     forged = replace(found, gradient_norm=3.0, residual=4.0, compatible=False)
     back = again(forged)
     assert (back.gradient_norm, back.residual) == (found.gradient_norm, found.residual)

@@ -212,6 +212,16 @@ def test_too_many_dense_generators_are_refused():
     assert ntpnb.equal_subspace(flat).dim == 1
 
 
+def test_as_many_dense_generators_as_the_limit_says_are_allowed(monkeypatch):
+    """Four ties, two of each context, between tokens in two dimensions and contexts in two."""
+    data = NextTokenData(np.eye(2), np.full((2, 3), 1 / 3), None, [[0, 0], [1, 0], [0, 1]])
+    monkeypatch.setattr(subspace, "DENSE_LIMIT", 16)
+    assert ntpnb.equal_subspace(data).dim == 4
+    monkeypatch.setattr(subspace, "DENSE_LIMIT", 15)
+    with pytest.raises(ValueError, match=r"need 16 numbers, more than 15; use fewer contexts"):
+        ntpnb.equal_subspace(data)
+
+
 @pytest.mark.parametrize("name", ["project", "reject"])
 def test_a_wrong_matrix_is_named(name):
     with pytest.raises(
