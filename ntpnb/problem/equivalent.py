@@ -75,7 +75,7 @@ class SharedMultipliers:
     winners: csr_array
 
     def __repr__(self) -> str:
-        return f"SharedMultipliers({self.table.nnz} of {self.table.shape[0]} contexts)"
+        return f"SharedMultipliers({self.table.nnz} numbers, {self.table.shape[0]} contexts)"
 
     @property
     def total(self) -> float:

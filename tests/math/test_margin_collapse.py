@@ -163,7 +163,7 @@ def test_multipliers_that_tokens_share_are_listed_only_where_memory_is_enough(mo
     svm = max_margin(data)
     contexts, tokens = data.target_probs.shape
     held = svm.strict_multipliers.table.nnz
-    assert repr(svm.strict_multipliers) == f"SharedMultipliers({held} of {contexts} contexts)"
+    assert repr(svm.strict_multipliers) == f"SharedMultipliers({held} numbers, {contexts} contexts)"
     monkeypatch.setattr(validation, "DENSE_LIMIT", contexts * tokens - 1)
     refused = rf"^multipliers needs a dense array of {contexts} × {tokens} .* smaller vocabulary$"
     with pytest.raises(ValueError, match=refused):
