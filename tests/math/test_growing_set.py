@@ -191,6 +191,33 @@ def test_the_interior_point_hands_on_what_is_tight_at_the_solution(monkeypatch):
         np.testing.assert_array_equal(guesses[-1], program.tied | (best.dual < 0))
 
 
+@pytest.mark.parametrize("alike", [1.0, 1e-3])
+def test_the_interior_point_tries_the_active_set_after_every_two_digits_more(monkeypatch, alike):
+    """Relative to ``W``, which is long where contexts are alike; and to its square in products."""
+    data = problems.t24(5109, V=6, m=9, d=12, size=(1, 4))
+    H = data.context_embeddings[0] + alike * data.context_embeddings
+    program = pairs_of(problems.changed(data, context_embeddings=H)).everything()
+    corrected_step = one_set._corrected_step
+    errors, tried = [], []
+
+    def measured(program, point, missed):
+        size = max(1.0, np.linalg.norm(program.weights(point.dual)))
+        products = -(point.slack * point.dual)[program.ordered]
+        errors.append(max(np.abs(missed).max() / size, products.mean() / size**2))
+        return corrected_step(program, point, missed)
+
+    monkeypatch.setattr(one_set, "_corrected_step", measured)
+    monkeypatch.setattr(one_set, "active_set", lambda *_: tried.append(len(errors)) or ())
+    list(itertools.islice(interior_point(program), 25))
+    expected, wanted = [], one_set.FIRST_ACCURACY
+    for step, error in enumerate(errors):
+        if error < wanted:
+            expected.append(step)
+            wanted /= 100
+    assert tried == expected
+    assert len(tried) >= 4
+
+
 def test_a_set_of_ties_alone_is_left_to_the_active_set():
     ties = pairs_of(problems.t24(3, size=(2, 3))).program(np.zeros(0, dtype=int))
     assert list(interior_point(ties)) == []
@@ -212,9 +239,9 @@ def curvature(program):
 
 
 def duals(program, lipschitz):
-    """The dual after each of two hundred steps."""
+    """The dual after each of four hundred steps."""
     steps = DualSteps(program, lipschitz)
-    for _ in range(200):
+    for _ in range(400):
         steps.take(1)
         yield steps.dual
 

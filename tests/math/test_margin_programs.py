@@ -321,6 +321,17 @@ def test_conjugate_gradients_solve_what_is_too_large_for_a_matrix(monkeypatch, k
     np.testing.assert_allclose(missed[mask], 0, atol=1e-9)
 
 
+def test_one_conjugate_gradient_is_enough_where_contexts_are_orthogonal(monkeypatch):
+    """The system of the common scores is then diagonal, and gradients are divided by that."""
+    monkeypatch.setattr(support_program, "WHOLE", 1)
+    monkeypatch.setattr(row_system, "MOST_ITERATIONS", 2)  # the first is zero
+    rng = np.random.default_rng(0)
+    data = problems.changed(made("supports", 0)[0], context_embeddings=np.eye(6, 8))
+    program = all_pairs(data, priority(data)).everything()
+    mask = program.tied | (rng.random(len(program)) < 0.7)
+    assert_solves(program, mask, rng.uniform(0.01, 1, len(program)), rng)
+
+
 @pytest.mark.parametrize("accuracy", [1e-2, 1e-6, 1e-13])
 @pytest.mark.parametrize("share", [0.1, 0.6, 1.0])
 @pytest.mark.parametrize("kind", BY_SUPPORTS)

@@ -124,18 +124,38 @@ def test_ties_that_depend_on_each_other_prove_nothing(ties, missed, at_most):
     assert np.isinf(distance) == np.isinf(at_most)
 
 
-@pytest.mark.parametrize(("margin", "is_proved"), [(2.9, False), (3.1, True)])
+@pytest.mark.parametrize(("margin", "is_proved"), [(3 + 1e-9, False), (3 + 3e-9, True)])
 def test_a_margin_counts_if_rounding_of_it_and_of_a_tie_cannot_hide_that_there_is_none(
     margin, is_proved
 ):
     """A tie is missed by as much as a product may be wrong, so that twice that may be missing.
 
-    To mend it costs the margin as much, and the margin itself is a product that may be wrong.
+    To mend it costs the margin as much, and a billionth more, since what it costs is rounded, too;
+    and the margin itself is a product that may be wrong.
     """
     wrong = 1e-6
     tie, pair = np.eye(2, 3)
     rows = other_norms.PairRows(csr_array([tie]), csr_array([pair]), np.ones(2), (1, 3))
     assert narrow._is_proved(np.array([wrong, margin * wrong, 1.0]), rows, wrong) is is_proved
+
+
+def test_margins_of_zero_prove_nothing(monkeypatch):
+    """Of two contexts that contradict each other, and a ``W`` that sees neither."""
+    blind = other_norms.Solved(np.array([[0.0, 1.0], [0.0, 0.0]]), np.zeros(0), np.ones(2), "")
+    monkeypatch.setattr(narrow, "largest_margin_in_max_norm", lambda *_: blind)
+    data = ntpnb.NextTokenData([[1.0, 0.0], [-1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]])
+    assert not linear_program(data, ntpnb.token_priority(data), Watch()).separates
+
+
+@pytest.mark.parametrize("scale", narrow.SCALES)
+def test_every_scale_decides_most_small_angles_by_itself(scale, monkeypatch):
+    """Its tolerance is far below a margin of 1e-8."""
+    monkeypatch.setattr(narrow, "SCALES", {scale: narrow.SCALES[scale]})
+    found = []
+    for seed in range(8):
+        data = planted("swap", 1e-8, seed)
+        found.append(linear_program(data, ntpnb.token_priority(data), Watch()))
+    assert sum(one is not None and one.separates for one in found) > len(found) / 2
 
 
 def test_so_many_ties_that_their_matrix_would_be_large_prove_nothing(monkeypatch):

@@ -16,7 +16,11 @@ from scipy.optimize import OptimizeResult
 import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
 from ntpnb.basics.matrix_norms import NORMS, norm_named
+<<<<<<< HEAD
 from ntpnb.margin import other_norms, singular_values
+=======
+from ntpnb.margin import other_norms, solve
+>>>>>>> 650a137a (Steps on the dual, tries of the interior point, minima of proximal steps and scales of the linear program are counted; an order at hand is taken in other norms; what survives in margin has its reasons)
 from ntpnb.margin.other_norms import SOLVERS, pair_rows
 from ntpnb.margin.singular_values import largest_margin_of_singular_values
 from ntpnb.problem.pairs import relative_gap
@@ -313,6 +317,17 @@ def test_a_lower_bound_far_above_the_upper_one_is_rounding():
     assert relative_gap((4e-22, 1e-22)) == 1.0
     assert relative_gap((2.0, 1.0)) == 1.0
     assert relative_gap((1.0 + 1e-15, 1.0)) == 0.0
+
+
+def test_an_order_at_hand_is_taken_in_another_norm_and_where_it_refuses(monkeypatch):
+    data, contradiction = problem(0), NextTokenData([[1.0], [2.0]], np.eye(2))
+    order, of_contradiction = map(ntpnb.token_priority, (data, contradiction))
+    expected = max_margin(data, norm="max")
+    for module in (other_norms, solve):
+        monkeypatch.delattr(module, "token_priority")
+    np.testing.assert_array_equal(max_margin(data, norm="max", order=order).W, expected.W)
+    with pytest.raises(ntpnb.NotSeparableError):
+        max_margin(contradiction, norm="max", order=of_contradiction)
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)

@@ -4,6 +4,7 @@ Small problems take their way where ``WHOLE`` is one. Every answer is judged fro
 (``margins``), or by the way of those that fit.
 """
 
+import itertools
 import pickle
 from contextlib import suppress
 
@@ -123,6 +124,11 @@ def test_the_lowest_point_of_a_line_is_that_of_its_function(seed):
     assert abs(slope(t)) <= rounding or (slope(t) < 0 and t == 1)
 
 
+def test_a_line_that_overflows_has_no_lowest_point():
+    with pytest.raises(np.linalg.LinAlgError, match=r"^a Newton step overflows$"):
+        lowest_point(np.array([np.inf]), np.ones(1), np.array([True]), 0.0, 0.0)
+
+
 def some_point(seed, others, share=0.6):
     """All pairs of a decoder, and a point with random multipliers of some of them."""
     data = collapsed(planted(seed, V=4, m=12, d=3, others=others))
@@ -187,6 +193,28 @@ def test_a_minimum_needs_no_more_accuracy_than_is_asked_for(monkeypatch):
         missed.append(np.linalg.norm(gradient))
         assert missed[-1] <= accuracy * moved + 1e-10
     assert missed[0] > 1e-3 * moved
+
+
+def found_in(start, tau, **options):
+    """The minimum, and how often a Newton step was asked for."""
+    steps = itertools.count()
+    return _minimum(start, tau, lambda: next(steps), **options), next(steps)
+
+
+@pytest.mark.parametrize("accuracy", [0.5, 1e-9])
+def test_a_minimum_takes_few_newton_steps(accuracy, monkeypatch):
+    """Fewer where common scores are fixed, and from where only rounding is left."""
+    monkeypatch.setattr(proximal, "ACCURACY", accuracy)
+    free, fixed, again = 0, 0, 0
+    for seed in range(6):
+        _, start = some_point(seed, others=9 * (seed % 2))
+        minimum, number = found_in(start, 0.03)
+        assert number <= proximal.NEWTON_STEPS / 10
+        free += number
+        fixed += found_in(start, 0.03, fixed_scores=True)[1]
+        again += found_in(minimum, 0.03)[1]
+    assert fixed < free
+    assert again < free
 
 
 def test_pairs_that_push_nowhere_leave_the_set_and_all_that_are_missed_join_it(monkeypatch):

@@ -198,6 +198,7 @@ MISFITS = [
     (ROOM, {"dim": 0}, "CompatibleDimension.dim is 0"),
     (ROOM, {"dim": ROOM.dim + 1}, "CompatibleDimension.dim is"),
     (ROOM, {"equations": 0}, "0 log-odds of"),
+    (SVM, {"W": SVM.W[:, :1]}, "MarginSolution.W has shape (5, 1)"),
     (SVM, {"W": 2 * SVM.W}, "MarginSolution.W is not what its multipliers"),
     (SVM, {"equal_multipliers": np.ones(99)}, "MarginSolution's equal multipliers"),
     (
