@@ -16,11 +16,7 @@ from scipy.optimize import OptimizeResult
 import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
 from ntpnb.basics.matrix_norms import NORMS, norm_named
-<<<<<<< HEAD
-from ntpnb.margin import other_norms, singular_values
-=======
-from ntpnb.margin import other_norms, solve
->>>>>>> 650a137a (Steps on the dual, tries of the interior point, minima of proximal steps and scales of the linear program are counted; an order at hand is taken in other norms; what survives in margin has its reasons)
+from ntpnb.margin import other_norms, singular_values, solve
 from ntpnb.margin.other_norms import SOLVERS, pair_rows
 from ntpnb.margin.singular_values import largest_margin_of_singular_values
 from ntpnb.problem.pairs import relative_gap

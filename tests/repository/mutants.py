@@ -17,7 +17,9 @@ import yaml
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER.parents[1] / "benchmarks/results/mutants.csv"
-NOTICED = {"killed", "timeout", "segfault"}  # a change that never ends has been noticed too
+# A change that never ends has been noticed too, and one that ends the process: by an abort, mutmut
+# calls it suspicious.
+NOTICED = {"killed", "timeout", "segfault", "suspicious"}
 COLUMNS = ("changes", "tried", "noticed", "by the time limit", "survived", "met no test", "score")
 
 
