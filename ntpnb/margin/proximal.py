@@ -6,7 +6,9 @@ minimum over ``W`` and ``c`` of
     τ/2 ‖W‖² + ½ ‖r‖²   with   r = τ λ − slack  on ties,  max(τ λ − slack, 0)  on strict pairs,
 
 which is convex and piecewise quadratic. ``−r/τ`` is the next centre; the centres tend to the
-solution of the dual (Rockafellar 1976), the faster the smaller ``τ``. Each minimum is found by
+solution of the dual (Rockafellar 1976), the faster the smaller ``τ``; but they have the rounding of
+``r``, divided by ``τ``. So ``τ`` falls until nothing but rounding is left, and then rises again,
+which takes a few steps more and leaves little of it. Each minimum is found by
 Newton's method on the pairs that are penalised at present, with an exact search on the line. All
 pairs are looked at after every Newton step: those that are missed join the set, and those that
 neither push nor are missed leave it.
@@ -26,11 +28,14 @@ from ntpnb.margin.support_program import SupportPairs, SupportProgram
 FIRST_WEIGHT = 0.03
 """The first ``τ``. The larger it is, the more pairs are penalised, and the easier systems are."""
 
-LAST_WEIGHT = 1e-5
-"""The last ``τ``: with smaller ones multipliers lose their digits."""
+LEAST_WEIGHT = 1e-5
+"""The smallest ``τ``: with smaller ones multipliers lose their digits."""
 
 FALL = 10**0.5
-"""Factor by which ``τ`` falls where a step missed more than :data:`ENOUGH` of the last one."""
+"""Factor by which ``τ`` falls where a step missed more than :data:`ENOUGH` of the last one.
+
+By the same factor it rises in the end, with each step.
+"""
 
 ENOUGH = 0.25
 """Share of what a step missed that the next one may miss."""
@@ -95,17 +100,21 @@ def proximal_steps(
     dual = point.dual(FIRST_WEIGHT)
     tau = FIRST_WEIGHT
     missed_before = np.inf
+    rises = False
     for _ in range(NEWTON_STEPS):
         point = _minimum(point._replace(centre=dual), tau, check)
         dual = point.dual(tau)
         growth = dual - point.centre
         missed = tau * float(np.linalg.norm(growth))
-        is_last = tau == LAST_WEIGHT and missed >= missed_before  # what is left is rounding
-        yield SetStep(point.program, Iterate(dual, point.common, growth, settled=is_last))
-        if is_last:
+        yield SetStep(point.program, Iterate(dual, point.common, growth, settled=rises))
+        if rises:
+            tau *= FALL
+        elif tau == LEAST_WEIGHT and missed >= missed_before:  # what is left is rounding
+            rises = True
+        elif missed > ENOUGH * missed_before:
+            tau = max(tau / FALL, LEAST_WEIGHT)
+        if tau > FIRST_WEIGHT:
             return
-        if missed > ENOUGH * missed_before:
-            tau = max(tau / FALL, LAST_WEIGHT)
         missed_before = missed
 
 
@@ -151,7 +160,9 @@ def _minimum(
             pull=tau * float(np.vdot(point.weights, move)),
             curvature=tau * float(np.vdot(move, move)),
         )
-        if share == 0 and has_all_missed:  # rounding decides on the line
+        length = share * float(np.hypot(np.linalg.norm(move), np.linalg.norm(newton.common)))
+        reached = float(np.hypot(np.linalg.norm(point.weights), np.linalg.norm(point.common)))
+        if length <= EPS * reached and has_all_missed:  # rounding decides on the line
             break
         point = point._replace(
             weights=point.weights + share * move, common=point.common + share * newton.common

@@ -456,6 +456,9 @@ class MarginSearch:
     def _note(self, pairs: AllPairs, step: SetStep) -> None:
         """Certify a step, keep the solution where it is the best, and tell of it."""
         solution = self._certified(pairs, step.program, step.iterate.dual)
+        if step.iterate.settled and not solution.meets_ties:
+            with suppress(np.linalg.LinAlgError):
+                solution = self._certified(pairs, step.program, meet_ties(pairs, step).dual)
         if solution.kkt_residual < self.residual:
             self.best = solution
             self.residual = solution.kkt_residual

@@ -28,6 +28,7 @@ from ntpnb import (
 )
 from ntpnb import token_priority as priority
 from ntpnb.basics import watch
+from ntpnb.basics.tolerances import ACCEPT
 from ntpnb.margin import narrow, proximal, solve, support_program
 from ntpnb.margin.normal_form import PairMultipliers
 from ntpnb.margin.proximal import Point, _minimum, _with_missed, lowest_point, proximal_steps
@@ -286,6 +287,19 @@ def test_a_gap_is_an_enclosure_of_the_exact_margin(monkeypatch, others):
         assert steps[0] < steps[-1]
         assert is_separable(data)
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("others", [0, 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_optimum_is_reached_without_a_gap_too(monkeypatch, seed, others):
+    """To the accuracy that is promised, and not only as far as the smallest weight allows."""
+    data = planted(seed, others=others)
+    expected = max_margin(data).norm
+    monkeypatch.setattr(support_program, "WHOLE", 1)
+    found = max_margin(data)
+    assert found.kkt_residual <= ACCEPT
+    assert found.meets_ties
+    assert found.norm == pytest.approx(expected, rel=10 * ACCEPT)
 
 
 @pytest.mark.parametrize("short", [1e-7, 1e-8, 1e-9])
