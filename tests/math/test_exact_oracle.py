@@ -204,6 +204,15 @@ def test_contexts_too_short_beside_others_are_named(T):
         ntpnb.finite_part(NextTokenData(H, P, token_embeddings=T))
 
 
+@pytest.mark.parametrize("T", [None, np.eye(2)])
+@pytest.mark.parametrize("scale", [1.0, 1.5e-8])
+def test_beside_a_context_of_zeros_the_longest_is_not_called_short(scale, T):
+    P = [[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]]
+    H = scale * np.array([[1.0, 0.0], [0.0, 1e-18], [0.0, 0.0]])
+    with pytest.raises(ValueError, match=r"^the embeddings of contexts 1 are so short beside "):
+        ntpnb.finite_part(NextTokenData(H, P, token_embeddings=T))
+
+
 @pytest.mark.parametrize("gap", [1e-12, 1e-13])
 def test_what_rounding_hides_is_refused(gap):
     """The third context ties too, and is at a right angle to the others: it is not named."""

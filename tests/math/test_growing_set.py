@@ -451,6 +451,69 @@ def test_a_set_is_solved_where_rounding_is_left_or_nothing_gets_better(monkeypat
     assert found[-1]
 
 
+def test_a_set_that_is_solved_with_a_larger_error_is_left_to_the_interior_point(monkeypatch):
+    """However often the active set settles, and though nothing gets better."""
+    monkeypatch.setattr(one_set, "error_on_set", lambda program, iterate: 1e-11)
+    monkeypatch.setattr(module, "first_steps", FIRST_SETS["all pairs"])
+    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    settled = 0
+    for step in steps:
+        settled += step.iterate.settled
+        if step.iterate.direction is not None and not step.iterate.settled:
+            break  # the interior point's own
+    else:
+        pytest.fail("the interior point was not asked")
+    assert settled > one_set.PATIENCE
+
+
+def test_a_larger_set_begins_with_what_the_last_one_had_and_with_what_it_missed(monkeypatch):
+    """These are taken for tight, and no other pair is."""
+    solve_set = module.solve_set
+    begun, ended = [], []
+
+    def recorded(program, dual, tight):
+        begun.append((program, dual, tight))
+        *_, last = solve_set(program, dual, tight)
+        ended.append(last)
+        yield last
+
+    monkeypatch.setattr(module, "solve_set", recorded)
+    monkeypatch.setattr(module, "first_steps", FIRST_SETS["a third"])
+    without_multiplier = 0
+    for data, _ in separable(0):
+        begun.clear()
+        ended.clear()
+        list(growing_set(pairs_of(data)))
+        for (before, *_), last, (after, dual, tight) in zip(begun, ended, begun[1:], strict=False):
+            assert last.settled
+            np.testing.assert_array_equal(dual, after.values_of(before, last.dual))
+            had = after.values_of(before, (last.dual < 0).astype(float)) > 0
+            joined = ~np.isin(after.keys, before.keys)
+            np.testing.assert_array_equal(tight, after.tied | had | joined)
+            without_multiplier += np.count_nonzero(~tight)
+    assert without_multiplier > 0
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_set_ends_at_its_last_settled_step_or_where_none_is_at_its_last(monkeypatch, settled):
+    """Steps that follow a solution, as of another method, do not replace it."""
+    begun = []
+
+    def two_steps(program, dual, tight):
+        begun.append((program, dual))
+        for size, is_settled in ((0.001, settled), (0.002, False)):
+            small = np.where(program.ordered, -size, 0.0)
+            yield Iterate(small, program.zero_common(), direction=None, settled=is_settled)
+
+    monkeypatch.setattr(module, "solve_set", two_steps)
+    monkeypatch.setattr(module, "first_steps", FIRST_SETS["one pair"])
+    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    assert len(list(itertools.islice(steps, 4))) == 4  # a guess, two steps, one on the next set
+    (first, _), (second, dual) = begun
+    expected = second.values_of(first, np.where(first.ordered, -0.001 if settled else -0.002, 0.0))
+    np.testing.assert_array_equal(dual, expected)
+
+
 @pytest.mark.parametrize("first", ["all pairs", "one pair"])
 def test_sets_grow_until_one_has_a_certificate_where_there_is_no_solution(monkeypatch, first):
     monkeypatch.setattr(module, "first_steps", FIRST_SETS[first])

@@ -12,6 +12,7 @@ import ntpnb
 from ntpnb import NextTokenData
 from ntpnb.basics import validation
 from ntpnb.problem import table
+from ntpnb.problem.order import row_components
 from ntpnb.thresholds import compatible_dimension
 from ntpnb.training import batch
 
@@ -172,6 +173,28 @@ def test_what_would_be_too_large_is_refused_before_memory_is_taken(monkeypatch, 
     needed = rf"{what.strip()} needs a dense array of .* more than"
     with allocates_less_than(2**22), pytest.raises(ValueError, match=needed):
         LIMITS[what](data)
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "advice"),
+    [
+        ("support", lambda data: data.support, "use the indices of sparse_target_probs"),
+        ("candidates", lambda data: data.candidates, "use the indices of sparse_candidate_counts"),
+        (
+            "row_components",
+            lambda data: row_components(data, ntpnb.token_priority(data)),
+            "use fewer contexts or a smaller vocabulary",
+        ),
+    ],
+)
+def test_a_table_that_would_be_too_large_says_what_to_do(monkeypatch, name, read, advice):
+    data = t24(0, candidates=True)
+    size = data.target_probs.size
+    monkeypatch.setattr(validation, "DENSE_LIMIT", size - 1)
+    with pytest.raises(ValueError, match=rf"^{name} needs .* more than \d+; {advice}$"):
+        read(data)
+    monkeypatch.setattr(validation, "DENSE_LIMIT", size)
+    read(data)
 
 
 def test_a_run_whose_record_would_be_too_large_says_what_to_do(monkeypatch):

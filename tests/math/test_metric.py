@@ -57,6 +57,7 @@ def test_without_strict_pairs_the_solution_is_zero():
     svm = max_margin(NextTokenData([[1.0]], [[0.5, 0.5]]), metric=[[1.0], [2.0]])
     assert not svm.W.any()
     assert svm.min_margin == np.inf
+    assert svm.metric.tolist() == [[1.0], [2.0]]
 
 
 @pytest.mark.parametrize(

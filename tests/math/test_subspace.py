@@ -112,6 +112,18 @@ def test_a_small_gap_costs_its_share_of_the_digits_and_not_its_square(make, gap)
     assert np.abs(F.project(W) - expected).max() <= 1e-14 / gap
 
 
+def test_contexts_that_are_nearly_one_are_refused_where_rounding_may_decide_what_ties_share():
+    """Of three contexts in a plane two scores are free, unless what misses them is no rounding."""
+    H = [[1.0, 0.0], [1.0, 1e-7], [1.0, 2e-7]]
+    message = (
+        r"^the embeddings of contexts 0, 2 are linearly dependent but for 8\.2e-08 of their "
+        r"length, so that rounding may turn what their ties span by 4\.7e-08; merge_tolerance "
+        r"makes one of nearly equal contexts, and others need directions of more equal scale$"
+    )
+    with pytest.raises(ValueError, match=message):
+        equal_subspace(NextTokenData(H, np.full((3, 2), 0.5)))
+
+
 @pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-4, 1e-5])
 def test_fit_between_nearly_parallel_contexts(gap):
     data = nearly_parallel(gap)

@@ -8,7 +8,9 @@ from margins import prove_refused
 
 import ntpnb
 from ntpnb import NextTokenData, NotSeparableError, is_separable, max_margin
+from ntpnb.basics.tolerances import VANISHES
 from ntpnb.margin import separation, solve
+from ntpnb.margin.growing_set import ROUND
 from ntpnb.problem.equivalent import whitened
 
 
@@ -85,6 +87,34 @@ def test_states_that_have_much_in_common_are_solved_or_refused(seed, digits):
             with pytest.raises(NotSeparableError) as caught:
                 max_margin(data)
             prove_refused(data, caught.value)
+
+
+def test_a_contradiction_in_other_coordinates_is_one_of_the_data_as_it_stands(monkeypatch):
+    """Also where a token in it stands for many that are never a target, and counts as these do."""
+    seen = stretched(0, m=160, V=8, d=8, digits=2)[1].context_embeddings
+    seen = seen - seen.mean(axis=0)  # else nothing contradicts that they lose everywhere
+    laws = np.eye(8, 48)[np.random.default_rng(0).integers(0, 8, 160)]
+    data = NextTokenData(seen, laws)
+    found = whitened(data)
+    assert found.condition > ROUND
+    refutation, handed_on = solve.refutation, []
+
+    def recorded(pairs, program, direction):
+        handed_on.append((pairs.for_single_tokens(program), program.roots * direction))
+        return refutation(pairs, program, direction)
+
+    monkeypatch.setattr(solve, "refutation", recorded)
+    with pytest.raises(NotSeparableError) as caught:
+        max_margin(data)
+    prove_refused(data, caught.value)
+    [(program, certificate)] = handed_on
+    assert 8 in program.token[program.ordered & (certificate < 0)]  # the one for forty
+    left_over = np.linalg.norm(program.weights(certificate))
+    left_over += np.abs(program.column_sums(certificate)).sum()
+    # In the other coordinates it vanishes relative to multipliers of unit vectors, which are longer
+    # by the lengths that contexts have there.
+    longest = found.data.context_lengths.max()
+    assert left_over <= VANISHES * longest * np.abs(certificate[program.ordered]).sum()
 
 
 def test_an_undecided_search_in_other_coordinates_is_not_the_end(monkeypatch):
