@@ -32,6 +32,7 @@ from ntpnb.margin.separation import (
 )
 from ntpnb.margin.solution import certify
 from ntpnb.margin.support_program import all_pairs
+from ntpnb.problem.pairs import pair_lengths
 
 
 def assert_residuals(data, multipliers):
@@ -324,3 +325,14 @@ def test_bounds_of_the_margin_hold_for_any_multipliers(seed, log10_size):
     below, above = certify(data, order, PairMultipliers(lam, mu)).margin_bounds
     largest = 1 / max_margin(data).norm
     assert below <= largest * (1 + 1e-9) <= above * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("make", [problems.t24, problems.l24])
+def test_lengths_of_pairs_are_the_norms_of_their_matrices(make):
+    """By which margins, and what ties miss, are called large or small."""
+    data = make(7)
+    order = priority(data)
+    matrices = reference.pair_matrices(data, [*order.equal, *order.strict])
+    np.testing.assert_allclose(
+        pair_lengths(data, order), np.linalg.norm(matrices, axis=1), rtol=1e-13
+    )
