@@ -427,6 +427,21 @@ def test_products_of_some_entries_are_those_of_the_whole(monkeypatch, dtype, blo
             np.testing.assert_allclose(combined, dense.T @ contexts, **close)
 
 
+def test_entries_are_gathered_once_and_in_parts_that_a_cache_holds(monkeypatch):
+    monkeypatch.setattr(table, "IN_CACHE", 12)
+    einsum, gathered = np.einsum, []
+
+    def recorded(subscripts, first, second):
+        gathered.append(first.shape)
+        return einsum(subscripts, first, second)
+
+    monkeypatch.setattr(np, "einsum", recorded)
+    contexts, tokens = np.ones((40, 3)), np.ones((60, 3))
+    assert table.GATHERED * 10 < 40 * 60  # so few are wanted that the whole is not formed
+    scores_at(contexts, tokens, np.arange(10), np.arange(10))
+    assert gathered == [(4, 3), (4, 3), (2, 3)]
+
+
 def test_a_matrix_that_is_not_positive_has_no_factor():
     needed = "^the matrix is not positive definite in floating point$"
     with pytest.raises(np.linalg.LinAlgError, match=needed):

@@ -137,7 +137,11 @@ def test_what_is_wrong_is_said_of_its_place(monkeypatch):
     with pytest.raises(ValueError, match=r"^states\[0:\] is not a rectangular array of numbers"):
         as_rows("states", Chunked(np.full((3, 2), "a")))
     unknown = SimpleNamespace(chunks=(), shape=(np.nan, 2), ndim=2)
-    with pytest.raises(ValueError, match=r"known, .* \.compute_chunk_sizes\(\) sees"):
+    message = (
+        r"^states has shape \(nan, 2\); it must be known, which of a Dask array "
+        r"\.compute_chunk_sizes\(\) sees to$"
+    )
+    with pytest.raises(ValueError, match=message):
         as_rows("states", unknown)
     with pytest.raises(ValueError, match="has 5 rows but target_probs has 2"):
         NextTokenData(Chunked(np.ones((5, 2))), np.eye(2))
