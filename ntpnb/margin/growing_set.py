@@ -188,8 +188,7 @@ class DualSteps:
         weights = program.weights(self.dual.astype(np.float64))
         ties = pairs.ties
         if ties.num_columns > 0:  # a column's common score is, of tied tokens, about the mean
-            scores = ties.scores(weights) / ties.roots
-            common = np.bincount(ties.column, scores) / np.bincount(ties.column)
+            common = np.bincount(ties.column, ties.scores(weights)) / np.bincount(ties.column)
         return pairs.missed(program, weights, common, 0.0)
 
 

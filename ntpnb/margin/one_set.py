@@ -52,10 +52,10 @@ def error_on_set(program: MarginProgram, iterate: Iterate) -> float:
     """What an iterate misses of its set's constraints and complementarity, relative to ``W``."""
     weights = program.weights(iterate.dual)
     slack = program.slack(weights, iterate.common)
-    multipliers = np.where(program.ordered, -iterate.dual, 0.0)
-    missed = np.where(program.tied, np.abs(slack), -slack).max(initial=0.0)
-    total = float(np.abs(multipliers).sum()) or 1.0
-    complementarity = float(np.abs(multipliers * slack).sum()) / total
+    multipliers = np.where(program.ordered, np.abs(iterate.dual), 0.0)
+    missed = np.where(program.tied, np.abs(slack), -slack).max()
+    total = float(multipliers.sum()) or 1.0
+    complementarity = float((multipliers * np.abs(slack)).sum()) / total
     size = max(1.0, float(np.linalg.norm(weights)))
     return max(float(missed), complementarity) / size
 
@@ -63,11 +63,7 @@ def error_on_set(program: MarginProgram, iterate: Iterate) -> float:
 # -- the active set -------------------------------------------------------------------------------
 
 
-def active_set(
-    program: MarginProgram,
-    dual: FloatArray | None = None,
-    tight: BoolArray | None = None,
-) -> Iterator[Iterate]:
+def active_set(program: MarginProgram, dual: FloatArray, tight: BoolArray) -> Iterator[Iterate]:
     """Guess the tight constraints, solve their equations, exchange all that are wrong.
 
     Where the program is rough, so are guesses as long as some are wrong: equations are solved and
@@ -86,15 +82,11 @@ def active_set(
     Parameters
     ----------
     program : MarginProgram
-    dual : ndarray, optional
-        Where to begin, and the first centre. Default: zero.
-    tight : ndarray of bool, optional
-        The first guess; all tied entries are in it. Default: every constraint is tight.
+    dual : ndarray
+        Where to begin, and the first centre.
+    tight : ndarray of bool
+        The first guess; all tied entries are in it.
     """
-    if dual is None:
-        dual = np.zeros(len(program))
-    if tight is None:
-        tight = np.full(len(program), True)
     centre = dual
     common = program.zero_common()
     solver: GuessSolver | None = None

@@ -29,7 +29,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import lsqr
 
 from ntpnb.basics.errors import ConvergenceError
-from ntpnb.basics.matrix_norms import MatrixNorm, norm_named
+from ntpnb.basics.matrix_norms import NORMS, MatrixNorm, norm_named
 from ntpnb.basics.saving import Result
 from ntpnb.basics.tolerances import ACCEPT, CLEAR_MARGIN, VANISHES
 from ntpnb.basics.validation import FloatArray, as_array, require_dense
@@ -196,6 +196,7 @@ def max_margin_in_norm(
     """
     if order is None:
         order = token_priority(data)
+    kind = NORMS[norm]
     if not order.has_strict_pairs:
         nothing = Solved(
             W=np.zeros(data.shape),
@@ -203,7 +204,7 @@ def max_margin_in_norm(
             multipliers=np.zeros(0),
             solver="no strict pairs",
         )
-        return _measured(data, order, nothing, norm_named(norm))
+        return _measured(data, order, nothing, kind)
     rows = pair_rows(data, order)
     solved = with_ties_met(SOLVERS[norm](rows), rows)
     num_ties = len(order.equal)
@@ -212,7 +213,7 @@ def max_margin_in_norm(
         equal_multipliers=solved.equal_multipliers / rows.lengths[:num_ties],
         multipliers=np.maximum(solved.multipliers / rows.lengths[num_ties:], 0.0),
     )
-    solution = _scaled(_measured(data, order, solved, norm_named(norm)), order)
+    solution = _scaled(_measured(data, order, solved, kind), order)
     if not solution.margin_gap <= LARGEST_GAP:
         raise ConvergenceError(
             f"undecided: {solution.solver} left the largest margin between "
@@ -296,18 +297,21 @@ class Solved:
 
 def with_ties_met(solved: Solved, rows: PairRows) -> Solved:
     """The nearest ``W`` that ties the equal pairs, which solvers meet to their tolerance only."""
-    if rows.equal.shape[0] == 0:
-        return solved
     flat = solved.W.ravel()
     correction = lsqr(rows.equal, -(rows.equal @ flat), atol=1e-15, btol=1e-15)[0]
     return replace(solved, W=(flat + correction).reshape(rows.shape))
 
 
 def _scaled(found: NormMarginSolution, order: TokenPriority) -> NormMarginSolution:
-    """The same with ``W`` scaled to margin one and the multipliers to the dual optimum."""
-    norm = norm_named(found.norm_name)
+    """The same with ``W`` scaled to margin one and the multipliers to the dual optimum.
+
+    Multipliers stay as they are beside a ``W`` of zero, or where they combine to zero: a bound of
+    the margin is the same in any scale.
+    """
+    norm = NORMS[found.norm_name]
     W = found.W / (found.min_margin if found.min_margin > 0 else 1.0)
-    scale = float(norm.of(W)) / found.dual_norm if found.dual_norm > 0 else 0.0
+    size = float(norm.of(W))
+    scale = size / found.dual_norm if min(size, found.dual_norm) > 0 else 1.0
     mu = scale * found.equal_multipliers
     lam = scale * found.multipliers
     return _measured(found._data, order, Solved(W, mu, lam, found.solver), norm)
@@ -376,7 +380,7 @@ def largest_margin_in_sum_norm(rows: PairRows) -> Solved:
     """
     num_weights = rows.strict.shape[1]
     both_parts = sparse.hstack([rows.strict, -rows.strict])
-    size = csr_array(np.append(np.ones(2 * num_weights), 0.0)[None])
+    size = _without_s(csr_array(np.ones((1, 2 * num_weights))))
     margins = sparse.vstack([_margins_at_least_s(-both_parts, rows.goals), size])
     ties = _without_s(sparse.hstack([rows.equal, -rows.equal]))
     result = _linear_program(margins, ties, [(0.0, None)] * (2 * num_weights), largest_sum=1.0)

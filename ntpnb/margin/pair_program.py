@@ -59,10 +59,10 @@ class EveryPair(AllPairs):
         else:
             self._differences = T[loser] - T[winner]
             token_norms = positive_norms(self._differences)
-        context_norms = positive_norms(data.group_embeddings[np.unique(self.group)])
-        lengths = np.ones(len(data.group_embeddings))
-        lengths[np.unique(self.group)] = context_norms
         self._embeddings = data.group_embeddings
+        with_pairs = np.unique(self.group)
+        lengths = np.ones(len(self._embeddings))
+        lengths[with_pairs] = positive_norms(self._embeddings[with_pairs])
         self.directions = self._embeddings / lengths[:, None]
         self.norms = token_norms * lengths[self.group]
         self.num_weights = data.shape[0] * data.shape[1]
@@ -124,9 +124,9 @@ class EveryPair(AllPairs):
 
     def pair_weights(self, program: MarginProgram, dual: FloatArray) -> PairWeights:
         """The strict pairs that a dual weighs, with their shares."""
-        used = program.ordered & (dual < 0)
-        weights = -dual[used] / self.norms[program.keys[used]]
-        return listed_weights(self.order, program.keys[used] - self.num_ties, weights)
+        keys = program.keys[program.ordered]
+        weights = -dual[program.ordered] / self.norms[keys]
+        return listed_weights(self.order, keys - self.num_ties, weights)
 
 
 class PairProgram(MarginProgram):
@@ -146,7 +146,7 @@ class PairProgram(MarginProgram):
             tied=tied,
             rhs=np.where(tied, 0.0, pairs.unit / pairs.norms[keys]),
             roots=np.ones(len(keys)),
-            column=np.zeros(len(keys), dtype=np.intp),
+            column=np.zeros_like(keys),
             num_columns=0,
         )
         self._pairs = pairs

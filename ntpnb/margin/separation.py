@@ -46,10 +46,10 @@ def separates(pairs: AllPairs, step: SetStep) -> bool:
     The set is asked first, since it costs no pass over all pairs.
     """
     program = step.program
-    try:
-        _, common, W = meet_ties(pairs, step)
-    except np.linalg.LinAlgError:
+    met = meet_ties(pairs, step)
+    if met is None:
         return False
+    _, common, W = met
     size = float(np.linalg.norm(W))
     if size == 0:
         return False
@@ -120,13 +120,10 @@ class Met(NamedTuple):
     weights: FloatArray
 
 
-def meet_ties(pairs: AllPairs, step: SetStep) -> Met:
+def meet_ties(pairs: AllPairs, step: SetStep) -> Met | None:
     """Move a step's dual on tied entries, and its common scores, until all ties are met.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        The system of the ties has no factor in floating point.
+    None where the system of the ties has no factor in floating point.
     """
     program, iterate = step
     dual, common = iterate.dual, iterate.common
@@ -135,12 +132,15 @@ def meet_ties(pairs: AllPairs, step: SetStep) -> Met:
     # dual is large, these would have its rounding.
     weights = program.weights(dual)
     sums = program.column_sums(dual)
-    for _ in range(2 if len(ties) else 0):  # the proximal term leaves a little the first time
-        newton = pairs.ties_solver(ties.slack(weights, common), -sums)
-        dual = dual + program.values_of(ties, newton.step)
-        common = common + newton.common
-        weights = weights + ties.weights(newton.step)
-        sums = sums + ties.column_sums(newton.step)
+    try:
+        for _ in range(2 if len(ties) else 0):  # the proximal term leaves a little the first time
+            newton = pairs.ties_solver(ties.slack(weights, common), -sums)
+            dual = dual + program.values_of(ties, newton.step)
+            common = common + newton.common
+            weights = weights + ties.weights(newton.step)
+            sums = sums + ties.column_sums(newton.step)
+    except np.linalg.LinAlgError:
+        return None
     return Met(dual, common, weights)
 
 

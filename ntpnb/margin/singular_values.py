@@ -72,6 +72,16 @@ class _Iterate(NamedTuple):
     dual: FloatArray
 
 
+class _Move(NamedTuple):
+    """What a step changes: all of an iterate, and slacks; ``X`` and ``Y`` in scaled coordinates."""
+
+    unknowns: FloatArray
+    slack: FloatArray
+    multipliers: FloatArray
+    point: FloatArray
+    dual: FloatArray
+
+
 def largest_margin_of_singular_values(
     strict: FloatArray,
     goals: FloatArray,
@@ -210,7 +220,7 @@ def _step(program: _Program, now: _Iterate) -> _Iterate:
     factor = cho_factor(scaled_system + RIDGE * np.eye(len(scale)))
     missed = _missed(program, now)
 
-    def direction(products: FloatArray, matrix: FloatArray) -> tuple[FloatArray, ...]:
+    def direction(products: FloatArray, matrix: FloatArray) -> _Move:
         """Solve for a step after which slacks times multipliers are changed by so much."""
         wanted = 2 * matrix / np.add.outer(scaled, scaled)
         right_side = program.rows.T @ (products / slack) + missed
@@ -221,41 +231,38 @@ def _step(program: _Program, now: _Iterate) -> _Iterate:
             unknowns = unknowns + scale * cho_solve(factor, left)
         of_slack = program.rows @ unknowns
         of_point = np.tensordot(unknowns[:-1], turned, axes=1)
-        return (
-            unknowns,
-            of_slack,
-            products / slack - weights * of_slack,
-            of_point,
-            wanted - of_point,
+        return _Move(
+            unknowns=unknowns,
+            slack=of_slack,
+            multipliers=products / slack - weights * of_slack,
+            point=of_point,
+            dual=wanted - of_point,
         )
 
     root = np.sqrt(np.outer(scaled, scaled))
 
-    def way(
-        of_slack: FloatArray, of_multipliers: FloatArray, of_point: FloatArray, of_dual: FloatArray
-    ) -> float:
+    def way(move: _Move) -> float:
         """The largest part of a step, at most all of it, within which nothing turns negative."""
         shares = [
-            -(of_slack / slack).min(),
-            -(of_multipliers / now.multipliers).min(),
-            -np.linalg.eigvalsh(of_point / root)[0],
-            -np.linalg.eigvalsh(of_dual / root)[0],
+            -(move.slack / slack).min(),
+            -(move.multipliers / now.multipliers).min(),
+            -np.linalg.eigvalsh(move.point / root)[0],
+            -np.linalg.eigvalsh(move.dual / root)[0],
         ]
         return float(1 / max(1.0, *shares))
 
     mean = (slack @ now.multipliers + scaled @ scaled) / (len(slack) + len(scaled))
     diagonal = np.diag(scaled)
-    _, *predicted = direction(-slack * now.multipliers, -(diagonal**2))
-    centring = (1 - way(*predicted)) ** 3 * mean
-    of_slack, of_multipliers, of_point, of_dual = predicted
-    second = of_point @ of_dual
-    unknowns, *corrected = direction(
-        centring - slack * now.multipliers - of_slack * of_multipliers,
+    predicted = direction(-slack * now.multipliers, -(diagonal**2))
+    centring = (1 - way(predicted)) ** 3 * mean
+    second = predicted.point @ predicted.dual
+    corrected = direction(
+        centring - slack * now.multipliers - predicted.slack * predicted.multipliers,
         centring * np.eye(len(scaled)) - diagonal**2 - (second + second.T) / 2,
     )
-    length = TO_THE_EDGE * way(*corrected)
+    length = TO_THE_EDGE * way(corrected)
     return _Iterate(
-        now.unknowns + length * unknowns,
-        now.multipliers + length * corrected[1],
-        now.dual + length * to.T @ (corrected[3] + corrected[3].T) @ to / 2,
+        now.unknowns + length * corrected.unknowns,
+        now.multipliers + length * corrected.multipliers,
+        now.dual + length * to.T @ (corrected.dual + corrected.dual.T) @ to / 2,
     )

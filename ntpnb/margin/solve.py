@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal, overload
 
 import numpy as np
@@ -324,17 +325,16 @@ class MarginSearch:
         start = self._start()
         if start is None:
             self.refute_by_parts()
-        pairs = self._all_pairs()
-        for step in self._steps(pairs, start):
+        for step in self._steps(start):
             if step.iterate.direction is None:  # a guess
                 continue
-            self._note(pairs, step)
+            self._note(step)
             if solved := self._solved(STOP):
                 return solved
             if gap > 0:
-                enclosed = self._enclosed(pairs, step)
-                if enclosed is not None and enclosed.margin_gap <= gap:
-                    return enclosed
+                self._enclose(step)
+                if self.enclosed is not None and self.enclosed.margin_gap <= gap:
+                    return self.enclosed
         separable = self._solved(ACCEPT) is not None or self._separable_by_linear_program()
         if separable and self.best is not None and self.residual <= ACCEPT:
             return self.best
@@ -352,13 +352,12 @@ class MarginSearch:
             return True
         try:
             self.refute_by_parts()
-            pairs = self._all_pairs()
-            for step in self._steps(pairs):
-                if separates(pairs, step):
+            for step in self._steps(None):
+                if separates(self.pairs, step):
                     return True
                 self.watch.say(f"no proof yet, of {np.count_nonzero(step.program.ordered)} pairs")
                 if step.iterate.settled:
-                    self._note(pairs, step)
+                    self._note(step)
                     if self._solved(STOP):
                         return True
             if self._solved(ACCEPT) or self._separable_by_linear_program():
@@ -381,7 +380,8 @@ class MarginSearch:
 
     # -- the steps of the search
 
-    def _all_pairs(self) -> AllPairs:
+    @cached_property
+    def pairs(self) -> AllPairs:
         """The problem in normal form."""
         if self.metric is None:
             return all_pairs(self.data, self.order, self.collapse.multiplicity)
@@ -403,12 +403,10 @@ class MarginSearch:
         found = whitened(self.data)
         if found.condition <= ROUND:
             return None
-        pairs = self._all_pairs()
-        others = all_pairs(found.data, self.order, self.collapse.multiplicity)
-        if not isinstance(pairs, SupportPairs) or not isinstance(others, SupportPairs):
+        pairs = self.pairs
+        if not isinstance(pairs, SupportPairs) or not pairs.fits or pairs.num_strict <= FEW:
             return None
-        if not pairs.fits or pairs.num_strict <= FEW:
-            return None
+        others = SupportPairs(found.data, self.order, self.collapse.multiplicity)
         *_, start = first_steps(others, self.watch.check)
         refuted = contradiction(others, self.watch.check, start)
         if refuted is not None:
@@ -421,7 +419,7 @@ class MarginSearch:
                 raise self._refusal(weights)
         return all_tight(pairs.program(start.program.keys[start.program.ordered]))
 
-    def _steps(self, pairs: AllPairs, start: SetStep | None = None) -> Iterator[SetStep]:
+    def _steps(self, start: SetStep | None) -> Iterator[SetStep]:
         """The method's steps, until one proves that nothing separates, or arithmetic fails.
 
         This is a generator so that ``except`` covers numerical work only: an error that
@@ -432,6 +430,7 @@ class MarginSearch:
         ------
         NotSeparableError
         """
+        pairs = self.pairs
         steps = growing_set(pairs, self.watch.check, start)
         if isinstance(pairs, SupportPairs) and not pairs.fits:
             steps = proximal_steps(pairs, self.watch.check)
@@ -445,20 +444,19 @@ class MarginSearch:
         except np.linalg.LinAlgError:
             return  # the best solution so far decides
 
-    def _certified(
-        self, pairs: AllPairs, program: MarginProgram, dual: FloatArray
-    ) -> MarginSolution:
+    def _certified(self, program: MarginProgram, dual: FloatArray) -> MarginSolution:
         """The solution, with its residuals, that a program's dual stands for."""
-        multipliers = pairs.multipliers(program, dual)
+        multipliers = self.pairs.multipliers(program, dual)
         multiplicity = self.collapse.multiplicity
         return certify(self.data, self.order, multipliers, multiplicity, self.metric)
 
-    def _note(self, pairs: AllPairs, step: SetStep) -> None:
+    def _note(self, step: SetStep) -> None:
         """Certify a step, keep the solution where it is the best, and tell of it."""
-        solution = self._certified(pairs, step.program, step.iterate.dual)
+        solution = self._certified(step.program, step.iterate.dual)
         if step.iterate.settled and not solution.meets_ties:
-            with suppress(np.linalg.LinAlgError):
-                solution = self._certified(pairs, step.program, meet_ties(pairs, step).dual)
+            met = meet_ties(self.pairs, step)
+            if met is not None:
+                solution = self._certified(step.program, met.dual)
         if solution.kkt_residual < self.residual:
             self.best = solution
             self.residual = solution.kkt_residual
@@ -467,19 +465,16 @@ class MarginSearch:
             f"KKT residual {solution.kkt_residual:.1e}, margin between {below:.6g} and {above:.6g}"
         )
 
-    def _enclosed(self, pairs: AllPairs, step: SetStep) -> MarginSolution | None:
-        """The solution with the best bounds of the margin so far; a step's, with all ties met."""
-        program = step.program
-        try:
-            moved = meet_ties(pairs, step)
-        except np.linalg.LinAlgError:
-            return self.enclosed
-        solution = self._certified(pairs, program, moved.dual)
+    def _enclose(self, step: SetStep) -> None:
+        """Keep what a step says with all ties met, where its bounds of the margin are the best."""
+        met = meet_ties(self.pairs, step)
+        if met is None:
+            return
+        solution = self._certified(step.program, met.dual)
         if solution.min_margin > 0:
-            solution = self._certified(pairs, program, moved.dual / solution.min_margin)
+            solution = self._certified(step.program, met.dual / solution.min_margin)
         if self.enclosed is None or solution.margin_gap < self.enclosed.margin_gap:
             self.enclosed = solution
-        return self.enclosed
 
     def _solved(self, accuracy: float) -> MarginSolution | None:
         """The best solution, if its residual is so small and it separates; else None."""

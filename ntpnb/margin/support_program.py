@@ -179,7 +179,7 @@ class SupportPairs(AllPairs):
             is_missed = slack < -by
             if most is not None:
                 crowded = np.flatnonzero(np.count_nonzero(is_missed, axis=1) > most)
-                worst = np.argpartition(slack[crowded], most, axis=1)[:, :most]
+                worst = np.argpartition(slack[crowded], most)[:, :most]
                 is_missed[crowded] = False
                 is_missed[crowded[:, None], worst] = True
             found.append(block.first_key + np.flatnonzero(is_missed))

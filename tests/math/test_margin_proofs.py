@@ -8,7 +8,7 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
-from margins import separable, without_solution
+from margins import active_set_from_all, separable, without_solution
 from quick import slow_but
 from scipy.sparse import csr_array
 
@@ -22,7 +22,7 @@ from ntpnb import (
 from ntpnb import token_priority as priority
 from ntpnb.basics.tolerances import VANISHES
 from ntpnb.margin.normal_form import Iterate, PairMultipliers, SetStep
-from ntpnb.margin.one_set import active_set, interior_point
+from ntpnb.margin.one_set import interior_point
 from ntpnb.margin.separation import (
     PROMISING,
     meet_ties,
@@ -191,7 +191,7 @@ def solved(seed):
     """All pairs of separable data, their programs, and the solution's dual and common scores."""
     for data, _ in separable(seed):
         pairs, program = pairs_and_program(data)
-        *_, last = active_set(program)
+        *_, last = active_set_from_all(program)
         if last.settled:
             yield pairs, program, last
 
@@ -213,7 +213,7 @@ def test_what_separates_a_set_alone_does_not_count():
         for pairs, program, _ in solved(seed):
             strict = program.keys[program.ordered]
             few = pairs.program(np.sort(rng.permutation(strict)[: len(strict) // 3]))
-            *_, last = active_set(few)
+            *_, last = active_set_from_all(few)
             margins = program.margins(few.weights(last.dual), last.common)[program.ordered]
             verdict = separates(pairs, SetStep(few, last))
             assert verdict == bool(margins.min() > 1e-6)

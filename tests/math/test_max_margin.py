@@ -10,7 +10,7 @@ import numpy as np
 import problems
 import pytest
 from hypothesis import settings
-from margins import prove_optimal, prove_refused, without_solution
+from margins import active_set_from_all, prove_optimal, prove_refused, without_solution
 
 from ntpnb import (
     ConvergenceError,
@@ -24,7 +24,6 @@ from ntpnb import (
 from ntpnb import token_priority as priority
 from ntpnb.margin import narrow, solve
 from ntpnb.margin.growing_set import growing_set
-from ntpnb.margin.one_set import active_set
 from ntpnb.margin.support_program import all_pairs
 
 REGIMES = problems.regimes()
@@ -165,7 +164,7 @@ def test_a_pair_of_length_zero_can_have_no_margin():
 
 def test_where_no_active_set_settles_the_search_goes_on():
     data = problems.t24(9, V=7, m=10, d=4, size=1)
-    *_, last = active_set(all_pairs(data, priority(data)).everything())
+    *_, last = active_set_from_all(all_pairs(data, priority(data)).everything())
     assert not last.settled
     prove_optimal(data, max_margin(data), 1e-10)
 

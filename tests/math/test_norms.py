@@ -194,6 +194,18 @@ def test_an_answer_that_falls_short_is_undecided_and_says_between_what(monkeypat
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)
+@pytest.mark.parametrize("H", [[[1.0], [1.0]], [[1.0], [2.0]]])
+def test_multipliers_that_contradict_each_other_bound_the_margin_of_an_undecided_answer(norm, H):
+    """Where they combine to zero exactly, and where the solver's ``W`` is zero."""
+    with pytest.raises(ntpnb.ConvergenceError, match="left the largest margin between 0 and") as e:
+        other_norms.max_margin_in_norm(NextTokenData(H, np.eye(2)), norm, None)
+    below, above = e.value.point.margin_bounds
+    assert below == 0
+    assert above <= 1e-12
+    assert e.value.point.multipliers.min() > 0
+
+
+@pytest.mark.parametrize("norm", OTHER_NORMS)
 @pytest.mark.parametrize("short", [1e-3, 1e-6])
 def test_contexts_of_any_length_have_the_same_margin(norm, short):
     """Two contexts that have nothing in common; the short one asks for the whole of ``W``."""

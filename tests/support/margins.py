@@ -12,6 +12,7 @@ from scipy.linalg import svd
 
 from ntpnb import NotSeparableError, is_separable, max_margin
 from ntpnb import token_priority as priority
+from ntpnb.margin.one_set import active_set
 from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.equivalent import collapsed
@@ -36,6 +37,11 @@ def relative_sum(data, multipliers):
 def dense_rows(program):
     """Every ``φ_k`` as a row of a dense matrix."""
     return np.stack([program.weights(unit).ravel() for unit in np.eye(len(program))])
+
+
+def active_set_from_all(program):
+    """The active set's iterates from zero, where the first guess is that every entry is tight."""
+    return active_set(program, np.zeros(len(program)), np.full(len(program), True))
 
 
 def rounding(W):
