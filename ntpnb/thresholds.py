@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from scipy.special import erfcx, gamma, log_ndtr, ndtr, wofz, xlog1py, xlogy
 
 from ntpnb.basics.errors import ConvergenceError, needs_extra
-from ntpnb.basics.saving import Result
+from ntpnb.basics.saving import Result, make_read_only
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import (
     SUM_TOLERANCE,
@@ -124,7 +124,7 @@ def pooled_law(outside: int, support_size: int) -> FloatArray:
     law = level_law(outside, support_size)
     probs = np.zeros(outside + 1)
     probs[law.first : law.first + len(law.probs)] = law.probs
-    probs.flags.writeable = False
+    make_read_only(probs)
     return probs
 
 
@@ -482,7 +482,7 @@ def stirling_remainder(k: IntArray) -> FloatArray:
     large = np.maximum(k, start).astype(float)
     series = np.polyval(STIRLING_SERIES, 1 / large**2) / large
     from_series = np.log(2 * np.pi * large) / 2 + series
-    small = np.minimum(k, start).astype(float)
+    small = np.minimum(k, start)
     directly = np.log(gamma(small + 1) * (np.e / np.maximum(small, 1)) ** small)
     remainder: FloatArray = np.where(k < start, directly, from_series)
     return remainder

@@ -34,7 +34,7 @@ def finite(result: AnyPrecision) -> FloatArray:
     """
     if not np.isfinite(result).all():
         raise np.linalg.LinAlgError("a matrix is singular, or not positive, in floating point")
-    return np.asarray(result, dtype=np.float64)
+    return result
 
 
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:

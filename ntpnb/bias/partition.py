@@ -386,7 +386,7 @@ class _LeastSquares:
         row, token = np.nonzero(data.candidates)
         units = unit_rows(self._features(row, token, data.anchors))
         _, sizes, rows = np.linalg.svd(units, full_matrices=False)
-        self._basis = rows[sizes > max(units.shape) * EPS * sizes.max(initial=0.0)]
+        self._basis = rows[sizes > max(units.shape) * EPS * sizes[0]]
 
     def _features(self, row: IntArray, token: IntArray, base: IntArray) -> FloatArray:
         """What each score has of ``W``, relative to that of one base token for each context."""
@@ -407,7 +407,7 @@ class _LeastSquares:
         means = np.add.reduceat(q[:, None] * features, first)
         centred = features - means[row]
         # Singular values below eps, times the longer side, are rounding: numpy's own choice.
-        found = np.linalg.lstsq(roots[:, None] * centred, excess / roots, rcond=None)[0]
+        found = np.linalg.lstsq(roots[:, None] * centred, excess / roots)[0]
         step: FloatArray = (found @ self._basis).reshape(data.shape)
         return step
 
@@ -507,7 +507,7 @@ def contradiction(data: NextTokenData, order: TokenPriority, probs: FloatArray) 
     pair_of = pair_of_entries(data, order)
     loses = pair_of >= 0
     mass = np.where(loses, pi * probs, 0.0)
-    sums = np.bincount(pair_of[loses], weights=mass[loses], minlength=len(order.strict))
+    sums = np.bincount(pair_of[loses], weights=mass[loses])
     slope = pull_back(pi * (probs - data.target_probs), data)
     left_over = float(np.linalg.norm(slope))
     largest = largest_gradient(data, mass.sum(1))

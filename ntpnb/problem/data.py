@@ -913,7 +913,7 @@ class NextTokenData(Storable):
             return self._counts.positive("candidates")
         require_dense("candidates", self._laws.shape, "none is needed: every token is a candidate")
         everywhere = np.ones(self._laws.shape, dtype=bool)
-        everywhere.flags.writeable = False
+        make_read_only(everywhere)
         return everywhere
 
     @cached_property

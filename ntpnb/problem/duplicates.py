@@ -187,7 +187,7 @@ def merge(contexts: Contexts, tolerance: float) -> tuple[Contexts, tuple[tuple[i
 
     probs = np.bincount(position, weights=contexts.probs).astype(np.float64)
     share = contexts.probs / probs[position]
-    mean = csr_array((share, (position, np.arange(num_rows))), shape=(len(kept), num_rows))
+    mean = csr_array((share, (position, np.arange(num_rows))))
     # Around the first of them, so that equal embeddings have themselves as their mean.
     shift = mean @ (contexts.embeddings - contexts.embeddings[first])
     laws = contexts.laws.combined(mean)

@@ -525,7 +525,7 @@ class StoredRows:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> FloatArray:
-        return np.array(self.source[rows], dtype=np.float64, order="C")
+        return np.array(self.source[rows], dtype=np.float64)
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None

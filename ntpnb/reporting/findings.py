@@ -994,7 +994,7 @@ class Findings(Result):
             raise ValueError(f"context is {context}; it must be one of data.context_groups")
         row = int(rows[0])
         if data.labels is not None:
-            return repr(data.labels[row])
+            return data.label(row)
         if data.contexts is not None:
             return "'" + " ".join(self.token_name(v) for v in data.contexts[row]) + "'"
         if np.array_equal(data.group_names, np.arange(data.num_contexts)):

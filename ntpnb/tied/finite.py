@@ -247,7 +247,7 @@ class _DenseLoss(RestrictedLoss):
 
     def __init__(self, tied: NextTokenData, F: EqualSubspace) -> None:
         self._tied = tied
-        self._whitening = F.whitening()
+        self._whitening = F._whitening()
 
     def loss(self, W: FloatArray) -> float:
         """Restricted loss of one matrix, less the entropy."""

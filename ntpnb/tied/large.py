@@ -119,10 +119,11 @@ def large_finite_part(data: NextTokenData, watch: Watch) -> FloatArray:
     known = np.zeros(data.shape)
     problem = CoreLoss(entries, core) if core.any() else None
     if problem is not None:
+        problem.weakest.require(UNCLEAR, data)
         best = minimise(problem, np.zeros((len(problem.tokens), data.shape[1])), watch)
         known[problem.tokens] = best.point
         log_odds[core] = problem.log_probs(best.point)
-        problem.release()
+        problem.rows.release()  # little is asked of the loss any more
     W = SmallestFit(entries, core)(log_odds, known, watch)
     slope = _slope(W, entries, core, problem)
     watch.say(f"the gradient's norm, relative to the embeddings, is {slope:.1e}")
@@ -395,6 +396,10 @@ class CoreLoss(RestrictedLoss):
     ----------
     tokens : ndarray of int, shape (C,)
         The core's tokens, increasing. A matrix here has one row for each of them.
+    rows : GatheredRows
+        The embeddings of their contexts.
+    weakest : NearDependence
+        What is nearest to a dependence among the contexts of one token.
     """
 
     def __init__(self, entries: TieEntries, core: BoolArray) -> None:
@@ -405,16 +410,15 @@ class CoreLoss(RestrictedLoss):
         weights = entries.context_probs[contexts] * self._mass
         self._weights = weights[self._context]
         embeddings = entries.lengths[contexts, None] * entries.directions[contexts]
-        self._rows = GatheredRows(embeddings, np.split(self._context, first[1:]))
+        self.rows = GatheredRows(embeddings, np.split(self._context, first[1:]))
         self._parts = np.split(np.arange(len(self._context)), first[1:])
         self._whitenings: list[FloatArray] = []
         self.weakest = NO_DEPENDENCE
         for i, part in enumerate(self._parts):
-            svd = thin_svd(np.sqrt(self._weights[part])[:, None] * self._rows[i])
+            svd = thin_svd(np.sqrt(self._weights[part])[:, None] * self.rows[i])
             self._whitenings.append((svd.Vt.T / svd.s) @ svd.Vt)
             near = svd.weakest(entries.rows[contexts[self._context[part]]])
             self.weakest = max(self.weakest, near, key=by_error)
-        self.weakest.require(UNCLEAR)
 
     def loss(self, W: FloatArray) -> float:
         """Divergence of the targets from the probabilities, averaged over the contexts."""
@@ -441,10 +445,6 @@ class CoreLoss(RestrictedLoss):
         """Row by row, ``(Σ_k π_k P_k h_k h_kᵀ)^(−1/2)`` over the contexts of a token."""
         return np.stack([A @ g for A, g in zip(self._whitenings, G, strict=True)])
 
-    def release(self) -> None:
-        """Make room where little is asked of the loss any more."""
-        self._rows.release()
-
     def log_probs(self, W: FloatArray) -> FloatArray:
         """Logarithms of the best probabilities among all tokens of a context, shape (c,)."""
         return self._log_probs(W) + np.log(self._mass)[self._context]
@@ -455,11 +455,11 @@ class CoreLoss(RestrictedLoss):
 
     def _scores(self, W: FloatArray) -> FloatArray:
         """Scores ``w_v · h_k`` of the core's entries, shape (c,)."""
-        return np.concatenate([self._rows[i] @ w for i, w in enumerate(W)])
+        return np.concatenate([self.rows[i] @ w for i, w in enumerate(W)])
 
     def pull_back(self, residuals: FloatArray) -> FloatArray:
         """Turn derivatives along the scores, shape (c,), into ones along W, shape (C, q)."""
-        return np.stack([residuals[part] @ self._rows[i] for i, part in enumerate(self._parts)])
+        return np.stack([residuals[part] @ self.rows[i] for i, part in enumerate(self._parts)])
 
 
 # -- the smallest W with given log-odds -----------------------------------------------------------
@@ -825,7 +825,7 @@ def _span_all(directions: FloatArray, contexts: IntArray) -> bool:
         return False
     rows = directions[contexts]
     try:
-        sla.cholesky(rows.T @ rows - KEEPS_DIGITS * np.eye(dim), check_finite=False)
+        sla.cholesky(rows.T @ rows - KEEPS_DIGITS * np.eye(dim))
     except np.linalg.LinAlgError:
         return False
     return True
@@ -900,10 +900,6 @@ class LargeSubspace(EqualSubspace):
         """Fit targets of shape (m, V), see :meth:`EqualSubspace.fit`."""
         return self._dense.fit(targets)
 
-    def whitening(self) -> Whitening:
-        """Undo the scales, see :meth:`EqualSubspace.whitening`."""
-        return self._dense.whitening()
-
     def _project(self, W: FloatArray) -> FloatArray:
         each = np.vectorize(self._project_one, signature="(p,q)->(p,q)")
         projected: FloatArray = each(W)
@@ -917,6 +913,9 @@ class LargeSubspace(EqualSubspace):
             return np.zeros_like(W)
         # The fit's accuracy is absolute, in scores.
         return size * self._smallest(scores / size, W / size, Watch())
+
+    def _whitening(self) -> Whitening:
+        return self._dense._whitening()
 
     def _basis(self) -> FloatArray:
         return self._dense._basis()

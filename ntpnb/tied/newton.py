@@ -157,7 +157,7 @@ def minimise(problem: RestrictedLoss, start: FloatArray, watch: Watch) -> Gains:
         gains.take(W, norm(white_slope))
 
 
-def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") -> ConvergenceError:
+def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str) -> ConvergenceError:
     """The error that says how far the finite part is from proved, with the point reached.
 
     ``nearest`` names the contexts whose embeddings are nearest to dependent, where known.
@@ -167,7 +167,7 @@ def not_settled(slope: float, W: FloatArray, watch: Watch, nearest: str = "") ->
     >>> import numpy as np
     >>> from ntpnb.tied.newton import not_settled
     >>> from ntpnb.basics.watch import Watch
-    >>> str(not_settled(1e-3, np.zeros((2, 1)), Watch(seconds=0)))[:29]
+    >>> str(not_settled(1e-3, np.zeros((2, 1)), Watch(seconds=0), ""))[:29]
     'stopped after 0 seconds: the '
     """
     known = (

@@ -231,7 +231,6 @@ class EqualSubspace(Result, ABC):
         [[1.0], [-1.0]]
         """
 
-    @abstractmethod
     def whitening(self) -> Whitening:
         """Return a symmetric linear map ``A`` of ``p × q`` matrices that undoes the scales.
 
@@ -242,7 +241,14 @@ class EqualSubspace(Result, ABC):
         Returns
         -------
         callable
-            From and to ndarrays of shape (p, q).
+            From and to arrays of shape (..., p, q). It raises a ``ValueError`` where its argument
+            has the wrong shape or is not finite.
+
+        Raises
+        ------
+        ValueError
+            Contexts, which the message names, are so short beside others that rounding hides what
+            they add.
 
         Examples
         --------
@@ -251,6 +257,8 @@ class EqualSubspace(Result, ABC):
         >>> F.whitening()(np.array([[1.0], [-1.0]])).round(6).tolist()
         [[100.0], [-100.0]]
         """
+        whiten = self._whitening()
+        return lambda W: whiten(as_weights("W", W, self._data))
 
     def _scaled_svd(
         self,
@@ -267,12 +275,18 @@ class EqualSubspace(Result, ABC):
         weights = lengths * np.sqrt(probs)
         svd = thin_svd(weights[:, None] * directions)
         if svd.rank < rank and thin_svd(lengths[:, None] * directions).rank < rank:
-            short = np.unique(rows[lengths <= lengths.max() * HALF_THE_DIGITS])
+            points = directions.any(axis=1)  # those of zeros have no length of their own
+            longest = lengths[points].max()
+            short = np.unique(rows[points & (lengths <= longest * HALF_THE_DIGITS)])
             raise ValueError(
                 f"the embeddings of {named_contexts(self._data, short)} are so short beside others "
                 "that rounding hides what they add; others of more equal scale are needed"
             )
         return svd
+
+    @abstractmethod
+    def _whitening(self) -> Whitening:
+        """:meth:`whitening` of weights that are known to fit."""
 
     @abstractmethod
     def _project(self, W: FloatArray) -> FloatArray:
@@ -283,10 +297,10 @@ class EqualSubspace(Result, ABC):
         """An orthonormal basis with p·q entries for each of its elements, in any shape."""
 
 
-def named_contexts(data: NextTokenData | None, rows: IntArray) -> str:
-    """Rows of the data in words, by their labels where they are at hand."""
-    names = rows.tolist() if data is None else [data.label(row) for row in rows.tolist()]
-    return "contexts " + ", ".join(map(str, names))
+def named_contexts(data: NextTokenData, rows: IntArray) -> str:
+    """Some rows of the data in words."""
+    names = [data.label(row) for row in rows.tolist()]
+    return f"context{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 class NearDependence(NamedTuple):
@@ -308,12 +322,12 @@ class NearDependence(NamedTuple):
     weights: FloatArray
     rows: IntArray
 
-    def contexts(self, data: NextTokenData | None) -> str:
+    def contexts(self, data: NextTokenData) -> str:
         """The rows that take part, in words."""
-        takes_part = np.abs(self.weights) > 0.01 * np.abs(self.weights).max(initial=0.0)
-        return named_contexts(data, np.unique(self.rows[takes_part]))
+        sizes = np.abs(self.weights)
+        return named_contexts(data, np.unique(self.rows[sizes > 0.01 * sizes.max()]))
 
-    def require(self, most: float, data: NextTokenData | None = None) -> None:
+    def require(self, most: float, data: NextTokenData) -> None:
         """Raise ``ValueError``, naming the rows that take part, where rounding may turn more."""
         if self.error > most:
             raise ValueError(
@@ -379,7 +393,7 @@ class _DenseSubspace(EqualSubspace):
         U, s, Vt = self._svd
         return self._from_coordinates(wanted @ U / s @ Vt)
 
-    def whitening(self) -> Whitening:
+    def _whitening(self) -> Whitening:
         tie_probs = _group_probs(self._data)[self._ties.group]
         lengths = self._generator_norms
         svd = self._scaled_svd(self._generators, lengths, tie_probs, self._svd.rank, self._rows)
@@ -484,7 +498,7 @@ class _TokenwiseSubspace(EqualSubspace):
         ]
         return self._without_common_scores(rows)
 
-    def whitening(self) -> Whitening:
+    def _whitening(self) -> Whitening:
         probs = _group_probs(self._data)[self._owner]
         svds = [
             self._scaled_svd(
@@ -498,7 +512,8 @@ class _TokenwiseSubspace(EqualSubspace):
         ]
 
         def whiten(G: FloatArray) -> FloatArray:
-            return np.stack([svd.without_scales(g) for g, svd in zip(G, svds, strict=True)])
+            rows = [svd.without_scales(G[..., i, :]) for i, svd in enumerate(svds)]
+            return np.stack(rows, axis=-2)
 
         return whiten
 

@@ -12,7 +12,7 @@ from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HELD
-from ntpnb.basics.validation import FloatArray, counted, require_type
+from ntpnb.basics.validation import FloatArray, as_floats, counted, require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.bias.floor import LossFloor
@@ -307,11 +307,8 @@ def _by_name(
     margins = np.full((len(found), max(compared.margin.size for compared in found)), np.inf)
     for padded, compared in zip(margins, found, strict=True):
         padded[: compared.margin.size] = compared.margin
-    one_each = ("alignment", "angle", "corrected_alignment", "finite_error", "norm", "loss")
-    numbers = {
-        field: np.array([getattr(compared, field) for compared in found])
-        for field in (*one_each, "excess", "above_floor")
-    }
+    fields = vars(found[0]).keys() - {"margin", "missing", "names", "worst"}
+    numbers = {field: np.array([getattr(one, field) for one in found]) for field in fields}
     return WeightComparison(
         **numbers,
         margin=margins,
@@ -466,6 +463,8 @@ def compare_with(
         The refusal of a bias that has no max-margin solution.
     TypeError
         A finite part without a max-margin solution.
+    ValueError
+        Matrices of other shapes than those parts, or ``inside`` of another one than ``W``.
 
     Examples
     --------
@@ -483,6 +482,14 @@ def compare_with(
     if svm is None:
         raise TypeError("svm is missing; give a finite part and a max-margin solution, or a bias")
     require_type("svm", svm, MarginSolution)
+    W = as_floats("W", W)
+    for name, matrix in (("W", W), ("svm.W", svm.W)):
+        if matrix.shape[-2:] != finite.W.shape:
+            raise ValueError(
+                f"{name} has shape {matrix.shape}; its last two axes must be {finite.W.shape}"
+            )
+    if inside is not None and np.shape(inside) != W.shape:
+        raise ValueError(f"inside has shape {np.shape(inside)}; it needs {W.shape}")
     return _compared(W, finite, svm, inside)
 
 

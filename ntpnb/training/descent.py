@@ -450,8 +450,7 @@ def paced(advance: Advance, record: IntArray, watch: Watch, name: str) -> Iterat
                 return
             began = time.monotonic()
             reach = min(until, done + at_once)
-            with np.errstate(all="ignore"):
-                advance(done, reach)
+            advance(done, reach)
             done = reach
             if watch.is_needed:
                 if time.monotonic() - began < LOOK_AT_THE_CLOCK:

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.basics.saving import register
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX, VANISHES
-from ntpnb.basics.validation import BoolArray, FloatArray, require_type
+from ntpnb.basics.validation import BoolArray, FloatArray, as_array, require_type
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.bias import ImplicitBias
 from ntpnb.bias.partition import pair_of_entries
@@ -27,6 +28,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.pairs import pair_lengths
+from ntpnb.tied.subspace import unit_rows
 from ntpnb.training.coordinates import Coordinates, bias_within
 
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
@@ -58,12 +60,12 @@ class LateLaw(NamedTuple):
     shift: float
 
 
-def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw | None:
+def late_law(constant_term: ArrayLike | None, svm: MarginSolution) -> LateLaw | None:
     """Return the late law of a flow ``W = W^mm log t + constant_term``.
 
     Parameters
     ----------
-    constant_term : ndarray, shape (p, q), or None
+    constant_term : array_like, shape (p, q), or None
         None where it is not known; then neither is the law.
     svm : MarginSolution
 
@@ -71,6 +73,13 @@ def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw |
     -------
     LateLaw or None
         None, too, where ``W^mm`` is zero: there is no angle to it.
+
+    Raises
+    ------
+    TypeError
+        ``svm`` is no max-margin solution.
+    ValueError
+        ``constant_term`` has another shape, or is not finite.
 
     Examples
     --------
@@ -84,8 +93,9 @@ def late_law(constant_term: FloatArray | None, svm: MarginSolution) -> LateLaw |
     require_type("svm", svm, MarginSolution)
     if constant_term is None or not svm.norm:
         return None
-    shift = np.vdot(constant_term, svm.W) / svm.norm**2
-    across = np.linalg.norm(constant_term - shift * svm.W)
+    constant = as_array("constant_term", constant_term, ndim=2, shape=svm.W.shape)
+    shift = np.vdot(constant, svm.W) / svm.norm**2
+    across = np.linalg.norm(constant - shift * svm.W)
     return LateLaw(float(across / svm.norm), float(shift))
 
 
@@ -342,8 +352,7 @@ def tight_pairs(coords: Coordinates) -> TightPairs:
     margins = pairs @ direction
     is_tight = margins < 1 + TIGHT
     tight = pairs[is_tight]
-    lengths = np.linalg.norm(tight, axis=1, keepdims=True)
-    _, sizes, rows = sla.svd(tight / np.where(lengths > 0, lengths, 1.0), full_matrices=False)
+    _, sizes, rows = sla.svd(unit_rows(tight), full_matrices=False)
     return TightPairs(
         matrices=tight,
         log_odds=log_odds[is_tight],

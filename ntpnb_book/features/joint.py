@@ -13,6 +13,7 @@ from ntpnb.basics.validation import (
     IntArray,
     Seed,
     as_array,
+    as_floats,
     as_integer,
     as_seed,
     require_dense,
@@ -214,9 +215,10 @@ def descend_jointly(
 
     def advance(done: int, until: int) -> None:
         nonlocal W, H
-        for _ in range(done, until):
-            pull = step * frequencies * (targets - _softmax(H @ W.mT))
-            W, H = W + pull.mT @ H, H + pull @ W
+        with np.errstate(all="ignore"):  # a step that is too large overflows, and is refused below
+            for _ in range(done, until):
+                pull = step * frequencies * (targets - _softmax(H @ W.mT))
+                W, H = W + pull.mT @ H, H + pull @ W
         largest = max(np.abs(W).max(), np.abs(H).max())
         require_small_step(step, until, "a vector", largest, LARGEST_ENTRY)
 
@@ -242,6 +244,11 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> float | FloatArray:
     -------
     float or ndarray, shape (...)
 
+    Raises
+    ------
+    ValueError
+        Other data than a linear decoder's, or logits of another shape or that are not finite.
+
     Examples
     --------
     >>> import numpy as np
@@ -252,8 +259,14 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> float | FloatArray:
     >>> bool(abs(excess - (np.log(5) - data.entropy)) < 1e-15)
     True
     """
-    free_laws(data)  # or an error
-    return excess_of_logits(np.asarray(logits), data)
+    needed = free_laws(data).shape
+    given = as_floats("logits", logits)
+    if given.shape[-2:] != needed or not np.isfinite(given).all():
+        raise ValueError(
+            f"logits has shape {given.shape}; finite numbers are needed, and {needed} as its last "
+            "two axes"
+        )
+    return excess_of_logits(given, data)
 
 
 def free_laws(data: NextTokenData) -> FloatArray:

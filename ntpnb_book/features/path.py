@@ -32,6 +32,7 @@ from ntpnb_book.features.spectral_ball import (
 )
 
 UNPOLISHED_GAP = 1e-5  # as in the nuclear module, for minimisers as the barriers leave them
+LEAST_FREQUENCY = 1e-150  # of a context and its next token: the method divides by its square
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,8 +97,8 @@ def nuclear_path(
     Raises
     ------
     ValueError
-        Other data than a linear decoder's, more than 1500 pairs of a context and a token, or a
-        logarithm above −1.
+        Other data than a linear decoder's, more than 1500 pairs of a context and a token, one that
+        follows with a frequency below 1e-150, or a logarithm above −1.
     ConvergenceError
         The gap stayed above 1e-5, or the time is over. ``.point`` is the path as far as it was
         reached, None where no minimiser was, and ``.residual`` its largest gap.
@@ -122,6 +123,12 @@ def nuclear_path(
     require_small(
         f"data has {num_contexts} contexts and {vocab_size} tokens", (num_contexts, vocab_size)
     )
+    rarest = (data.context_probs[:, None] * targets)[targets > 0].min()
+    if rarest < LEAST_FREQUENCY:
+        raise ValueError(
+            f"data has a context and a next token with the frequency {rarest:.3g}; at least "
+            f"{LEAST_FREQUENCY:g} is needed"
+        )
     logarithms = np.atleast_1d(as_floats("log_multipliers", log_multipliers))
     allowed = np.isfinite(logarithms) & (logarithms <= -1)
     if logarithms.ndim != 1 or not logarithms.size or not allowed.all():

@@ -1,6 +1,7 @@
 """The comparison of a run with the theory: its definitions, and its accuracy near zero."""
 
 import dataclasses
+import re
 from functools import partial
 
 import mpmath
@@ -75,6 +76,20 @@ def test_angles_do_not_depend_on_the_size_of_a_matrix(size):
     found = comparison.compare_with(size * W, fin, svm)
     assert found.angle == pytest.approx(expected.angle, rel=1e-14)
     assert found.alignment == pytest.approx(expected.alignment, rel=1e-14)
+
+
+def test_what_is_compared_is_of_one_shape():
+    data, fin, svm = theory()
+    W = np.zeros((2, *data.shape))
+    stranger = ntpnb.max_margin(ntpnb.datasets.toy())
+    for call, said in {
+        lambda: comparison.compare_with(W[:, :-1], fin, svm): "W has shape (2, 3, 5); its last two",
+        lambda: comparison.compare_with("W", fin, svm): "W is not a rectangular array of numbers",
+        lambda: comparison.compare_with(W, fin, stranger): "svm.W has shape (5, 2); its last two",
+        lambda: comparison.compare_with(W, fin, svm, inside=W[0]): "inside has shape (4, 5); it ne",
+    }.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+            call()
 
 
 def test_a_batch_compares_problem_by_problem():

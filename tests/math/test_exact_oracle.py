@@ -110,7 +110,7 @@ PROBLEMS = range(8)  # of each kind and each epsilon: 480 in all
 
 def require_named(error, data):
     """Some rows of the data are named in an error's message."""
-    named = re.search(r"contexts ((\d+, )*\d+)", str(error))
+    named = re.search(r"contexts? ((\d+, )*\d+)", str(error))
     assert named is not None
     rows = [int(row) for row in named[1].split(", ")]
     assert 0 < len(rows) <= data.num_contexts
@@ -132,7 +132,7 @@ def right_or_refused(data):
         assert ntpnb.equal_subspace(data).dim == len(basis)
     except ValueError as error:
         require_named(error, data)
-        with pytest.raises(ValueError, match=r"^the embeddings of contexts \d"):
+        with pytest.raises(ValueError, match=r"^the embeddings of contexts? \d"):
             ntpnb.finite_part(data)
         return False
     try:
@@ -205,11 +205,11 @@ def test_contexts_too_short_beside_others_are_named(T):
 
 
 @pytest.mark.parametrize("T", [None, np.eye(2)])
-@pytest.mark.parametrize("scale", [1.0, 1.5e-8])
+@pytest.mark.parametrize("scale", [1.0, 1.5e-8, 1e-20])
 def test_beside_a_context_of_zeros_the_longest_is_not_called_short(scale, T):
     P = [[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]]
     H = scale * np.array([[1.0, 0.0], [0.0, 1e-18], [0.0, 0.0]])
-    with pytest.raises(ValueError, match=r"^the embeddings of contexts 1 are so short beside "):
+    with pytest.raises(ValueError, match=r"^the embeddings of context 1 are so short beside "):
         ntpnb.finite_part(NextTokenData(H, P, token_embeddings=T))
 
 

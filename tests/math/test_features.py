@@ -149,6 +149,9 @@ def test_path_refuses_what_it_cannot_follow():
         features.nuclear_path(datasets.toy(), [1.0])
     with pytest.raises(ValueError, match="needs a linear decoder"):
         features.nuclear_path(NextTokenData([[1.0]], [[1, 0]], token_embeddings=np.eye(2)), [-5])
+    for rare in ([[1e-151, 1.0]], [[0.5, 0.5], [1e-150, 1.0]]):
+        with pytest.raises(ValueError, match=r"the frequency \S+e-151; at least 1e-150 is needed$"):
+            features.nuclear_path(NextTokenData(np.eye(len(rare)), rare), [-5])
 
 
 # -- joint descent ---------------------------------------------------------------------------------
@@ -190,6 +193,13 @@ def test_excess_does_not_cancel():
     probs /= probs.sum(axis=1, keepdims=True)
     lost = np.sum(data.context_probs @ np.where(data.support, 0, probs))
     assert features.logit_excess(L, data) == pytest.approx(lost, rel=1e-9)
+
+
+@pytest.mark.parametrize("logits", [np.zeros((5, 3)), np.zeros(5), np.full((3, 5), -np.inf), [1]])
+def test_excess_refuses_what_is_no_table_of_logits(logits):
+    message = r"^logits has shape .*; finite numbers are needed, and \(3, 5\) as its last two axes$"
+    with pytest.raises(ValueError, match=message):
+        features.logit_excess(logits, datasets.toy())
 
 
 def test_descent_names_what_does_not_fit():

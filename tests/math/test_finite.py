@@ -236,5 +236,5 @@ def test_an_unfinished_iteration_says_so(monkeypatch):
 
 
 def test_an_unfinished_iteration_names_no_contexts_where_none_are_known():
-    error = newton.not_settled(1e-3, np.zeros((2, 1)), Watch())
+    error = newton.not_settled(1e-3, np.zeros((2, 1)), Watch(), "")
     assert str(error).endswith("of contexts or tokens, are the usual cause")

@@ -457,3 +457,14 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
         assert "Nearly dependent embeddings" in str(refusal)
         assert refusal.residual > 1e-9
         assert np.isfinite(slope)
+
+
+def test_contexts_that_rounding_cannot_tell_from_parallel_ones_are_named():
+    """By their labels. The core is asked, before any step: no odds of its tokens can be met."""
+    H = [[1.0, 0.0], [1.0, 1e-13], [0.0, 1.0]]
+    data = ntpnb.NextTokenData(H, [[0.5, 0.5, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]])
+    data.labels = ("one", "another", "apart")
+    with pytest.raises(
+        ValueError, match=r"^the embeddings of contexts 'one', 'another' are linear"
+    ):
+        solve(data)

@@ -226,6 +226,14 @@ def test_without_a_direction_there_is_no_late_law():
     assert late_time.late_law(ntpnb.next_order_term(bias), bias.max_margin) is None
 
 
+def test_a_late_law_is_of_a_matrix_like_the_direction():
+    svm = ntpnb.max_margin(datasets.toy())
+    with pytest.raises(ValueError, match=r"^constant_term has shape \(2, 5\); it needs \(5, 2\)$"):
+        late_time.late_law(svm.W.T, svm)
+    with pytest.raises(ValueError, match=r"^constant_term\[0, 0\] is nan; every entry must be fin"):
+        late_time.late_law(np.full((5, 2), np.nan), svm)
+
+
 @cache
 def separable_problems():
     """Of both papers, each with a direction to go."""

@@ -191,8 +191,17 @@ def test_whitening_takes_a_long_context_that_is_rare_for_a_short_one(T, length):
 @pytest.mark.parametrize("shape", [(2, 2), (4, 2), (3, 3)])
 def test_whitening_drops_no_row_of_a_wrong_matrix(T, shape):
     data = NextTokenData(np.eye(2), np.full((2, 3), 1 / 3), token_embeddings=T)
-    with pytest.raises(ValueError, match=r"argument|operand"):
+    with pytest.raises(ValueError, match=r"^W has shape .*; its last two axes must be \(3, 2\)$"):
         ntpnb.equal_subspace(data).whitening()(np.ones(shape))
+
+
+@pytest.mark.parametrize("T", [None, np.eye(3)])
+def test_whitening_takes_stacks(T):
+    data = NextTokenData(np.diag([1.0, 0.1]), np.full((2, 3), 1 / 3), token_embeddings=T)
+    stack = np.random.default_rng(0).standard_normal((2, 4, *data.shape))
+    whiten = ntpnb.equal_subspace(data).whitening()
+    each = [[whiten(W) for W in part] for part in stack]
+    np.testing.assert_allclose(whiten(stack), each, rtol=1e-12)
 
 
 def test_a_huge_basis_is_refused():
