@@ -37,6 +37,12 @@ def finite(result: AnyPrecision) -> FloatArray:
     return result
 
 
+def diagonals(matrices: FloatArray) -> FloatArray:
+    """The diagonals of stacked matrices, shape (n, k) for (n, k, k), to be written into."""
+    found: FloatArray = np.einsum("nii->ni", matrices)
+    return found
+
+
 def upper_factor(matrix: FloatArray, diagonal: float | FloatArray = 0.0) -> FloatArray:
     """Upper triangular ``R`` with ``Rᵀ R = matrix + diagonal``, from the lower triangle alone.
 
@@ -83,8 +89,7 @@ def woodbury_factors(rows: FloatArray, diagonal: FloatArray) -> FloatArray:
     """
     factors: FloatArray = rows / diagonal[:, :, None]
     matrices = product(factors.transpose(0, 2, 1), rows)
-    every = np.arange(rows.shape[2])
-    matrices[:, every, every] += 1.0
+    diagonals(matrices)[:] += 1.0
     for matrix, lower in zip(factors, finite(np.linalg.cholesky(matrices)), strict=True):
         # Transposed, row-major arrays are BLAS's column-major ones: L⁻¹ Bᵀ.
         matrix[:] = blas.dtrsm(1.0, lower.T, matrix.T, trans_a=1, overwrite_b=1).T
@@ -97,8 +102,7 @@ def inverses_of_products(lower: FloatArray) -> FloatArray:
         # Transposed, a row-major lower triangle is LAPACK's column-major upper one.
         factor[:] = lapack.dpotri(factor.T, overwrite_c=1)[0].T
     inverses: FloatArray = lower + lower.transpose(0, 2, 1)
-    diagonal = np.arange(lower.shape[1])
-    inverses[:, diagonal, diagonal] /= 2
+    diagonals(inverses)[:] /= 2
     return inverses
 
 

@@ -32,6 +32,7 @@ from scipy.linalg import lapack
 
 from ntpnb.basics.linear_systems import (
     conjugate_gradient_steps,
+    diagonals,
     finite,
     inverses_of_products,
     upper_factor,
@@ -113,7 +114,7 @@ class ByEntries(Inverses):
 
     def diagonals(self) -> FloatArray:
         """The inverses' diagonals."""
-        return np.diagonal(self.inverses, axis1=1, axis2=2)
+        return diagonals(self.inverses)
 
     def times(self, vectors: FloatArray) -> FloatArray:
         """The inverses times one vector each."""
@@ -131,8 +132,7 @@ class InDimensions(Inverses):
     def matrices(self) -> FloatArray:
         """The inverses themselves."""
         matrices = -product(self.factors, self.factors.transpose(0, 2, 1))
-        every = np.arange(self.diagonal.shape[1])
-        matrices[:, every, every] += self.diagonal
+        diagonals(matrices)[:] += self.diagonal
         return matrices
 
     def diagonals(self) -> FloatArray:
@@ -255,8 +255,7 @@ class RowSystem:
             factors = woodbury_factors(padded[contexts], theta)
             return InDimensions(positions, contexts, squared_roots, 1 / theta, factors)
         matrices = program.pairs.products_of(contexts)
-        every = np.arange(num_entries)
-        matrices[:, every, every] += theta
+        diagonals(matrices)[:] += theta
         inverses = inverses_of_products(finite(np.linalg.cholesky(matrices)))
         return ByEntries(positions, contexts, squared_roots, inverses)
 

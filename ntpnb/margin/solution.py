@@ -19,7 +19,7 @@ from ntpnb.problem.equivalent import (
     collapsed,
     not_collapsed,
 )
-from ntpnb.problem.order import TokenPriority, token_priority
+from ntpnb.problem.order import TokenPriority, over_losers, token_priority
 from ntpnb.problem.pairs import (
     combined_pairs,
     margin_bounds,
@@ -228,7 +228,8 @@ def certify(
     strict = multipliers.strict
     if isinstance(strict, csr_array):
         position, loser, value = entries_of(strict)
-        order, lam = _with_losers(order, position, loser), np.maximum(value, 0.0)
+        order = order.with_strict(over_losers(order, position, loser))
+        lam = np.maximum(value, 0.0)
     else:
         lam = strict = np.maximum(strict, 0.0)
     weights: FloatArray | IntArray | float = 1.0  # of the squares of the entries of W
@@ -344,18 +345,7 @@ def _with_worst_pairs(
     keys = position * vocab_size + np.append(order.strict[:, 2], worst[open_groups])
     keys, first = np.unique(keys, return_index=True)  # of two with one name the first counts
     lam = np.append(lam, np.zeros(len(open_groups)))[first]
-    return _with_losers(order, *np.divmod(keys, vocab_size)), lam
-
-
-def _with_losers(order: TokenPriority, position: IntArray, loser: IntArray) -> TokenPriority:
-    """The order in which, of all strict pairs, only some are left.
-
-    In each group of the order all tokens lose that are not listed.
-    """
-    table = order.sparse_components
-    winner = table.indices[table.indptr[position]]  # the first listed token stands for all
-    strict = np.stack([order.groups[position], winner, loser], axis=1).astype(np.intp)
-    return order.with_strict(strict)
+    return order.with_strict(over_losers(order, *np.divmod(keys, vocab_size))), lam
 
 
 def restored(solution: MarginSolution, collapse: Collapse) -> MarginSolution:

@@ -31,7 +31,7 @@ from ntpnb.margin.pair_program import EveryPair
 from ntpnb.margin.row_system import IteratedSystem, RowSystem
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.equivalent import listed_weights, strict_weights
-from ntpnb.problem.order import TokenPriority, listed_tokens
+from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.table import combined_at, row_slices, scores_at
 
 ROUGH = 1e-4
@@ -80,9 +80,9 @@ class SupportPairs(AllPairs):
         if multiplicity is not None:
             self.roots = np.sqrt(multiplicity)
         if order.is_over_all_others:
-            listed = listed_tokens(order)
+            table = order.sparse_components
             self.groups = np.arange(len(order.groups))
-            anchors = listed.token[order.sparse_components.indptr[:-1]]
+            anchors = table.indices[table.indptr[:-1]]
             self.listed = None
         else:
             position, winner, loser = order.pairs

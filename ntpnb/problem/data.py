@@ -1039,10 +1039,14 @@ class NextTokenData(Storable):
         >>> ntpnb.datasets.figure2().group_embeddings.astype(int).tolist()
         [[1, 0, 0, 0], [0, 1, 0, 0]]
         """
-        first_rows = np.unique(self.group_index, return_index=True)[1]
-        if np.array_equal(first_rows, np.arange(self.num_contexts)):
+        if np.array_equal(self._first_rows, np.arange(self.num_contexts)):
             return self.context_embeddings
-        return self.context_embeddings[first_rows]
+        return self.context_embeddings[self._first_rows]
+
+    @cached_property
+    def _first_rows(self) -> IntArray:
+        """First row of each group of contexts, shape (G,)."""
+        return np.unique(self.context_groups, return_index=True)[1]
 
     def _squared_diameters(self) -> FloatArray:
         """Squared largest distance between two candidates' embeddings in each row, shape (m,)."""

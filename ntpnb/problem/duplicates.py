@@ -190,7 +190,7 @@ def merge(contexts: Contexts, tolerance: float) -> tuple[Contexts, tuple[tuple[i
     mean = csr_array((share, (position, np.arange(num_rows))))
     # Around the first of them, so that equal embeddings have themselves as their mean.
     shift = mean @ (contexts.embeddings - contexts.embeddings[first])
-    laws = contexts.laws.combined(mean)
+    laws = as_table(contexts.laws.name, mean @ contexts.laws.sparse)
     is_merged = np.bincount(position) > 1
     counts = contexts.counts
     if counts is not None:

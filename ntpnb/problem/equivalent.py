@@ -30,7 +30,7 @@ from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE, decomposition_error
 from ntpnb.basics.validation import FloatArray, IntArray, require_dense
 from ntpnb.problem.data import NextTokenData
-from ntpnb.problem.order import TokenPriority, listed_tokens, token_priority
+from ntpnb.problem.order import TokenPriority, listed_tokens, over_losers, token_priority
 from ntpnb.problem.table import entries_of
 
 LEAST_SHARE = 0.5
@@ -268,16 +268,13 @@ def strict_weights(
     >>> order.strict[3].tolist()
     [1, 0, 2]
     """
-    table = order.sparse_components
     places = places_of(order, position, loser)
     used = _used_by_place(places, weights)
-    position = position[used]
-    winner = table.indices[table.indptr[position]]  # the smallest listed token stands for all
     return PairWeights(
-        pairs=np.stack([order.groups[position], winner, loser[used]], axis=1),
+        pairs=over_losers(order, position[used], loser[used]),
         weights=weights[used] / weights[used].sum(),
         positions=places[used],
-        num_strict=math.prod(order.shape) - table.nnz,
+        num_strict=math.prod(order.shape) - order.sparse_components.nnz,
     )
 
 

@@ -224,15 +224,9 @@ class TokenPriority(Result):
     def _strict_over_all_others(self) -> IntArray:
         """The first listed token of each group over all tokens that are not listed."""
         position, token, _ = listed_tokens(self)
-        table = self.sparse_components
         is_losing = np.ones(self.shape, dtype=bool)
         is_losing[position, token] = False
-        group, loser = np.nonzero(is_losing)
-        pairs = np.empty((len(group), 3), dtype=np.intp)
-        pairs[:, 0] = self.groups[group]
-        pairs[:, 1] = table.indices[table.indptr[:-1]][group]
-        pairs[:, 2] = loser
-        return pairs
+        return over_losers(self, *np.nonzero(is_losing))
 
     def positions(self, pairs: IntArray) -> IntArray:
         """Row of each pair's group in ``groups``.
@@ -282,6 +276,20 @@ def listed_tokens(order: TokenPriority) -> TokenLabels:
     [0, 1]
     """
     return TokenLabels(*entries_of(order.sparse_components))
+
+
+def over_losers(order: TokenPriority, position: IntArray, loser: IntArray) -> IntArray:
+    """Rows ``(group, i, j)`` of strict pairs by groups' positions and losers, shape (n, 3).
+
+    In each group of the order all tokens lose that are not listed; the first listed one stands for
+    the winners.
+    """
+    table = order.sparse_components
+    pairs = np.empty((len(loser), 3), dtype=np.intp)
+    pairs[:, 0] = order.groups[position]
+    pairs[:, 1] = table.indices[table.indptr[position]]
+    pairs[:, 2] = loser
+    return pairs
 
 
 def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:

@@ -229,10 +229,6 @@ class Table:
         row, token, value = self.entries
         return Table(self.name, (row, token, value / divisors[row]), self.shape)
 
-    def combined(self, weights: csr_array) -> "Table":
-        """Sums of rows with weights, shape (k, m)."""
-        return as_table(self.name, weights @ self.sparse)
-
     def refuse(self, bad: BoolArray, needed: str) -> None:
         """Raise ``ValueError`` if some entries are bad, and say what is needed of the first."""
         row, token, value = self.entries

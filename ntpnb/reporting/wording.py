@@ -93,15 +93,14 @@ def summarize(found: Findings) -> str:
         False: "not compatible",
         None: "compatible or not: undecided",
     }[found.compatible]
-    separable = "not separable"
     if found.separable is None:
         separable = "separable or not: undecided"
-    elif found.separable:
-        separable = (
-            f"separable with margin {found.margin:.4g}"
-            if found.num_ordered_pairs
-            else ("nothing ordered")
-        )
+    elif not found.separable:
+        separable = "not separable"
+    elif found.num_ordered_pairs:
+        separable = f"separable with margin {found.margin:.4g}"
+    else:
+        separable = "nothing ordered"
     return f"Report({sizes_of(found.data)}, {compatible}, {separable})"
 
 

@@ -380,7 +380,7 @@ class _DenseSubspace(EqualSubspace):
         self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
         self._generators = flat_outer_products(unit_rows(differences), contexts)
         self._svd = thin_svd(self._generators)
-        self._rows = _first_rows(data)[self._ties.group]
+        self._rows = data._first_rows[self._ties.group]
         self._require_clear(self._svd.weakest(self._rows))
 
     @property
@@ -466,7 +466,7 @@ class _TokenwiseSubspace(EqualSubspace):
         require_dense("equal_subspace", order.shape, "use fewer contexts or a smaller vocabulary")
         self._order = order
         self._owner, self._holders = _tied_components(order)
-        self._rows = _first_rows(data)[self._owner]
+        self._rows = data._first_rows[self._owner]
         lengths = _nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
         self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
@@ -740,11 +740,6 @@ def flat_outer_products(A: FloatArray, B: FloatArray) -> FloatArray:
     """Outer product of each row of ``A`` with that of ``B``, flat; right also for no rows."""
     products: FloatArray = np.einsum("np,nq->npq", A, B)
     return products.reshape(len(A), A.shape[1] * B.shape[1])
-
-
-def _first_rows(data: NextTokenData) -> IntArray:
-    """First row of each group of contexts, shape (G,)."""
-    return np.unique(data.group_index, return_index=True)[1]
 
 
 def _group_probs(data: NextTokenData) -> FloatArray:
