@@ -318,12 +318,11 @@ def attention_trials(
     require_choice("labels", labels, get_args(LabelRule))
     if kind == "cyclic" and labels == "priority":
         raise ValueError('labels="priority" never gives cyclic data; use labels="sequence"')
-    of_figure_4 = (6, 6, 4)
-    of_figure_3 = (8, 4, 6)
-    default = of_figure_4 if kind == "cyclic" else of_figure_3
-    V = _size_or_default("vocab_size", vocab_size, default[0])
-    n = _size_or_default("num_sequences", num_sequences, default[1])
-    size = _size_or_default("length", length, default[2])
+    # Of Fig. 4, and of Fig. 3.
+    usual_V, usual_n, usual_length = (6, 6, 4) if kind == "cyclic" else (8, 4, 6)
+    V = _size_or_default("vocab_size", vocab_size, usual_V)
+    n = _size_or_default("num_sequences", num_sequences, usual_n)
+    size = _size_or_default("length", length, usual_length)
     dim = as_integer("dim", dim, 1)
     num_trials = as_integer("num_trials", num_trials, 0)
     seed = as_integer("seed", seed, 0)

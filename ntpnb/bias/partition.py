@@ -199,9 +199,9 @@ def _guess_and_prove(data: NextTokenData, order: TokenPriority, watch: Watch) ->
 def _refuse_many_ties(twin: NextTokenData, order: TokenPriority) -> None:
     """Raise where pairs are won beside more ties than the max-margin problem is solved with."""
     ties_of_token = np.bincount(twin.sparse_target_probs.indices)
-    if len(order.strict) and (ties_of_token**3.0).sum() > MOST_WORK:
+    if order.has_strict_pairs and (ties_of_token**3.0).sum() > MOST_WORK:
         raise ConvergenceError(
-            f"in which direction W grows is not looked for: beside {len(order.strict)} pairs that "
+            f"in which direction W grows is not looked for: beside {order.num_strict} pairs that "
             f"seem to be won, {len(order.equal)} are tied, too many to solve for; use fewer "
             "contexts, or dimensions enough to separate them",
             np.inf,

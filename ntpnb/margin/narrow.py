@@ -73,7 +73,7 @@ def linear_programs(
         ``W`` is that meets them.
     """
     entries_of_pair = data.shape[1] * (2 if data.token_embeddings is None else data.shape[0])
-    if (len(order.equal) + len(order.strict)) * entries_of_pair > ENTRIES:
+    if (len(order.equal) + order.num_strict) * entries_of_pair > ENTRIES:
         return
     rows = pair_rows(data, order)
     # An entry is a difference times a number, divided: each of these is rounded relative to itself.

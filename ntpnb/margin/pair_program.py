@@ -50,7 +50,7 @@ class EveryPair(AllPairs):
         self.order = order
         self.group, winner, loser = order.pairs
         self.num_ties = len(order.equal)
-        self.num_strict = len(order.strict)
+        self.num_strict = order.num_strict
         T = data.token_embeddings
         if T is None:
             tokens = sparse.eye_array(data.vocab_size, format="csr")
@@ -218,7 +218,7 @@ def require_listable(data: NextTokenData, order: TokenPriority, what: str, inste
     >>> require_listable(data, ntpnb.token_priority(data), "the program", "use fewer contexts")
     """
     p, q = data.shape
-    num_pairs = len(order.equal) + len(order.strict)
+    num_pairs = len(order.equal) + order.num_strict
     num_tokens = 2 if data.token_embeddings is None else p  # that a pair's matrix has rows of
     require_dense(what, (num_pairs, num_tokens, q), instead)
 

@@ -93,9 +93,7 @@ class SupportPairs(AllPairs):
         column = np.searchsorted(self.groups, order.positions(order.equal))
         self.equal = column * self.vocab_size + order.equal[:, 2]
         self._ties = np.sort(np.append(self.anchors, self.equal))
-        self.num_strict = len(self.groups) * self.vocab_size - len(self._ties)
-        if self.listed is not None:
-            self.num_strict = len(self.listed)
+        self.num_strict = order.num_strict
 
         embeddings = data.group_embeddings[self.groups]
         self.lengths = positive_norms(embeddings)

@@ -1074,7 +1074,7 @@ def counts_or_ones(data: NextTokenData) -> FloatArray:
     """Return the candidate counts, with ones where the data have none, shape (m, V)."""
     counts = data.candidate_counts
     if counts is None:
-        shape = (data.num_contexts, data.vocab_size)
+        shape = data._laws.shape
         require_dense("candidate_counts", shape, "use fewer contexts or a smaller vocabulary")
         return np.ones(shape)
     return counts

@@ -15,7 +15,6 @@ invertible ``A``, ``W`` has the scores on ``h`` that ``W A`` has on ``u``, and t
 context does not matter either.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -274,7 +273,7 @@ def strict_weights(
         pairs=over_losers(order, position[used], loser[used]),
         weights=weights[used] / weights[used].sum(),
         positions=places[used],
-        num_strict=math.prod(order.shape) - order.sparse_components.nnz,
+        num_strict=order.num_strict,
     )
 
 

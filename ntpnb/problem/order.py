@@ -169,9 +169,21 @@ class TokenPriority(Result):
         >>> ntpnb.token_priority(ntpnb.datasets.toy()).has_strict_pairs
         True
         """
+        return self.num_strict > 0
+
+    @property
+    def num_strict(self) -> int:
+        """Number of rows of ``strict``, which may be too many to be listed.
+
+        Examples
+        --------
+        >>> import ntpnb
+        >>> ntpnb.token_priority(ntpnb.datasets.toy()).num_strict
+        6
+        """
         if self._listed_strict is not None:
-            return len(self._listed_strict) > 0
-        return bool(self.sparse_components.nnz < math.prod(self.shape))
+            return len(self._listed_strict)
+        return math.prod(self.shape) - int(self.sparse_components.nnz)
 
     @cached_property
     def components(self) -> IntArray:
@@ -424,8 +436,7 @@ def row_components(data: NextTokenData, order: TokenPriority) -> RowComponents:
     >>> (labels == own).tolist()
     [[False, True, True]]
     """
-    shape = (data.num_contexts, data.vocab_size)
-    require_dense("row_components", shape, "use fewer contexts or a smaller vocabulary")
+    require_dense("row_components", data._laws.shape, "use fewer contexts or a smaller vocabulary")
     labels = order.components[data.group_index]
     return RowComponents(labels, np.take_along_axis(labels, data.anchors[:, None], axis=1))
 

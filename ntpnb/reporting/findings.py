@@ -5,7 +5,6 @@ it. Then, in how few dimensions a text is separable whose contexts were given ve
 random. Last, all findings together.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -852,10 +851,7 @@ class Findings(Result):
     @property
     def num_ordered_pairs(self) -> int:
         """How many pairs the order has."""
-        order = self.order
-        if order.is_over_all_others:  # whose pairs may be too many to be listed
-            return math.prod(order.shape) - int(order.sparse_components.nnz)
-        return len(order.strict)
+        return self.order.num_strict
 
     def log10_steps(self, degrees: float) -> float:
         """Decimal logarithm of the steps of GD after which the angle to ``W^mm`` stays this small.

@@ -154,7 +154,7 @@ def next_order_term(
     bias = bias_within(data, watch)
     bias.require_max_margin()
     watch.tell("next-order term: the direction is known")
-    if not len(bias.order.strict):
+    if not bias.order.has_strict_pairs:
         return bias.finite_part.W
     pairs = _strict_pairs(bias)
     if (pairs.carries == pairs.margin_is_one).all():

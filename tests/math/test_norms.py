@@ -12,6 +12,7 @@ from problems import start
 from quick import slow_but
 from saved import again
 from scipy.optimize import OptimizeResult
+from scipy.sparse import csr_array
 
 import ntpnb
 from ntpnb import Adam, NextTokenData, SteepestDescent, datasets, descend, max_margin
@@ -178,6 +179,13 @@ def test_what_would_take_too_much_memory_is_refused_before(norm, size):
     data = NextTokenData(np.eye(size), np.eye(size))
     with pytest.raises(ValueError, match=r"^this norm's program .*; use norm=\"frobenius\"$"):
         max_margin(data, norm=norm)
+
+
+def test_pairs_too_many_to_be_listed_are_refused_for_their_matrices():
+    laws = csr_array((np.ones(2), ([0, 1], [0, 1])), shape=(2, 2**27 + 1))
+    message = r"^this norm's program needs a dense array of 268435456 × 2 × 2 = 1073741824 entries"
+    with pytest.raises(ValueError, match=message):
+        max_margin(NextTokenData(np.eye(2), laws), norm="max")
 
 
 @pytest.mark.parametrize(("smaller", "below"), [(0.5, 1), (-1.0, 0)])

@@ -46,6 +46,7 @@ def check_order(data):
         assert pairs.shape == (len(pairs), 3)
         assert pairs.dtype == np.intp
         assert len({tuple(row) for row in pairs.tolist()}) == len(pairs)
+    assert order.num_strict == len(order.strict)
     listed = order.sparse_components.tocoo()
     np.testing.assert_array_equal(order.components[listed.row, listed.col], listed.data)
     named[listed.row, listed.col] = False  # what is left are candidates that tie with none
