@@ -1,4 +1,4 @@
-"""Linear systems: Cholesky factors, inverses by them, and conjugate gradients.
+"""Linear systems: lengths of rows, Cholesky factors, inverses by them, conjugate gradients.
 
 Factors have the form that LAPACK's triangular routines take. Conjugate gradients go step by step;
 whoever asks for a solution says when one is good enough.
@@ -35,6 +35,17 @@ def finite(result: AnyPrecision) -> FloatArray:
     if not np.isfinite(result).all():
         raise np.linalg.LinAlgError("a matrix is singular, or not positive, in floating point")
     return result
+
+
+def nonzero_norms(rows: FloatArray) -> FloatArray:
+    """Norm of each row, or one where that is zero, so that a row can be divided by it."""
+    lengths = np.linalg.norm(rows, axis=1)
+    return np.where(lengths > 0, lengths, 1.0)
+
+
+def unit_rows(rows: FloatArray) -> FloatArray:
+    """Rows of length one, and zero rows as they are."""
+    return rows / nonzero_norms(rows)[:, None]
 
 
 def diagonals(matrices: FloatArray) -> FloatArray:

@@ -22,7 +22,7 @@ from scipy.linalg import lapack, pinvh
 from scipy.special import log_softmax
 
 from ntpnb.basics.errors import ConvergenceError, NotSeparableError
-from ntpnb.basics.linear_systems import inverses_of_products
+from ntpnb.basics.linear_systems import inverses_of_products, unit_rows
 from ntpnb.basics.threads import MUCH_WORK
 from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP
 from ntpnb.basics.validation import BoolArray, FloatArray, IntArray
@@ -33,7 +33,7 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import bilinear_scores, candidate_logits, pull_back
 from ntpnb.problem.order import TokenPriority, row_components, token_priority
 from ntpnb.tied.newton import conjugate_gradients
-from ntpnb.tied.subspace import flat_outer_products, unit_rows
+from ntpnb.tied.subspace import flat_outer_products
 
 MOST_WORK = 2**38
 """Multiply-adds of what is not begun unasked, or not at all where time cannot end it: a minute."""

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
+from ntpnb.basics.linear_systems import nonzero_norms
 from ntpnb.basics.tolerances import HALF_THE_DIGITS
 from ntpnb.basics.validation import (
     FloatArray,
@@ -240,13 +241,12 @@ def _sketch(points: FloatArray) -> FloatArray:
     nothing, since it never moves points apart.
     """
     dim = points.shape[1]
-    lengths = np.linalg.norm(points, axis=1)
-    positive_lengths = np.where(lengths > 0, lengths, 1.0)
+    lengths = nonzero_norms(points)
     projected = points
     if dim > SKETCH_DIM:
         rng = np.random.default_rng(0)
         projected = points @ np.linalg.qr(rng.standard_normal((dim, SKETCH_DIM)))[0]
-    return np.column_stack([projected / positive_lengths[:, None], np.log(positive_lengths)])
+    return np.column_stack([projected / lengths[:, None], np.log(lengths)])
 
 
 def _relative_distances(points: FloatArray, reference: FloatArray) -> FloatArray:

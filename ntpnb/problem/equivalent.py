@@ -24,6 +24,7 @@ import scipy.linalg as sla
 from scipy.sparse import csr_array
 
 from ntpnb.basics.errors import PairWeights
+from ntpnb.basics.linear_systems import unit_rows
 from ntpnb.basics.saving import register
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE, decomposition_error
@@ -324,8 +325,7 @@ def whitened(data: NextTokenData) -> Whitened:
     num_contexts, dim = data.num_contexts, data.shape[1]
     if not (data.is_linear_decoder and dim < num_contexts <= WHOLE // dim):
         return Whitened(data, 1.0)
-    lengths = data.context_lengths
-    directions = data.context_embeddings / np.where(lengths > 0, lengths, 1.0)[:, None]
+    directions = unit_rows(data.context_embeddings)
     values, vectors = sla.eigh(product(directions.T, directions) / num_contexts)
     rounding = decomposition_error(dim)
     kept = values > rounding * values[-1]

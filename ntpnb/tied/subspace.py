@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike
 
+from ntpnb.basics.linear_systems import nonzero_norms, unit_rows
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, HELD, UNCLEAR, decomposition_error
@@ -377,7 +378,7 @@ class _DenseSubspace(EqualSubspace):
         # Generators of norm one: a long embedding must not decide what counts as rounding.
         differences = (T[self._ties.i] - T[self._ties.j]) @ self._token_space.T
         contexts = (unit_rows(H) @ self._context_space.T)[self._ties.group]
-        self._generator_norms = _nonzero_norms(differences) * _nonzero_norms(H)[self._ties.group]
+        self._generator_norms = nonzero_norms(differences) * nonzero_norms(H)[self._ties.group]
         self._generators = flat_outer_products(unit_rows(differences), contexts)
         self._svd = thin_svd(self._generators)
         self._rows = data._first_rows[self._ties.group]
@@ -437,9 +438,7 @@ def _ties_to_shortest(T: FloatArray, order: TokenPriority) -> _Ties:
     A difference of two short embeddings would lose its digits if it were taken through a long one.
     """
     group, token, component = listed_tokens(order)
-    ranked = np.lexsort(
-        (_nonzero_norms(T)[token], component)
-    )  # by component, and by length in each
+    ranked = np.lexsort((nonzero_norms(T)[token], component))  # by component, and by length in each
     _, first, inverse = np.unique(component[ranked], return_index=True, return_inverse=True)
     shortest = ranked[first[inverse]]
     is_other = shortest != ranked
@@ -467,7 +466,7 @@ class _TokenwiseSubspace(EqualSubspace):
         self._order = order
         self._owner, self._holders = _tied_components(order)
         self._rows = data._first_rows[self._owner]
-        lengths = _nonzero_norms(data.group_embeddings)
+        lengths = nonzero_norms(data.group_embeddings)
         self._lengths = lengths[self._owner]
         self._directions = data.group_embeddings[self._owner] / self._lengths[:, None]
         self._alike = _first_alike(self._holders)
@@ -746,14 +745,3 @@ def _group_probs(data: NextTokenData) -> FloatArray:
     """Probability of each group of contexts, shape (G,)."""
     probs = np.bincount(data.group_index, weights=data.context_probs)
     return np.asarray(probs, dtype=np.float64)  # numpy's stubs take every count for an integer
-
-
-def _nonzero_norms(rows: FloatArray) -> FloatArray:
-    """Norm of each row, or one where that is zero, so that a row can be divided by it."""
-    lengths = np.linalg.norm(rows, axis=1)
-    return np.where(lengths > 0, lengths, 1.0)
-
-
-def unit_rows(rows: FloatArray) -> FloatArray:
-    """Rows of length one, and zero rows as they are."""
-    return rows / _nonzero_norms(rows)[:, None]

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from ntpnb.basics.errors import ConvergenceError
+from ntpnb.basics.linear_systems import unit_rows
 from ntpnb.basics.saving import register
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import NEGLIGIBLE, NEWTON_STEPS, PROX, VANISHES
@@ -28,7 +29,6 @@ from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import logits, scores
 from ntpnb.problem.order import TokenPriority
 from ntpnb.problem.pairs import pair_lengths
-from ntpnb.tied.subspace import unit_rows
 from ntpnb.training.coordinates import Coordinates, bias_within
 
 TIGHT = 1e-7  # margins of tight pairs are one to 1e-9; generic others are further away
