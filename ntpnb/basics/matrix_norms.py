@@ -59,7 +59,7 @@ class FrobeniusNorm(MatrixNorm):
     def of(self, W: FloatArray) -> FloatArray:
         """``(Σ W_vi²)^½``."""
         largest = _largest_entry(W)
-        relative = W / np.where(largest > 0, largest, 1.0)[..., None, None]  # squares stay normal
+        relative = _divided(W, largest)  # so that squares stay normal
         return np.asarray(largest * np.linalg.norm(relative, axis=MATRIX_AXES))
 
     def steepest(self, G: FloatArray) -> FloatArray:

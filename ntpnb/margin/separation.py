@@ -49,16 +49,15 @@ def separates(pairs: AllPairs, step: SetStep) -> bool:
     met = meet_ties(pairs, step)
     if met is None:
         return False
-    _, common, W = met
-    size = float(np.linalg.norm(W))
+    size = float(np.linalg.norm(met.weights))
     if size == 0:
         return False
-    margins = program.margins(W, common) / size
+    margins = program.margins(met.weights, met.common) / size
     missed = float(np.abs(margins[program.tied]).max(initial=0.0))
     of_set = float((margins / program.roots)[program.ordered].min(initial=np.inf))
     if not _are_clear(missed, of_set):
         return False
-    return _are_clear(missed, pairs.least_margin(W, common) / size)
+    return _are_clear(missed, pairs.least_margin(met.weights, met.common) / size)
 
 
 def _are_clear(missed: float, least: float) -> bool:
