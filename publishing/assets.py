@@ -9,7 +9,6 @@ from importlib import util
 from pathlib import Path
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 
 MATHJAX = (
     "startup.js",
@@ -40,17 +39,8 @@ _PICTURE = re.compile(r"_images/([\w.%-]+)")
 
 
 def copy_mathjax(static: Path) -> None:
-    """Copy what pages load of MathJax.
-
-    Raises
-    ------
-    ExtensionError
-        Where the package that holds it is not installed.
-    """
-    package = util.find_spec("sphinx-mathjax-offline")
-    if package is None or package.origin is None:
-        raise ExtensionError("sphinx-mathjax-offline, which holds MathJax, is not installed")
-    source = Path(package.origin).parent / "static/mathjax"
+    """Copy what pages load of MathJax."""
+    source = Path(util.find_spec("sphinx-mathjax-offline").origin).parent / "static/mathjax"
     for part in MATHJAX:
         target = static / "mathjax" / part
         target.parent.mkdir(parents=True, exist_ok=True)

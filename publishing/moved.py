@@ -30,16 +30,14 @@ _PAGE = """<!DOCTYPE html>
 
 
 def listed(source: Path) -> dict[str, str]:
-    """Read the pages that have moved; none where there is no list.
+    """Read the pages that have moved.
 
     Parameters
     ----------
     source : Path
         The folder of the pages.
     """
-    path = Path(source) / "moved.yml"
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
-    return dict(found or {})
+    return yaml.safe_load((source / "moved.yml").read_text(encoding="utf-8"))
 
 
 def write(moved: Mapping[str, str], app: Sphinx) -> None:

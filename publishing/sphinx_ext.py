@@ -4,7 +4,6 @@ A button that leads nowhere is worse than none, so nothing is assumed: `publishi
 the address where it is known.
 """
 
-import functools
 import json
 import os
 import re
@@ -22,13 +21,18 @@ from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
 from ntpnb_book import output
-from ntpnb_book.claims import statements
 from publishing import archives, figure_views, formulas, project, versions
 from publishing.address import find_repository, pages_url
 from publishing.symbols import unicode_of
 
 PROCESSES = 2
 """How many processes write pages, which do not depend on it."""
+
+OFFERED = {"Data (CSV)": ".csv", "SVG": ".svg", "PDF": ".pdf", "all frames": "_frames.svg"}
+"""What a caption calls a figure's files, and how their names end."""
+
+_STATEMENT = re.compile(r"[tl]24-\w+")
+"""Label of a block that quotes a statement: the statement's id, with a dash for its dot."""
 
 
 def _use_address(config: Config, repository: str) -> None:
@@ -55,11 +59,6 @@ def _use_address(config: Config, repository: str) -> None:
     }
 
 
-def _lost(app: Sphinx, config: Config) -> None:
-    """Let the page for missing addresses do without a style sheet, whose address is not known."""
-    config.notfound_template = "lost.html"
-
-
 def slider(name: str, frames: Mapping[str, Any]) -> str:
     """Write the slider of a figure that moves; `book/_static/frames.js` shows it and reads it.
 
@@ -82,7 +81,7 @@ def slider(name: str, frames: Mapping[str, Any]) -> str:
 """
 
 
-def to_code(caption: nodes.Element, name: str) -> list[nodes.Node]:
+def to_code(caption: nodes.Element, name: str) -> nodes.reference:
     """Name the code of the cell that drew a figure, and write the link that leads to it.
 
     A browser unfolds what hides the target of a link; `book/_static/figures.js` does it where not.
@@ -90,19 +89,15 @@ def to_code(caption: nodes.Element, name: str) -> list[nodes.Node]:
     Parameters
     ----------
     caption : Element
-        The figure's caption; elsewhere than in a cell's output no link is written.
+        The figure's caption, in the output of a cell.
     name : str
         Id of the code.
     """
-    cell: nodes.Element | None = caption.parent
-    while cell is not None and "cell" not in cell.get("classes", ()):
+    cell = caption
+    while "cell" not in cell["classes"]:
         cell = cell.parent
-    for part in () if cell is None else cell.children:
-        if isinstance(part, nodes.Element) and "cell_input" in part.get("classes", ()):
-            part["ids"].append(name)
-            link = nodes.reference("", "code", refuri=f"#{name}", classes=["to-code"])
-            return [nodes.Text(" · "), link]
-    return []
+    cell[0]["ids"].append(name)
+    return nodes.reference("", "code", refuri=f"#{name}", classes=["to-code"])
 
 
 class FigureLinks(SphinxTransform):
@@ -128,37 +123,21 @@ class FigureLinks(SphinxTransform):
         for data in list(self.document.findall(addnodes.download_reference)):
             caption = data.parent
             figure, csv, _ = data["reftarget"].rpartition(".csv")
-            if not csv or not isinstance(caption, nodes.caption):
+            if not csv:
                 continue
-            files = [("SVG", ".svg"), ("PDF", ".pdf"), ("all frames", "_frames.svg")]
             name = Path(figure).name
             if name in frames:
                 control = nodes.raw("", slider(name, frames[name]), format="html")
-                place = caption.parent.index(caption)
-                caption.parent.insert(place, control)
-            added: list[nodes.Node] = []
-            for label, ending in files:
-                if not (root / f"figures/{name}{ending}").exists():
-                    continue
-                link = data.deepcopy()
-                link["reftarget"] = f"{figure}{ending}"
-                link.children = []
-                link += nodes.literal("", label, classes=["xref", "download"])
-                added += [nodes.Text(" · "), link]
-            added += to_code(caption, f"code-{name}")
-            place = caption.index(data)
-            if (root / f"figures/{name}.csv").exists():
-                place += 1
-            else:
-                caption.remove(data)
-                added = added[1:]
-            caption.insert(place, added)
-
-
-@functools.cache  # a build is a process, and the file does not change while it runs
-def _statement_labels(root: Path) -> frozenset[str]:
-    """Read the labels that blocks quoting a statement of the papers have."""
-    return frozenset(name.replace(".", "-") for name in statements(root))
+                caption.parent.insert(caption.parent.index(caption), control)
+            links: list[nodes.Node] = []
+            for label, ending in OFFERED.items():
+                if (root / f"figures/{name}{ending}").exists():
+                    link = data.deepcopy()
+                    link["reftarget"] = f"{figure}{ending}"
+                    link.children = []
+                    link += nodes.literal("", label, classes=["xref", "download"])
+                    links += [link, nodes.Text(" · ")]
+            caption.replace(data, [*links, to_code(caption, f"code-{name}")])
 
 
 class StatementLinks(SphinxTransform):
@@ -168,10 +147,9 @@ class StatementLinks(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         """Add the link to every such block of the page."""
-        known = _statement_labels(Path(self.env.srcdir).parent)
         for block in list(self.document.findall(nodes.Element)):
-            label = block.get("label")
-            if "proof" not in block.get("classes", ()) or label not in known:
+            label = block.get("label", "")
+            if "proof" not in block.get("classes", ()) or not _STATEMENT.fullmatch(label):
                 continue
             link = addnodes.pending_xref(
                 "",
@@ -185,20 +163,6 @@ class StatementLinks(SphinxTransform):
             )
             content = block[-1]
             content += nodes.paragraph("", "", link, classes=["to-index"])
-
-
-def _name_buttons(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], _: nodes.document | None
-) -> None:
-    """Name the buttons that unfold what lies below an entry of the sidebar; the theme does not."""
-    write = context.get("generate_toctree_html")
-    if write is not None:
-
-        def named(*args: Any, **options: Any) -> str:
-            text = str(write(*args, **options))
-            return text.replace("<summary>", '<summary aria-label="Pages below">')
-
-        context["generate_toctree_html"] = named
 
 
 def on_paper(body: str) -> str:
@@ -296,28 +260,15 @@ def setup(app: Sphinx) -> dict[str, bool]:
             context["body"] = finished(context["body"], lambda file: context["pathto"](file, 1))
         foot(repository, context)
 
-    app.setup_extension("notfound.extension")
-    for module in (
-        "assets",
-        "evidence",
-        "explorables",
-        "folding",
-        "hover",
-        "moved",
-        "reading",
-        "search",
-    ):
+    for module in ("assets", "evidence", "explorables", "folding", "hover", "moved", "reading"):
         app.setup_extension(f"publishing.{module}")
     if repository is not None:
-        app.setup_extension("sphinx_sitemap")
-        app.setup_extension("sphinxext.opengraph")
+        for extension in ("notfound.extension", "sphinx_sitemap", "sphinxext.opengraph"):
+            app.setup_extension(extension)
         app.connect("html-page-context", describe, priority=400)  # before it makes the card
         app.connect("config-inited", lambda app, config: _use_address(config, repository))
-    else:  # the page for missing addresses then has to find its way by itself
-        app.connect("config-inited", _lost)
     app.add_transform(FigureLinks)
     app.add_transform(StatementLinks)
     app.connect("html-page-context", complete)
-    app.connect("html-page-context", _name_buttons, priority=900)  # after the theme
     app.connect("env-updated", _write_in_parallel)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
