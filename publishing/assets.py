@@ -79,6 +79,6 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the extension; `publishing.sphinx_ext` calls this."""
+    """Register the extension; Sphinx calls this."""
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -26,7 +26,7 @@ def _titled(title: str, text: list[nodes.Node]) -> list[nodes.Node]:
 
 def _figure(figure: nodes.figure) -> list[nodes.Node]:
     """Return the picture of a figure and its caption, without the links at its end."""
-    shown: list[nodes.Node] = list(figure.findall(nodes.image))
+    shown: list[nodes.Node] = list(figure.findall(nodes.image))[:1]
     for caption in figure.findall(nodes.caption):
         words = takewhile(_is_no_download, caption.children)
         shown.append(nodes.paragraph("", "", *words))
@@ -66,7 +66,7 @@ def _cut(panel: nodes.Element) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the panels; `publishing.sphinx_ext` calls this."""
+    """Register the panels; Sphinx calls this."""
 
     @cache
     def targets(page: str) -> dict[str, nodes.Element]:

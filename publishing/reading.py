@@ -202,7 +202,7 @@ def _show_stop(
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directives; `publishing.sphinx_ext` calls this."""
+    """Register the directives; Sphinx calls this."""
     app.add_node(Route)
     app.add_directive("needs", Needs)
     app.add_directive("route", RouteDirective)

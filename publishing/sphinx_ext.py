@@ -7,7 +7,7 @@ the address where it is known.
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from importlib import metadata
 from pathlib import Path
@@ -21,9 +21,8 @@ from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
 from ntpnb_book import output
-from publishing import archives, figure_views, formulas, project, versions
+from publishing import archives, formulas, project, versions
 from publishing.address import find_repository, pages_url
-from publishing.symbols import unicode_of
 
 PROCESSES = 2
 """How many processes write pages, which do not depend on it."""
@@ -40,11 +39,13 @@ def _use_address(config: Config, repository: str) -> None:
     address = pages_url(repository)
     config.html_baseurl = address
     config.ogp_site_url = address
-    config.sitemap_url_scheme = "{link}"
     config.ogp_site_name = config.html_title
-    config.ogp_image = "_images/toy.png"
+    config.html_extra_path = ["images/toy.png"]
+    config.ogp_image = "toy.png"
     config.ogp_image_alt = "Arrows, one for each token, and the curves that approach them."
+    config.ogp_description_length = 0  # first sentences have formulas, which a card cannot show
     config.ogp_social_cards = {"enable": False}
+    config.sitemap_url_scheme = "{link}"
     config.notfound_urls_prefix = "/" + address.split("/", 3)[3]
     launch = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
     if repository.startswith("https://github.com/"):  # Colab reads from no other place
@@ -126,6 +127,8 @@ class FigureLinks(SphinxTransform):
             if not csv:
                 continue
             name = Path(figure).name
+            for image in caption.parent.findall(nodes.image):
+                image["uri"] = f"{figure}.svg"  # in place of the copy that the notebook holds
             if name in frames:
                 control = nodes.raw("", slider(name, frames[name]), format="html")
                 caption.parent.insert(caption.parent.index(caption), control)
@@ -166,28 +169,16 @@ class StatementLinks(SphinxTransform):
 
 
 def on_paper(body: str) -> str:
-    """Make the page that is printed to a PDF sharp and small.
+    """Make the page that is printed to a PDF small, and its links lead into it.
 
-    Figures are the vector files that captions offer. In code only comments keep their colour: each
-    coloured word would cost two of the tags that screen readers need, together most of the PDF.
+    In code only comments keep their colour: each coloured word would cost two of the tags that
+    screen readers need, together most of the PDF.
 
     Parameters
     ----------
     body : str
         The whole book as HTML.
     """
-    files = re.findall(r'href="([^"]+(?<!_frames)\.svg)"', body)
-    vectors = {Path(file).stem: file for file in files}
-
-    def sharp(figure: re.Match[str]) -> str:
-        shown = figure[0]
-        names = re.findall(r'/(\w+)\.(?:png|svg)"', shown)  # the picture's, the links'
-        file = next((vectors[name] for name in names if name in vectors), None)
-        if file is None:
-            return shown
-        return re.sub(r'src="[^"]+\.png"', f'src="{file}"', shown)
-
-    body = re.sub(r"<figure.*?</figure>", sharp, body, flags=re.DOTALL)
     body = body.replace('href="statements.html#', 'href="#')  # written by hand, in the maps
     body = re.sub(rf'<a href="{archives.FOLDER}/[^"]*">(.*?)</a>', r"\1", body)  # are not on paper
     return re.sub(r'<span class="(?!c)\w{1,2}">([^<]*)</span>', r"\1", body)
@@ -203,24 +194,6 @@ def foot(repository: str | None, context: dict[str, Any]) -> None:
     for words, target in links.items():
         text += f' <a href="{target}">{words}</a>.'
     context["theme_extra_footer"] += text
-
-
-def describe(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
-) -> None:
-    """Prepare a page that is written for its card, which begins as the text does, in letters alone.
-
-    What a reader needs, and what a page of evidence belongs to, stand above the text.
-    """
-    if doctree is None:
-        return
-    for line in list(doctree.findall(nodes.paragraph)):
-        if {"needs", "evidence-for"} & set(line["classes"]):
-            line.parent.remove(line)
-    for formula in doctree.findall(nodes.math):
-        words = unicode_of(formula.astext())
-        formula.clear()
-        formula += nodes.Text(words)
 
 
 def _write_in_parallel(app: Sphinx, _: object) -> None:
@@ -242,30 +215,18 @@ def _register_backends() -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension; Sphinx calls this."""
     _register_backends()
-    root = Path(app.srcdir).parent
-    repository = find_repository(root, os.environ)
-
-    def finished(body: str, address: Callable[[str], str]) -> str:
-        # ARIA lists hold items only; docutils writes another role for references.
-        body = body.replace('role="doc-biblioentry"', 'role="listitem"')
-        if app.builder.name == "singlehtml":
-            return on_paper(body)
-        if app.builder.format == "html":
-            body = figure_views.with_views(body, root, Path(app.outdir), address)
-            return formulas.with_room(body)
-        return body
+    repository = find_repository(Path(app.srcdir).parent, os.environ)
 
     def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
-        if "body" in context:
-            context["body"] = finished(context["body"], lambda file: context["pathto"](file, 1))
+        # ARIA lists hold items only; docutils writes another role for references.
+        body = context.get("body", "").replace('role="doc-biblioentry"', 'role="listitem"')
+        is_paper = app.builder.name == "singlehtml"
+        context["body"] = on_paper(body) if is_paper else formulas.with_room(body)
         foot(repository, context)
 
-    for module in ("assets", "evidence", "explorables", "folding", "hover", "moved", "reading"):
-        app.setup_extension(f"publishing.{module}")
     if repository is not None:
         for extension in ("notfound.extension", "sphinx_sitemap", "sphinxext.opengraph"):
             app.setup_extension(extension)
-        app.connect("html-page-context", describe, priority=400)  # before it makes the card
         app.connect("config-inited", lambda app, config: _use_address(config, repository))
     app.add_transform(FigureLinks)
     app.add_transform(StatementLinks)
