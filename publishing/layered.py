@@ -120,7 +120,9 @@ def _places(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> dict[Poin
     points = [point for row in rows for point in row]
     half = {point: 0.5 if point[0] == point[1] else NARROW / 2 for point in points}
     room = [
-        half[right] + half.get(left, -0.5) for row in rows for left, right in pairwise([None, *row])
+        half[left] + half[right] if left else 0.0
+        for row in rows
+        for left, right in pairwise([None, *row])
     ]
     from_gaps = block_diag(*(np.tri(len(row)) for row in rows))
     at = {point: k for k, point in enumerate(points)}
@@ -129,5 +131,4 @@ def _places(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> dict[Poin
         leaning = np.array([from_gaps[at[upper]] - from_gaps[at[lower]] for upper, lower in links])
         gaps = lsq_linear(leaning, np.zeros(len(links)), bounds=(room, np.inf)).x
     x = dict(zip(points, from_gaps @ gaps, strict=True))
-    least = min(x[point] - half[point] for point in points) + 0.5
-    return {point: round(float(place - least), 3) for point, place in x.items()}
+    return {point: round(float(place - min(x.values())), 3) for point, place in x.items()}

@@ -36,10 +36,11 @@ _MISPRINTS = {
     "wrong as printed": "the print itself is shown to be wrong",
     "a gap in the argument": "a step of a proof does not follow; what it is to prove stands",
 }
-_DEPARTS = "the text departs from file and run"
 _DIFFERENCES = {
     "does not reproduce": "the value differs from what the paper prints",
-    _DEPARTS: "neither the value nor the authors' released file agrees with the text",
+    "the text departs from file and run": (
+        "neither the value nor the authors' released file agrees with the text"
+    ),
     "undecided by the text": "a setting that the paper does not print decides between the two",
     "reproduced with a stated change": "it agrees after the change that is named with the claim",
 }
@@ -53,9 +54,6 @@ _OUTCOMES = {
 """The outcomes with their meanings, the least favourable first."""
 
 _ERRATUM = "erratum"
-ZERO = 5e-13
-"""A smaller number is zero to twelve decimals, and what rounding may leave of a zero."""
-
 _GROUPS = {
     "printed": EVIDENCE["printed"],
     _ERRATUM: "a line of a paper, shown to be wrong as printed or to leave a gap",
@@ -116,20 +114,6 @@ def _words(text: object) -> str:
     return plain(symbols(str(text)))
 
 
-def _zero(entry: Entry) -> str:
-    """Say that a value is zero, and how nearly, where it is meant to be; else nothing.
-
-    A tiny number that has to be positive, or that a bound as tiny is about, is itself the result.
-    """
-    value, expect = entry["value"], entry["expect"]
-    if not isinstance(value, float) or not 0 < abs(value) < ZERO or "above" in expect:
-        return ""
-    if "rounding" in expect.get("because", ""):
-        return "zero to rounding"
-    room = [abs(bound) for bound in (expect.get("within"), expect.get("at_most")) if bound]
-    return "zero to 12 decimals" if min(room, default=0.0) > ZERO else ""
-
-
 def _value(entry: Entry) -> str:
     """Write what was measured as a reader says it."""
     value = entry["value"]
@@ -143,9 +127,6 @@ def _value(entry: Entry) -> str:
     if isinstance(value, bool):
         asks = str(entry["statement"]).rstrip().endswith("?")
         return ("yes" if value else "no") if asks else ("holds" if value else "does not hold")
-    zero = _zero(entry)
-    if zero:
-        return plain(numbers(f"{zero} ({value:.1e})"))
     if isinstance(value, str):
         return plain(value)
     number = shown(entry, value) if "show" in entry else f"{value:.3g}"
@@ -182,18 +163,11 @@ def sentences(entries: Sequence[Entry]) -> dict[tuple[str, str], str]:
 
 def _in_sum(entries: Sequence[Entry]) -> str:
     """Say in one sentence each what was compared with the print, and what else was measured."""
-    printed = Counter(sentences([e for e in entries if group(e) == "printed"]).values())
-    errata = Counter(sentences([e for e in entries if group(e) == _ERRATUM]).values())
-    return (
-        f"**Of {printed.total()} sentences of the papers that print a number or a comparison and "
-        f"that we measure, {printed['reproduced']} are met as printed, "
-        f"{printed['reproduced with a stated change']} after a stated change, "
-        f"{printed['does not reproduce'] + printed[_DEPARTS]} are not met, and "
-        f"{printed['undecided by the text']} "
-        f"are undecided by the text.** {errata['wrong as printed']} more lines are shown to be "
-        f"wrong as printed, and {errata['a gap in the argument']} to leave a gap. All else that is "
-        "measured holds, or the build would have stopped."
+    printed, errata = (
+        Counter(sentences([entry for entry in entries if group(entry) == kind]).values())
+        for kind in ("printed", _ERRATUM)
     )
+    return " ".join(fill("sum.md", printed=printed, errata=errata).split())
 
 
 def _counted(outcomes: Iterable[str]) -> str:
@@ -251,12 +225,11 @@ def _scoreboard(entries: Sequence[Entry], root: Path) -> str:
     outcomes: dict[str, list[str]] = {}
     for entry in entries:
         outcomes.setdefault(entry["notebook"], []).append(entry["outcome"])
-    occurring = {entry["outcome"] for entry in entries}
-    return _fill(
+    return fill(
         "scoreboard.md",
         in_sum=_in_sum(entries),
         evidence=_evidence(entries),
-        meanings=[pair for pair in _OUTCOMES.items() if pair[0] in occurring],
+        meanings=_OUTCOMES.items(),
         differing=_with_outcomes(_DIFFERENCES, entries),
         compared=[entry for entry in entries if "authors" in entry],
         misprints=_with_outcomes(_MISPRINTS, entries),
@@ -272,15 +245,14 @@ def _errata(entries: Sequence[Entry], paper: str, root: Path) -> str:
     for entry in entries:
         if entry["id"].startswith(f"{_ERRATUM}.{paper}-"):
             errata.setdefault(entry["explained"], []).append(entry)
-    return _fill("errata.md", errata=errata, place=partial(_place, root=root))
+    return fill("errata.md", errata=errata, place=partial(_place, root=root))
 
 
 def _statements(entries: Sequence[Entry], statements: Statements, root: Path) -> str:
     """Every numbered statement of both papers, where it is quoted and where it is executed."""
-    blocks: set[str] = set()  # labels of those that lead back to a row of the index
-    for name in names(root):
-        text = source(name, root).read_text(encoding="utf-8")
-        blocks.update(re.findall(r"^:label: (\S+)$", text, re.MULTILINE))
+    texts = [source(name, root).read_text(encoding="utf-8") for name in names(root)]
+    # Labels of the blocks that lead back to a row of the index.
+    blocks = re.findall(r"^:label: (\S+)$", "\n".join(texts), re.MULTILINE)
     notebooks = {entry["id"]: entry["notebook"] for entry in entries}
     counts = {part: Counter(dict.fromkeys(STATUSES, 0)) for part in ("", _EQUATIONS)}
     parts: dict[str, list[Any]] = {h + part: [] for h in _PAPERS.values() for part in counts}
@@ -290,7 +262,7 @@ def _statements(entries: Sequence[Entry], statements: Statements, root: Path) ->
         counts[part][found] += 1
         pages = Counter(notebooks[claim] for claim in executing(id, statement, notebooks))
         parts[_PAPERS[id.partition(".")[0]] + part].append((id, statement, found, pages))
-    return _fill(
+    return fill(
         "statements.md",
         blocks=blocks,
         equations=counts[_EQUATIONS],
@@ -336,7 +308,7 @@ def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Pa
         if re.fullmatch(r"\w+\.fig\d+", id)
     }
     redrawn = [row for rows in of_papers.values() for row in rows]
-    return _fill(
+    return fill(
         "reproducibility.md",
         build=_measured("build.csv", root),
         drawn=drawn,
@@ -352,7 +324,7 @@ def _reproducibility(figures: Sequence[Figure], statements: Statements, root: Pa
 def _map(paper: str, statements: Statements, entries: Sequence[Entry]) -> str:
     """The map of a paper and, below it, the same as a list of text."""
     drawing = statement_map.drawing(paper, statements, entries)
-    return _fill("map.md", title=f"What rests on what in {_PAPERS[paper]}", **drawing)
+    return fill("map.md", title=f"What rests on what in {_PAPERS[paper]}", **drawing)
 
 
 TEMPLATES = Environment(
@@ -376,7 +348,7 @@ TEMPLATES.filters |= {
 }
 
 
-def _fill(template: str, **values: object) -> str:
+def fill(template: str, **values: object) -> str:
     """Fill a template of `publishing/templates`."""
     return TEMPLATES.get_template(template).render(values)
 

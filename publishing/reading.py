@@ -130,7 +130,7 @@ class RouteDirective(SphinxDirective):
 
 def _marks(env: BuildEnvironment, page: str) -> Marks:
     """Return what is known of the minutes of a page, which is forgotten when it is read anew."""
-    return env.metadata.get(page, {}).get("minutes", {})
+    return env.metadata[page].get("minutes", {})
 
 
 def _stops(app: Sphinx, route: list[tuple[str, str]], here: str) -> list[dict[str, Any]]:
@@ -174,7 +174,8 @@ def _write(app: Sphinx, document: nodes.document, page: str) -> None:
 
 def _evening(app: Sphinx, here: str) -> list[dict[str, Any]]:
     """List the stops of the landing page's route."""
-    return _stops(app, app.env.metadata[app.config.root_doc].get("route", []), here)
+    route = app.env.metadata[app.config.root_doc].get("route", [])
+    return _stops(app, route, here)
 
 
 def _read(app: Sphinx, document: nodes.document) -> None:

@@ -4,11 +4,9 @@ A button that leads nowhere is worse than none, so nothing is assumed: `publishi
 the address where it is known.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping
-from html import escape
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
 from ntpnb_book import output
-from publishing import archives, formulas, project, versions
+from publishing import archives, formulas, pages, project, versions
 from publishing.address import find_repository, pages_url
 
 PROCESSES = 2
@@ -70,16 +68,7 @@ def slider(name: str, frames: Mapping[str, Any]) -> str:
     frames : dict
         What `ntpnb_book.figures.save_frames` recorded.
     """
-    texts = frames["texts"]
-    start = frames["start"]
-    return f"""
-<div class="frames" data-texts="{escape(json.dumps(texts, ensure_ascii=False))}" hidden>
-<label for="frames-{name}">{escape(frames["control"])}</label>
-<input type="range" id="frames-{name}" min="0" max="{len(texts) - 1}" value="{start}"
- autocomplete="off" aria-valuetext="{escape(texts[start])}">
-<output for="frames-{name}" aria-live="off">{escape(texts[start])}</output>
-</div>
-"""
+    return pages.fill("slider.html", name=name, frames=frames)
 
 
 def to_code(caption: nodes.Element, name: str) -> nodes.reference:
