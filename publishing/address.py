@@ -30,11 +30,12 @@ def find_repository(root: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def pages_url(repository: str) -> str:
-    """Return the address at which GitHub or GitLab publishes a repository's pages."""
-    match = _HOSTED.fullmatch(repository)
-    if match is None:
-        raise ValueError(
-            f"{repository}: an address such as https://github.com/owner/name is needed"
-        )
-    host, owner, name = match.groups()
+    """Return the address at which GitHub or GitLab publishes a repository's pages.
+
+    Parameters
+    ----------
+    repository : str
+        What `find_repository` found.
+    """
+    host, owner, name = _HOSTED.fullmatch(repository).groups()
     return f"https://{owner.lower().replace('/', '.')}.{host}.io/{name}/"

@@ -23,18 +23,15 @@ def write_zip(target: Path, files: Mapping[str, Path]) -> None:
     Parameters
     ----------
     target : Path
-        The archive; replaced as a whole.
+        The archive.
     files : mapping
         The files by their names in the archive.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.tmp")
-    with zipfile.ZipFile(temporary, "w") as archive:
+    with zipfile.ZipFile(target, "w") as archive:
         for name, path in sorted(files.items()):
             entry = zipfile.ZipInfo(name)  # of the earliest time that an archive can name
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
-    temporary.replace(target)
 
 
 def notebooks(root: Path = output.ROOT) -> dict[str, Path]:
@@ -76,6 +73,7 @@ def publish(site: Path, root: Path = output.ROOT) -> list[Path]:
     """
     folder = site / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     write_zip(folder / "notebooks.zip", notebooks(root))
     write_zip(folder / "figures.zip", figures(root))
     shutil.copyfile(root / "_build/claims.json", folder / "claims.json")

@@ -9,7 +9,6 @@ from importlib import util
 from pathlib import Path
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 
 MATHJAX = (
     "startup.js",
@@ -18,10 +17,10 @@ MATHJAX = (
     "input/tex/extensions/ams.js",
     "input/tex/extensions/boldsymbol.js",
     "output/chtml.js",
-    "output/chtml/fonts",
+    "output/chtml/fonts/**/*.*",
     "a11y/assistive-mml.js",
 )
-"""Files and folders of MathJax; `_config.yml` lists the same for its loader."""
+"""Files of MathJax; `_config.yml` lists the same for its loader."""
 
 UNUSED = (
     "locales",
@@ -36,28 +35,15 @@ UNUSED = (
 _ALL_ICONS = re.compile(r'(?:\.fa-[\w-]+:before,?)+\{content:"[^"]*"\}')
 """The rules of the theme's style sheet that name the letters of Font Awesome's fonts."""
 
-_PICTURE = re.compile(r"_images/([\w.%-]+)")
-
 
 def copy_mathjax(static: Path) -> None:
-    """Copy what pages load of MathJax.
-
-    Raises
-    ------
-    ExtensionError
-        Where the package that holds it is not installed.
-    """
-    package = util.find_spec("sphinx-mathjax-offline")
-    if package is None or package.origin is None:
-        raise ExtensionError("sphinx-mathjax-offline, which holds MathJax, is not installed")
-    source = Path(package.origin).parent / "static/mathjax"
-    for part in MATHJAX:
-        target = static / "mathjax" / part
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (source / part).is_dir():
-            shutil.copytree(source / part, target, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(source / part, target)
+    """Copy what pages load of MathJax."""
+    source = Path(util.find_spec("sphinx-mathjax-offline").origin).parent / "static/mathjax"
+    for pattern in MATHJAX:
+        for path in source.glob(pattern):
+            target = static / "mathjax" / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 def remove_unused(site: Path) -> None:
@@ -70,12 +56,6 @@ def remove_unused(site: Path) -> None:
                 path.unlink()
     theme = site / "_static/styles/pydata-sphinx-theme.css"
     theme.write_text(_ALL_ICONS.sub("", theme.read_text(encoding="utf-8")), encoding="utf-8")
-    shown = set()
-    for page in site.rglob("*.html"):
-        shown.update(_PICTURE.findall(page.read_text(encoding="utf-8")))
-    for picture in (site / "_images").glob("*"):
-        if picture.name not in shown:
-            picture.unlink()
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:
@@ -89,6 +69,6 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the extension; `publishing.sphinx_ext` calls this."""
+    """Register the extension; Sphinx calls this."""
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

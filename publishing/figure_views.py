@@ -1,87 +1,88 @@
 """The figures of a page as the reader needs them: wide or narrow, and sharp.
 
-A notebook shows one picture. On a page it gives way to the drawings in `figures/`: `NAME.svg`, and
-on telephones `NAME_narrow.svg` where there is one. On dark pages `book/_static/book.css` exchanges
-light and dark; `book/_static/figures.js` adds the button that enlarges a figure.
+Beside a drawing `NAME.svg` may stand `NAME_narrow.svg`, for telephones, and `NAME_frames.svg`, all
+frames of a figure that moves. On dark pages `book/_static/book.css` exchanges light and dark;
+`book/_static/figures.js` adds the button that enlarges a figure.
 """
 
+import posixpath
 import re
-from collections.abc import Callable
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from ntpnb_book import output
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 
-FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
-IMAGE = re.compile(r"<img\b[^>]*>")
-SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)(pt|px)?" height="([\d.]+)')
+SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 
-def find(name: str, root: Path) -> Path | None:
-    """Find the drawing of a figure; None where it was never drawn, or is no drawing."""
-    for folder in ("figures", "book/images"):
-        path = root / folder / f"{name}.svg"
-        if path.exists():
-            return path
-    return None
+class Views(nodes.General, nodes.Element):
+    """Images of one figure: its drawing, and of `narrow` and `frames` those that there are."""
+
+
+class ShowViews(SphinxTransform):
+    """Put beside the drawing of each figure those that belong to it."""
+
+    default_priority = 255  # after captions were completed, before Sphinx collects images
+
+    def apply(self, **kwargs: Any) -> None:
+        """Complete every figure of the page whose image is a drawing."""
+        for figure in list(self.document.findall(nodes.figure)):
+            for image in list(figure.findall(nodes.image)):
+                name, svg, _ = image["uri"].rpartition(".svg")
+                if not svg:
+                    continue
+                views = Views()
+                image.replace_self(views)
+                views += image
+                for kind in ("narrow", "frames"):
+                    uri = f"{name}_{kind}.svg"
+                    if Path(self.env.relfn2path(uri)[1]).exists():
+                        views += nodes.image(uri=uri, kind=kind)
 
 
 def size(svg: str) -> tuple[int, int]:
     """Read width and height of a drawing, in CSS pixels."""
-    found = SIZE.search(svg)
-    if found is None:
-        raise ValueError(f"an SVG with width and height is needed, found {svg[:200]!r}")
-    scale = 4 / 3 if found[2] == "pt" else 1
-    return round(scale * float(found[1])), round(scale * float(found[3]))
+    width, height = (4 / 3 * float(points) for points in SIZE.search(svg).groups())
+    return round(width), round(height)
 
 
-def with_views(body: str, root: Path, built: Path, address: Callable[[str], str]) -> str:
-    """Replace the pictures of a page by the drawings, which are written below the built site.
+def _enter(writer: Any, views: Views) -> None:
+    """Write a figure; on paper its drawing alone, as Sphinx does."""
+    builder = writer.builder
+    wide = views[0]
+    if builder.name == "singlehtml":
+        wide.walkabout(writer)
+        raise nodes.SkipNode
 
-    Parameters
-    ----------
-    body : str
-        The page as HTML. A figure's name is that of its picture's file or of a linked drawing.
-    root, built : Path
-        The checkout and the built site.
-    address : callable
-        ``address("_images/toy.svg")`` is how the page calls a file of the site.
-    """
+    def address(image: nodes.image) -> str:
+        return escape(posixpath.join(builder.imgpath, builder.images[image["uri"]]))
 
-    def publish(path: Path) -> tuple[str, str]:
-        """Write a drawing; return its address and its size as attributes."""
-        svg = path.read_text(encoding="utf-8")
-        file = f"_images/{path.name}"
-        output.write(built / file, svg)
-        width, height = size(svg)
-        return escape(address(file)), f'width="{width}" height="{height}"'
+    def measures(image: nodes.image) -> str:
+        width, height = size((Path(builder.srcdir) / image["uri"]).read_text(encoding="utf-8"))
+        return f'width="{width}" height="{height}"'
 
-    def views(wide: Path, alt: str) -> str:
-        """Write a figure."""
-        narrow = wide.with_name(f"{wide.stem}_narrow.svg")
-        frames = wide.with_name(f"{wide.stem}_frames.svg")
-        # What only scrolls into sight on a telephone is to be reached by keyboard as well.
-        kind = 'class="views scrolls" tabindex="0" role="group" aria-label="Figure"'
-        source = strip = ""
-        drawn, measures = publish(wide)
-        if narrow.exists():
-            kind = 'class="views"'
-            file, narrow_measures = publish(narrow)
-            source = f'<source media="(max-width: 576px)" srcset="{file}" {narrow_measures}>'
-        if frames.exists():
-            strip = f' data-strip="{publish(frames)[0]}"'
-        image = f'<img src="{drawn}" alt="{alt}" {measures}{strip} loading="lazy">'
-        return f"<div {kind}><picture>{source}{image}</picture></div>"
+    others = {image["kind"]: image for image in views[1:]}
+    # What only scrolls into sight on a telephone is to be reached by keyboard as well.
+    kind = 'class="views scrolls" tabindex="0" role="group" aria-label="Figure"'
+    source = strip = ""
+    if "narrow" in others:
+        kind = 'class="views"'
+        narrow = others["narrow"]
+        file = f'srcset="{address(narrow)}" {measures(narrow)}'
+        source = f'<source media="(max-width: 576px)" {file}>'
+    if "frames" in others:
+        strip = f' data-strip="{address(others["frames"])}"'
+    drawing = f'src="{address(wide)}" alt="{escape(wide["alt"])}" {measures(wide)}{strip}'
+    image = f'<img {drawing} loading="lazy">'
+    writer.body.append(f"<div {kind}><picture>{source}{image}</picture></div>\n")
+    raise nodes.SkipNode
 
-    def replace(found: re.Match[str]) -> str:
-        figure = found[0]
-        images = IMAGE.findall(figure)
-        shown = re.findall(r'src="[^"]*?(\w+)\.(?:png|svg)"', "".join(images))
-        linked = re.findall(r'href="[^"]*?(\w+)\.(?:csv|svg)"', figure)
-        drawings = [path for name in (*linked, *shown) if (path := find(name, root))]
-        if len(images) != 1 or not drawings:
-            return figure
-        alt = re.search(r'alt="([^"]*)"', images[0])
-        return figure.replace(images[0], views(drawings[0], alt[1] if alt else ""))
 
-    return FIGURE.sub(replace, body)
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the transform; Sphinx calls this."""
+    app.add_node(Views, html=(_enter, None))
+    app.add_transform(ShowViews)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -68,21 +68,16 @@ def summary(marks: str) -> str:
     >>> summary("✓"), summary("✓✓✗")
     ('1 claim measured, as expected', '3 claims measured, 1 not as expected')
     """
-    claims_measured = f"{len(marks)} claim{'s' if len(marks) > 1 else ''} measured"
+    if marks == "✓":
+        return "1 claim measured, as expected"
     differing = len(marks) - marks.count("✓")
-    if differing:
-        return f"{claims_measured}, {differing} not as expected"
-    return f"{claims_measured}, {'all ' if len(marks) > 1 else ''}as expected"
+    verdict = f"{differing} not" if differing else "all"
+    return f"{len(marks)} claim{'s' if len(marks) > 1 else ''} measured, {verdict} as expected"
 
 
 def anchor(id: str) -> str:
     """Return the address on its page of what was measured of a claim."""
     return f"claim-{id.replace('.', '-').lower()}"
-
-
-def _cells(parent: nodes.Element) -> list[nodes.container]:
-    """List the code cells that stand directly in a section."""
-    return [child for child in parent if _is(child, "cell_code")]
 
 
 def _is(node: nodes.Node, kind: str) -> bool:
@@ -96,27 +91,15 @@ class FoldCode(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         """Wrap the code."""
-        for cell in list(self.document.findall(nodes.container)):
-            if not _is(cell, "cell_code"):
-                continue
-            source = cell[0] if len(cell) else None
-            is_idea = f"tag_{IDEA}" in cell["classes"]
-            if source is None or not _is(source, "cell_code_source") or is_idea:
+        for code in list(self.document.findall(nodes.container)):
+            cell = code.parent
+            if not _is(code, "cell_code_source") or f"tag_{IDEA}" in cell["classes"]:
                 continue
             is_parameters = "tag_parameters" in cell["classes"]
-            said = PARAMETERS if is_parameters else words(source.astext())
+            said = PARAMETERS if is_parameters else words(code.astext())
             fold = Fold(summary=said, classes=["code"])
-            cell.replace(source, fold)
-            fold += source
-
-
-def _lines(cell: nodes.Element) -> Iterator[tuple[nodes.Element, re.Match[str]]]:
-    """Yield the outputs of a cell that `check` left, each with what its line says."""
-    for output in list(cell.findall(nodes.container)):
-        if _is(output, "mime_bundle"):
-            found = _CHECKED.fullmatch(output.astext().strip())
-            if found:
-                yield output, found
+            cell.replace(code, fold)
+            fold += code
 
 
 def _statement(text: str) -> Iterator[nodes.Node]:
@@ -151,18 +134,11 @@ class FoldChecks(SphinxTransform):
         name = project.of_page(self.env.docname)
         if not name:
             return
-        root = Path(self.env.srcdir).parent
-        self.env.note_dependency(str(project.claims(name, root)))
-        known = claims.load(root)
+        known = claims.load(Path(self.env.srcdir).parent)
         for section in list(self.document.findall(nodes.section)):
-            found = []
-            for cell in _cells(section):
-                for output, line in _lines(cell):
-                    parent = output.parent
-                    parent.remove(output)
-                    if not len(parent):
-                        parent.parent.remove(parent)
-                    found.append(line)
+            cells = [child for child in section if _is(child, "cell_code")]
+            found = [line for cell in cells for line in _take_lines(cell)]
+            for cell in cells:
                 if not len(cell):
                     section.remove(cell)
             if found:
@@ -176,21 +152,31 @@ class FoldChecks(SphinxTransform):
         listed = nodes.bullet_list(bullet="*", classes=["checked"])
         for mark, id, measured in (line.groups() for line in found):
             text = nodes.paragraph("", f"{mark} ")
+            item = nodes.list_item("", text, names=[anchor(id)])
             if id in known:
                 text += [*_statement(known[id]["statement"]), nodes.Text(" ")]
+                basis = _statement(_basis(known[id]))
+                item += nodes.paragraph("", "", *basis, classes=["basis"])
             measured = _AS_SAID.get(measured, measured)
             if measured:
                 text += [nodes.inline("", measured, classes=["measured"]), nodes.Text(" ")]
             text += nodes.literal("", id)
-            item = nodes.list_item("", text, names=[anchor(id)])
-            if id in known:
-                basis = _statement(_basis(known[id]))
-                item += nodes.paragraph("", "", *basis, classes=["basis"])
-            if anchor(id) not in self.document.nameids:  # else a page with a check too many
-                self.document.note_explicit_target(item)
+            self.document.note_explicit_target(item)
             listed += item
         fold += listed
         return fold
+
+
+def _take_lines(cell: nodes.Element) -> Iterator[re.Match[str]]:
+    """Take the outputs that `check` left out of a cell; yield what their lines say."""
+    for output in list(cell.findall(nodes.container)):
+        line = _CHECKED.fullmatch(output.astext().strip())
+        if line and _is(output, "mime_bundle"):
+            parent = output.parent
+            parent.remove(output)
+            if not len(parent):
+                cell.remove(parent)
+            yield line
 
 
 def _end(section: nodes.Element) -> int:
@@ -215,14 +201,9 @@ def _leave(writer: Any, node: Fold) -> None:
     writer.body.append("</details>\n")
 
 
-def _nothing(writer: Any, node: Fold) -> None:
-    """In other formats nothing folds."""
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what folds; Sphinx calls this."""
-    plainly = (_nothing, _nothing)
-    app.add_node(Fold, html=(_enter, _leave), latex=plainly, text=plainly)
+    app.add_node(Fold, html=(_enter, _leave))
     app.add_transform(FoldCode)
     app.add_transform(FoldChecks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

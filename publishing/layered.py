@@ -7,7 +7,7 @@ in each row that avoids crossings, and places that make edges as upright as the 
 
 from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
-from itertools import combinations, pairwise
+from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
@@ -79,10 +79,13 @@ def layout(above: Mapping[str, Sequence[str]]) -> Layout:
         for upper in above[node]
     }
     links = [link for chain in chains.values() for link in pairwise(chain)]
-    points = dict.fromkeys([(node, node, row[node]) for node in above])
-    points |= dict.fromkeys(point for link in links for point in link)
-    rows = [[point for point in points if point[2] == k] for k in range(max(row.values()) + 1)]
-    rows = _order(rows, links)
+    rows: list[list[Point]] = [[] for _ in range(max(row.values()) + 1)]
+    for node in above:
+        rows[row[node]].append((node, node, row[node]))
+    for chain in chains.values():
+        for point in chain[1:-1]:
+            rows[point[2]].append(point)
+    _order(rows, links)
     x = _places(rows, links)
     return Layout(
         {node: (x[node, node, row[node]], row[node]) for node in above},
@@ -92,39 +95,21 @@ def layout(above: Mapping[str, Sequence[str]]) -> Layout:
     )
 
 
-def _numbers(rows: Sequence[Sequence[Point]]) -> dict[Point, int]:
-    """Count the points of each row."""
-    return {point: number for points in rows for number, point in enumerate(points)}
-
-
-def _crossings(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> int:
-    """Count the pairs of links that cross."""
-    at = _numbers(rows)
-    return sum(
-        (at[a] - at[c]) * (at[b] - at[d]) < 0
-        for (a, b), (c, d) in combinations(links, 2)
-        if a[2] == c[2]
-    )
-
-
-def _order(rows: list[list[Point]], links: Sequence[Link]) -> list[list[Point]]:
-    """Put each row in the order of its neighbours' mean place; keep the order that crosses least.
+def _order(rows: list[list[Point]], links: Sequence[Link]) -> None:
+    """Put each row in the order of its neighbours' mean place.
 
     The neighbours are those of the row before, going down and up in turn.
     """
-    tried = [rows]
     for sweep in range(SWEEPS):
-        rows = [list(points) for points in rows]
+        is_down = sweep % 2 == 0
         near: dict[Point, list[Point]] = {}
-        for link in links:
-            fixed, moved = link if sweep % 2 == 0 else link[::-1]
+        for upper, lower in links:
+            moved, fixed = (lower, upper) if is_down else (upper, lower)
             near.setdefault(moved, []).append(fixed)
-        for points in rows if sweep % 2 == 0 else reversed(rows):
-            at = _numbers(rows)
+        for points in rows if is_down else reversed(rows):
+            at = {point: number for row in rows for number, point in enumerate(row)}
             mean = {point: fmean(at[p] for p in near.get(point, [point])) for point in points}
             points.sort(key=mean.__getitem__)
-        tried.append(rows)
-    return min(tried, key=lambda rows: _crossings(rows, links))
 
 
 def _places(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> dict[Point, float]:
@@ -135,7 +120,9 @@ def _places(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> dict[Poin
     points = [point for row in rows for point in row]
     half = {point: 0.5 if point[0] == point[1] else NARROW / 2 for point in points}
     room = [
-        half[right] + half.get(left, -0.5) for row in rows for left, right in pairwise([None, *row])
+        half[left] + half[right] if left else 0.0
+        for row in rows
+        for left, right in pairwise([None, *row])
     ]
     from_gaps = block_diag(*(np.tri(len(row)) for row in rows))
     at = {point: k for k, point in enumerate(points)}
@@ -144,5 +131,4 @@ def _places(rows: Sequence[Sequence[Point]], links: Sequence[Link]) -> dict[Poin
         leaning = np.array([from_gaps[at[upper]] - from_gaps[at[lower]] for upper, lower in links])
         gaps = lsq_linear(leaning, np.zeros(len(links)), bounds=(room, np.inf)).x
     x = dict(zip(points, from_gaps @ gaps, strict=True))
-    least = min(x[point] - half[point] for point in points) + 0.5
-    return {point: round(float(place - least), 3) for point, place in x.items()}
+    return {point: round(float(place - min(x.values())), 3) for point, place in x.items()}

@@ -45,11 +45,6 @@ def drawing(typed: str, root: Path = output.ROOT) -> list[str]:
     return sorted({row["notebook"] for row in rows})
 
 
-def data_hash(figure: str, root: Path = output.ROOT) -> str:
-    """Hash the data of a figure as they lie in `figures/`."""
-    return project.digest((Path(root) / f"figures/{figure}.csv").read_bytes())
-
-
 def _drawings(root: Path) -> Iterator[dict[str, str]]:
     """Yield the drawings of each figure by the names of their files."""
     for name in project.names(root):

@@ -4,7 +4,6 @@
 section, ``page#label``. This Sphinx extension writes a page at each old address.
 """
 
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
@@ -30,27 +29,27 @@ _PAGE = """<!DOCTYPE html>
 
 
 def listed(source: Path) -> dict[str, str]:
-    """Read the pages that have moved; none where there is no list.
+    """Read the pages that have moved.
 
     Parameters
     ----------
     source : Path
         The folder of the pages.
     """
-    path = Path(source) / "moved.yml"
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
-    return dict(found or {})
+    return yaml.safe_load((source / "moved.yml").read_text(encoding="utf-8"))
 
 
-def write(moved: Mapping[str, str], app: Sphinx) -> None:
-    """Write a page at each old address.
+def _finish(app: Sphinx, error: Exception | None) -> None:
+    """Write a page at each old address once all others are there; Sphinx calls this.
 
     Raises
     ------
     ExtensionError
         Where an old page is still there, or a new one is not.
     """
-    for old, new in moved.items():
+    if error is not None or app.builder.name != "html":
+        return
+    for old, new in listed(Path(app.srcdir)).items():
         page, mark, label = new.partition("#")
         if old in app.env.found_docs:
             raise ExtensionError(f"moved.yml: {old} has moved, but is still there")
@@ -59,12 +58,6 @@ def write(moved: Mapping[str, str], app: Sphinx) -> None:
         address = app.builder.get_relative_uri(old, page) + mark + label
         text = _PAGE.format(address=escape(address))
         output.write(Path(app.outdir) / f"{old}.html", text)
-
-
-def _finish(app: Sphinx, error: Exception | None) -> None:
-    """Write the pages once all others are there; Sphinx calls this."""
-    if error is None and app.builder.name == "html":
-        write(listed(Path(app.srcdir)), app)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -4,8 +4,8 @@ Minutes are computed while the book is built, from what the page shows: its pros
 print, its figures and its displayed formulas. What is folded away does not count.
 
 In a page, ``:::{needs}`` with what one should have read, or with nothing, and elsewhere
-``:::{route} 01_toy 05_gradient_descent 15_rates:rates-next``, where the last page is read up to the
-label ``rates-next``.
+``:::{route} nb/01_toy nb/15_rates:rates-next recap``, where the second page is read up to the label
+``rates-next``.
 """
 
 import posixpath
@@ -27,56 +27,40 @@ MINUTES_TO_LOOK = 0.5  # at a figure, a displayed formula or a cell whose code i
 Marks: TypeAlias = dict[str, float]
 """Minutes from the top of a page to each of its labels, and under ``""`` to its end."""
 
-_FOLDED = {"dropdown", "toggle"}  # sphinx-design marks its dropdowns in another way
+_UNREAD = (Fold, nodes.Invisible, nodes.raw, nodes.system_message)
 _LOG = logging.getLogger(__name__)
-
-
-class ReadingTime(nodes.General, nodes.Inline, nodes.Element):
-    """Stands where the minutes of the page around it are written."""
 
 
 class Route(nodes.General, nodes.Element):
     """Stands where the pages of a route are listed; `stops` are pairs of a page and a label."""
 
 
-def _cost(node: nodes.Node) -> tuple[float, bool]:
-    """Return the minutes that a node itself takes, and whether to look inside it."""
+def _is_read(node: nodes.Element) -> bool:
+    """Tell what counts: not what is folded, nor code, but what it prints."""
+    if isinstance(node, nodes.literal_block):
+        return "output" in node["classes"]
+    return node.get("design_component") != "dropdown" and not isinstance(node, _UNREAD)
+
+
+def _walk(node: nodes.Element | nodes.Text) -> Iterator[tuple[nodes.Node, float]]:
+    """Yield every visible node of a page in order with the minutes that it takes by itself."""
     if isinstance(node, nodes.Text):
-        return len(node.astext().split()) / WORDS_A_MINUTE, False
-    if isinstance(node, nodes.math_block | nodes.figure):
-        caption = isinstance(node, nodes.figure)
-        return MINUTES_TO_LOOK, caption
-    if isinstance(node, nodes.Invisible | nodes.raw | nodes.literal_block | nodes.system_message):
-        return 0, False
-    classes = node.get("classes", [])
-    is_dropdown = node.get("design_component") == "dropdown" or _FOLDED & {*classes}
-    if is_dropdown or isinstance(node, Fold):
-        return 0, False
-    part = node.get("nb_element")
-    if part == "cell_code_output":
-        pictures = sum(1 for _ in node.findall(nodes.figure))
-        read = (nodes.caption, nodes.literal_block)  # what is printed is read, too
-        words = sum(len(part.astext().split()) for kind in read for part in node.findall(kind))
-        return pictures * MINUTES_TO_LOOK + words / WORDS_A_MINUTE, False
-    shown = part == "cell_code" and "tag_idea" in classes
-    return (MINUTES_TO_LOOK if shown else 0), True
-
-
-def _walk(node: nodes.Node) -> Iterator[tuple[nodes.Node, float]]:
-    """Yield every visible node of a page in order with the minutes that it takes."""
-    minutes, inside = _cost(node)
-    yield node, minutes
-    if inside:
+        yield node, len(node.split()) / WORDS_A_MINUTE
+    elif isinstance(node, nodes.math_block):
+        yield node, MINUTES_TO_LOOK
+    elif _is_read(node):
+        is_looked_at = isinstance(node, nodes.figure) or "tag_idea" in node["classes"]
+        yield node, MINUTES_TO_LOOK if is_looked_at else 0
         for child in node.children:
             yield from _walk(child)
 
 
-def minutes(document: nodes.Node) -> Marks:
+def minutes(document: nodes.Element) -> Marks:
     """Compute how long a page takes to read, up to each of its labels and to its end.
 
     Parameters
     ----------
-    document : docutils node
+    document : docutils element
         The page as it was read.
 
     Returns
@@ -96,11 +80,9 @@ def minutes(document: nodes.Node) -> Marks:
     total = 0.0
     for node, cost in _walk(document):
         if isinstance(node, nodes.Element):
-            for id in node.get("ids", []):
-                marks.setdefault(id, total)
+            marks |= dict.fromkeys(node["ids"], total)
         total += cost
-    marks[""] = total
-    return marks
+    return marks | {"": total}
 
 
 def written(duration: float) -> str:
@@ -122,27 +104,13 @@ class Needs(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Write the line; `_write` puts the number in."""
+        """Write the line; `_read` puts the number in."""
         line = nodes.paragraph(classes=["needs"])
         self.set_source_info(line)
-        content = nodes.Element()
-        self.state.nested_parse(self.content, self.content_offset, content)
-        paragraphs = list(content.findall(nodes.paragraph))
-        if len(paragraphs) > 1 or len(paragraphs) != len(content.children):
-            raise self.error("`needs` holds one paragraph, or nothing")
-        if paragraphs:
-            line += nodes.strong("", "You need: ")
-            line += _without_full_stop(paragraphs[0].children)
-            line += nodes.Text(" · ")
-        line += ReadingTime()
+        if self.content:
+            words, messages = self.parse_inline("\n".join(self.content).removesuffix("."))
+            line += [nodes.strong("", "You need: "), *words, *messages, nodes.Text(" · ")]
         return [line]
-
-
-def _without_full_stop(words: list[nodes.Node]) -> list[nodes.Node]:
-    """Leave out the full stop at the end of a sentence that goes on."""
-    if words and isinstance(words[-1], nodes.Text):
-        words = [*words[:-1], nodes.Text(words[-1].astext().rstrip().removesuffix("."))]
-    return words
 
 
 class RouteDirective(SphinxDirective):
@@ -162,23 +130,13 @@ class RouteDirective(SphinxDirective):
 
 def _marks(env: BuildEnvironment, page: str) -> Marks:
     """Return what is known of the minutes of a page, which is forgotten when it is read anew."""
-    return env.metadata.get(page, {}).get("minutes", {})
-
-
-def _find(env: BuildEnvironment, name: str, label: str) -> str | None:
-    """Find a page that has this label by its name, with or without its folder."""
-    pages = (page for page in (name, f"nb/{name}") if label in _marks(env, page))
-    return next(pages, None)
+    return env.metadata[page].get("minutes", {})
 
 
 def _stops(app: Sphinx, route: list[tuple[str, str]], here: str) -> list[dict[str, Any]]:
-    """List the stops of a route, as the page `here` and its templates name them."""
-    stops = []
-    for name, label in route:
-        page = _find(app.env, name, label)
-        if page is None:
-            continue
-        stop = {
+    """List the stops of a route that are there, as the page `here` and its templates name them."""
+    return [
+        {
             "number": posixpath.basename(page).partition("_")[0].lstrip("0"),
             "page": page,
             "label": label,
@@ -186,44 +144,47 @@ def _stops(app: Sphinx, route: list[tuple[str, str]], here: str) -> list[dict[st
             "address": app.builder.get_relative_uri(here, page),
             "minutes": max(1, round(_marks(app.env, page)[label])),
         }
-        stops.append(stop)
-    return stops
+        for page, label in route
+        if label in _marks(app.env, page)
+    ]
 
 
-def _render(app: Sphinx, template: str, **values: Any) -> str:
+def _render(app: Sphinx, template: str, **values: Any) -> nodes.raw:
     """Fill one of the book's templates."""
-    return app.builder.templates.render(template, {"written": written, **values})
+    text = app.builder.templates.render(template, {"written": written, **values})
+    return nodes.raw("", text, format="html")
 
 
 def _write(app: Sphinx, document: nodes.document, page: str) -> None:
-    """Put the minutes into the lines and routes of a page, and say where the evening leaves it."""
-    for place in list(document.findall(ReadingTime)):
-        duration = _marks(app.env, page)[""]
-        place.replace_self(nodes.inline("", written(duration), classes=["minutes"]))
+    """Fill in the route of a page, and say where the evening leaves it."""
     for route in list(document.findall(Route)):
         for name, label in route["stops"]:
-            if _find(app.env, name, label) is None:
+            if label not in _marks(app.env, name):
                 missing = f"{name}:{label}" if label else name
                 _LOG.warning("a route leads to %s, which is not there", missing, location=route)
-        text = _render(app, "route.html", stops=_stops(app, route["stops"], page))
-        route.replace_self(nodes.raw("", text, format="html"))
+        route.replace_self(_render(app, "route.html", stops=_stops(app, route["stops"], page)))
     for stop, after in pairwise(_evening(app, page)):
         if stop["page"] != page or not stop["label"]:
             continue
         left = [node for node in document.findall(nodes.Element) if stop["label"] in node["ids"]]
         if left:  # what `publishing.hover` shows of a page is written without it
-            text = _render(app, "leaves.html", after=after)
-            left[0].parent.insert(left[0].parent.index(left[0]), nodes.raw("", text, format="html"))
+            place = left[0].parent.index(left[0])
+            left[0].parent.insert(place, _render(app, "leaves.html", after=after))
 
 
 def _evening(app: Sphinx, here: str) -> list[dict[str, Any]]:
     """List the stops of the landing page's route."""
-    return _stops(app, app.env.metadata[app.config.root_doc].get("route", []), here)
+    route = app.env.metadata[app.config.root_doc].get("route", [])
+    return _stops(app, route, here)
 
 
 def _read(app: Sphinx, document: nodes.document) -> None:
-    """Compute the minutes of a page that was just read."""
-    app.env.metadata[app.env.docname]["minutes"] = minutes(document)
+    """Compute the minutes of a page that was just read, and put them into its line."""
+    marks = minutes(document)
+    app.env.metadata[app.env.docname]["minutes"] = marks
+    for line in document.findall(nodes.paragraph):
+        if "needs" in line["classes"]:
+            line += nodes.inline("", written(marks[""]), classes=["minutes"])
 
 
 def _again(app: Sphinx, env: BuildEnvironment) -> list[str]:
@@ -231,24 +192,23 @@ def _again(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return [page for page, data in env.metadata.items() if "route" in data]
 
 
-def _show_evening(
+def _show_stop(
     app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None
 ) -> None:
-    """Give the sidebar its stops, and each stop a line above its text that leads to the next."""
-    context["evening"] = stops = _evening(app, page)
-    context["written"] = written
+    """Write a line above the text of each stop of the evening, which leads to the next one."""
+    stops = _evening(app, page)
     if page in [stop["page"] for stop in stops]:
-        context["body"] = _render(app, "stop.html", stops=stops, page=page) + context["body"]
+        line = _render(app, "stop.html", stops=stops, page=page)
+        context["body"] = line.astext() + context["body"]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directives; `publishing.sphinx_ext` calls this."""
-    app.add_node(ReadingTime)
+    """Register the directives; Sphinx calls this."""
     app.add_node(Route)
     app.add_directive("needs", Needs)
     app.add_directive("route", RouteDirective)
     app.connect("doctree-read", _read)
     app.connect("env-updated", _again)
     app.connect("doctree-resolved", _write)
-    app.connect("html-page-context", _show_evening)
+    app.connect("html-page-context", _show_stop)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

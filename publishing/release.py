@@ -3,15 +3,11 @@
 The version stands in ``pyproject.toml``; that every other file says the same is tested.
 """
 
-import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ntpnb_book import output
-
-_UNRELEASED = re.compile(r"^## Unreleased$", re.MULTILINE)
 
 
 def problems(tag: str, repository: str | None, root: Path = output.ROOT) -> Iterator[str]:
@@ -27,10 +23,10 @@ def problems(tag: str, repository: str | None, root: Path = output.ROOT) -> Iter
     root : Path
         The checkout.
     """
-    if _UNRELEASED.search((root / "CHANGELOG.md").read_text(encoding="utf-8")):
+    if "\n## Unreleased\n" in (root / "CHANGELOG.md").read_text(encoding="utf-8"):
         yield "CHANGELOG.md: what is unreleased needs its version and date"
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    declared: dict[str, Any] = tomllib.loads(text)["project"]
+    declared = tomllib.loads(text)["project"]
     if tag != f"v{declared['version']}":
         yield f"the tag is {tag}, but pyproject.toml has the version {declared['version']}"
     if repository is not None and declared.get("urls", {}).get("Source") != repository:

@@ -4,12 +4,9 @@ A button that leads nowhere is worse than none, so nothing is assumed: `publishi
 the address where it is known.
 """
 
-import functools
-import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from html import escape
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,17 @@ from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
 from ntpnb_book import output
-from ntpnb_book.claims import statements
-from publishing import archives, figure_views, formulas, project, versions
+from publishing import archives, formulas, pages, project, versions
 from publishing.address import find_repository, pages_url
-from publishing.symbols import unicode_of
 
 PROCESSES = 2
 """How many processes write pages, which do not depend on it."""
+
+OFFERED = {"Data (CSV)": ".csv", "SVG": ".svg", "PDF": ".pdf", "all frames": "_frames.svg"}
+"""What a caption calls a figure's files, and how their names end."""
+
+_STATEMENT = re.compile(r"[tl]24-\w+")
+"""Label of a block that quotes a statement: the statement's id, with a dash for its dot."""
 
 
 def _use_address(config: Config, repository: str) -> None:
@@ -36,11 +37,13 @@ def _use_address(config: Config, repository: str) -> None:
     address = pages_url(repository)
     config.html_baseurl = address
     config.ogp_site_url = address
-    config.sitemap_url_scheme = "{link}"
     config.ogp_site_name = config.html_title
-    config.ogp_image = "_images/toy.png"
+    config.html_extra_path = ["images/toy.png"]
+    config.ogp_image = "toy.png"
     config.ogp_image_alt = "Arrows, one for each token, and the curves that approach them."
+    config.ogp_description_length = 0  # first sentences have formulas, which a card cannot show
     config.ogp_social_cards = {"enable": False}
+    config.sitemap_url_scheme = "{link}"
     config.notfound_urls_prefix = "/" + address.split("/", 3)[3]
     launch = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
     if repository.startswith("https://github.com/"):  # Colab reads from no other place
@@ -55,11 +58,6 @@ def _use_address(config: Config, repository: str) -> None:
     }
 
 
-def _lost(app: Sphinx, config: Config) -> None:
-    """Let the page for missing addresses do without a style sheet, whose address is not known."""
-    config.notfound_template = "lost.html"
-
-
 def slider(name: str, frames: Mapping[str, Any]) -> str:
     """Write the slider of a figure that moves; `book/_static/frames.js` shows it and reads it.
 
@@ -70,19 +68,10 @@ def slider(name: str, frames: Mapping[str, Any]) -> str:
     frames : dict
         What `ntpnb_book.figures.save_frames` recorded.
     """
-    texts = frames["texts"]
-    start = frames["start"]
-    return f"""
-<div class="frames" data-texts="{escape(json.dumps(texts, ensure_ascii=False))}" hidden>
-<label for="frames-{name}">{escape(frames["control"])}</label>
-<input type="range" id="frames-{name}" min="0" max="{len(texts) - 1}" value="{start}"
- autocomplete="off" aria-valuetext="{escape(texts[start])}">
-<output for="frames-{name}" aria-live="off">{escape(texts[start])}</output>
-</div>
-"""
+    return pages.fill("slider.html", name=name, frames=frames)
 
 
-def to_code(caption: nodes.Element, name: str) -> list[nodes.Node]:
+def to_code(caption: nodes.Element, name: str) -> nodes.reference:
     """Name the code of the cell that drew a figure, and write the link that leads to it.
 
     A browser unfolds what hides the target of a link; `book/_static/figures.js` does it where not.
@@ -90,19 +79,15 @@ def to_code(caption: nodes.Element, name: str) -> list[nodes.Node]:
     Parameters
     ----------
     caption : Element
-        The figure's caption; elsewhere than in a cell's output no link is written.
+        The figure's caption, in the output of a cell.
     name : str
         Id of the code.
     """
-    cell: nodes.Element | None = caption.parent
-    while cell is not None and "cell" not in cell.get("classes", ()):
+    cell = caption
+    while "cell" not in cell["classes"]:
         cell = cell.parent
-    for part in () if cell is None else cell.children:
-        if isinstance(part, nodes.Element) and "cell_input" in part.get("classes", ()):
-            part["ids"].append(name)
-            link = nodes.reference("", "code", refuri=f"#{name}", classes=["to-code"])
-            return [nodes.Text(" · "), link]
-    return []
+    cell[0]["ids"].append(name)
+    return nodes.reference("", "code", refuri=f"#{name}", classes=["to-code"])
 
 
 class FigureLinks(SphinxTransform):
@@ -128,37 +113,23 @@ class FigureLinks(SphinxTransform):
         for data in list(self.document.findall(addnodes.download_reference)):
             caption = data.parent
             figure, csv, _ = data["reftarget"].rpartition(".csv")
-            if not csv or not isinstance(caption, nodes.caption):
+            if not csv:
                 continue
-            files = [("SVG", ".svg"), ("PDF", ".pdf"), ("all frames", "_frames.svg")]
             name = Path(figure).name
+            for image in caption.parent.findall(nodes.image):
+                image["uri"] = f"{figure}.svg"  # in place of the copy that the notebook holds
             if name in frames:
                 control = nodes.raw("", slider(name, frames[name]), format="html")
-                place = caption.parent.index(caption)
-                caption.parent.insert(place, control)
-            added: list[nodes.Node] = []
-            for label, ending in files:
-                if not (root / f"figures/{name}{ending}").exists():
-                    continue
-                link = data.deepcopy()
-                link["reftarget"] = f"{figure}{ending}"
-                link.children = []
-                link += nodes.literal("", label, classes=["xref", "download"])
-                added += [nodes.Text(" · "), link]
-            added += to_code(caption, f"code-{name}")
-            place = caption.index(data)
-            if (root / f"figures/{name}.csv").exists():
-                place += 1
-            else:
-                caption.remove(data)
-                added = added[1:]
-            caption.insert(place, added)
-
-
-@functools.cache  # a build is a process, and the file does not change while it runs
-def _statement_labels(root: Path) -> frozenset[str]:
-    """Read the labels that blocks quoting a statement of the papers have."""
-    return frozenset(name.replace(".", "-") for name in statements(root))
+                caption.parent.insert(caption.parent.index(caption), control)
+            links: list[nodes.Node] = []
+            for label, ending in OFFERED.items():
+                if (root / f"figures/{name}{ending}").exists():
+                    link = data.deepcopy()
+                    link["reftarget"] = f"{figure}{ending}"
+                    link.children = []
+                    link += nodes.literal("", label, classes=["xref", "download"])
+                    links += [link, nodes.Text(" · ")]
+            caption.replace(data, [*links, to_code(caption, f"code-{name}")])
 
 
 class StatementLinks(SphinxTransform):
@@ -168,10 +139,9 @@ class StatementLinks(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         """Add the link to every such block of the page."""
-        known = _statement_labels(Path(self.env.srcdir).parent)
         for block in list(self.document.findall(nodes.Element)):
-            label = block.get("label")
-            if "proof" not in block.get("classes", ()) or label not in known:
+            label = block.get("label", "")
+            if "proof" not in block.get("classes", ()) or not _STATEMENT.fullmatch(label):
                 continue
             link = addnodes.pending_xref(
                 "",
@@ -187,43 +157,17 @@ class StatementLinks(SphinxTransform):
             content += nodes.paragraph("", "", link, classes=["to-index"])
 
 
-def _name_buttons(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], _: nodes.document | None
-) -> None:
-    """Name the buttons that unfold what lies below an entry of the sidebar; the theme does not."""
-    write = context.get("generate_toctree_html")
-    if write is not None:
-
-        def named(*args: Any, **options: Any) -> str:
-            text = str(write(*args, **options))
-            return text.replace("<summary>", '<summary aria-label="Pages below">')
-
-        context["generate_toctree_html"] = named
-
-
 def on_paper(body: str) -> str:
-    """Make the page that is printed to a PDF sharp and small.
+    """Make the page that is printed to a PDF small, and its links lead into it.
 
-    Figures are the vector files that captions offer. In code only comments keep their colour: each
-    coloured word would cost two of the tags that screen readers need, together most of the PDF.
+    In code only comments keep their colour: each coloured word would cost two of the tags that
+    screen readers need, together most of the PDF.
 
     Parameters
     ----------
     body : str
         The whole book as HTML.
     """
-    files = re.findall(r'href="([^"]+(?<!_frames)\.svg)"', body)
-    vectors = {Path(file).stem: file for file in files}
-
-    def sharp(figure: re.Match[str]) -> str:
-        shown = figure[0]
-        names = re.findall(r'/(\w+)\.(?:png|svg)"', shown)  # the picture's, the links'
-        file = next((vectors[name] for name in names if name in vectors), None)
-        if file is None:
-            return shown
-        return re.sub(r'src="[^"]+\.png"', f'src="{file}"', shown)
-
-    body = re.sub(r"<figure.*?</figure>", sharp, body, flags=re.DOTALL)
     body = body.replace('href="statements.html#', 'href="#')  # written by hand, in the maps
     body = re.sub(rf'<a href="{archives.FOLDER}/[^"]*">(.*?)</a>', r"\1", body)  # are not on paper
     return re.sub(r'<span class="(?!c)\w{1,2}">([^<]*)</span>', r"\1", body)
@@ -239,24 +183,6 @@ def foot(repository: str | None, context: dict[str, Any]) -> None:
     for words, target in links.items():
         text += f' <a href="{target}">{words}</a>.'
     context["theme_extra_footer"] += text
-
-
-def describe(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
-) -> None:
-    """Prepare a page that is written for its card, which begins as the text does, in letters alone.
-
-    What a reader needs, and what a page of evidence belongs to, stand above the text.
-    """
-    if doctree is None:
-        return
-    for line in list(doctree.findall(nodes.paragraph)):
-        if {"needs", "evidence-for"} & set(line["classes"]):
-            line.parent.remove(line)
-    for formula in doctree.findall(nodes.math):
-        words = unicode_of(formula.astext())
-        formula.clear()
-        formula += nodes.Text(words)
 
 
 def _write_in_parallel(app: Sphinx, _: object) -> None:
@@ -278,46 +204,21 @@ def _register_backends() -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension; Sphinx calls this."""
     _register_backends()
-    root = Path(app.srcdir).parent
-    repository = find_repository(root, os.environ)
-
-    def finished(body: str, address: Callable[[str], str]) -> str:
-        # ARIA lists hold items only; docutils writes another role for references.
-        body = body.replace('role="doc-biblioentry"', 'role="listitem"')
-        if app.builder.name == "singlehtml":
-            return on_paper(body)
-        if app.builder.format == "html":
-            body = figure_views.with_views(body, root, Path(app.outdir), address)
-            return formulas.with_room(body)
-        return body
+    repository = find_repository(Path(app.srcdir).parent, os.environ)
 
     def complete(app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any) -> None:
-        if "body" in context:
-            context["body"] = finished(context["body"], lambda file: context["pathto"](file, 1))
+        # ARIA lists hold items only; docutils writes another role for references.
+        body = context.get("body", "").replace('role="doc-biblioentry"', 'role="listitem"')
+        is_paper = app.builder.name == "singlehtml"
+        context["body"] = on_paper(body) if is_paper else formulas.with_room(body)
         foot(repository, context)
 
-    app.setup_extension("notfound.extension")
-    for module in (
-        "assets",
-        "evidence",
-        "explorables",
-        "folding",
-        "hover",
-        "moved",
-        "reading",
-        "search",
-    ):
-        app.setup_extension(f"publishing.{module}")
     if repository is not None:
-        app.setup_extension("sphinx_sitemap")
-        app.setup_extension("sphinxext.opengraph")
-        app.connect("html-page-context", describe, priority=400)  # before it makes the card
+        for extension in ("notfound.extension", "sphinx_sitemap", "sphinxext.opengraph"):
+            app.setup_extension(extension)
         app.connect("config-inited", lambda app, config: _use_address(config, repository))
-    else:  # the page for missing addresses then has to find its way by itself
-        app.connect("config-inited", _lost)
     app.add_transform(FigureLinks)
     app.add_transform(StatementLinks)
     app.connect("html-page-context", complete)
-    app.connect("html-page-context", _name_buttons, priority=900)  # after the theme
     app.connect("env-updated", _write_in_parallel)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

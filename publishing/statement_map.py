@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ntpnb_book.claims import covers
 from publishing.layered import layout
-from publishing.statements import Statements, below, called, errata_of, rests_on, status
+from publishing.statements import Statements, below, called, rests_on, status
 
 Entry: TypeAlias = Mapping[str, Any]
 
@@ -32,8 +32,8 @@ class Node(NamedTuple):
         Its id and how the paper calls it, such as ``Thm 2``.
     kind : str
         One of `MEANINGS`.
-    slips : list of str
-        Ids of the errata that concern it.
+    slips : int
+        How many errata concern it.
     affected : bool
         Whether it rests on a statement that is false as stated.
     rests_on : list of str
@@ -45,7 +45,7 @@ class Node(NamedTuple):
     id: str
     name: str
     kind: str
-    slips: list[str]
+    slips: int
     affected: bool
     rests_on: list[str]
     explained: list[str]
@@ -53,18 +53,14 @@ class Node(NamedTuple):
 
 def nodes(paper: str, statements: Statements, entries: Sequence[Entry]) -> list[Node]:
     """List the statements of a paper that the map shows, in the order of `statements.yml`."""
-    claims = [entry["id"] for entry in entries]
-    errata = {entry["id"]: entry for entry in entries if covers("erratum", entry["id"])}
-    affects: dict[str, str] = {}
-    for entry in errata.values():  # said once for all errata that one place explains
-        if "affects" in entry:
-            affects[entry["explained"]] = entry["affects"]
-    slips = errata_of(statements, errata.values())
-    false = {
-        id
-        for id, of in slips.items()
-        if any(affects.get(errata[erratum]["explained"]) == "statement" for erratum in of)
+    claims = {entry["id"]: entry for entry in entries}
+    # Whether an erratum affects the statement is said once for all that one place explains.
+    places = {e["explained"] for e in entries if e.get("affects") == "statement"}
+    explained = {
+        id: [claims[erratum]["explained"] for erratum in statement.get("errata", ())]
+        for id, statement in statements.items()
     }
+    false = {id for id in statements if not places.isdisjoint(explained[id])}
     affected = below(statements, false)
     found = []
     for id, statement in statements.items():
@@ -75,10 +71,16 @@ def nodes(paper: str, statements: Statements, entries: Sequence[Entry]) -> list[
             kind = "corrected"
         elif statement.get("conjecture"):
             kind = "conjecture"
-        of = slips.get(id, [])
-        places = dict.fromkeys(errata[slip]["explained"].partition("#")[2] for slip in of)
-        uses = rests_on(id, statement)
-        found.append(Node(id, called(statement), kind, of, id in affected, uses, [*places]))
+        node = Node(
+            id,
+            called(statement),
+            kind,
+            slips=len(explained[id]),
+            affected=id in affected,
+            rests_on=rests_on(id, statement),
+            explained=[place.partition("#")[2] for place in dict.fromkeys(explained[id])],
+        )
+        found.append(node)
     return found
 
 

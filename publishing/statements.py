@@ -28,24 +28,20 @@ STATUSES = {
 }
 """The status that a statement can have, with its meaning."""
 
-FIELDS = frozenset(
-    (
-        "where",
-        "name",
-        "what",
-        "also",
-        "by",
-        "part",
-        "quoted",
-        "uses",
-        "errata",
-        "conjecture",
-        "drawn",
-    )
-)
+FIELDS = {
+    "where",
+    "name",
+    "what",
+    "also",
+    "by",
+    "part",
+    "quoted",
+    "uses",
+    "errata",
+    "conjecture",
+    "drawn",
+}
 """What may stand in an entry."""
-
-_NAME = re.compile(r"\b(Thm|Lemma|Prop\.|Def\.|Remark|Fig\.|footnote) ?(\d+)")
 
 
 def is_equation(id: str) -> bool:
@@ -94,46 +90,6 @@ def status(id: str, statement: Statement, claims: Iterable[str]) -> str:
     return "quoted" if "quoted" in statement else "not in the book"
 
 
-def errata_of(statements: Statements, errata: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Find the errata that concern each statement.
-
-    They are those that its entry names, in `errata` or `by`, and those that name it first in a
-    clause of their own `where`, such as "proof of Thm 1, case (i)".
-
-    Parameters
-    ----------
-    statements : mapping
-        The statements by id.
-    errata : iterable of mapping
-        The claims whose ids begin with ``erratum.``.
-
-    Returns
-    -------
-    dict
-        Ids of errata by the id of a statement; those without any are left out.
-    """
-    named = {}
-    for id, statement in statements.items():
-        match = _NAME.match(statement["where"])
-        if match:
-            named[id.partition(".")[0], *match.groups()] = id
-    found: dict[str, list[str]] = {}
-    for claim in errata:
-        paper = claim["id"].removeprefix("erratum.").partition("-")[0]
-        concerned = [
-            id
-            for id, statement in statements.items()
-            if claim["id"] in (*statement.get("errata", ()), *statement.get("by", ()))
-        ]
-        for clause in claim["where"].split(";"):
-            name = _NAME.search(clause)
-            if name and (paper, *name.groups()) in named:
-                concerned.append(named[paper, *name.groups()])
-        for id in dict.fromkeys(concerned):
-            found.setdefault(id, []).append(claim["id"])
-    return found
-
-
 def below(statements: Statements, start: Iterable[str]) -> set[str]:
     """Find what rests, directly or through others, on some of the statements.
 
@@ -145,14 +101,11 @@ def below(statements: Statements, start: Iterable[str]) -> set[str]:
         Ids; they themselves are left out, unless they rest on one another.
     """
     found: set[str] = set()
-    waiting = set(start)
+    waiting = list(start)
     while waiting:
-        resting = {
-            id
-            for id, statement in statements.items()
-            if not waiting.isdisjoint(rests_on(id, statement))
-        }
-        waiting = resting - found
+        used = waiting.pop()
+        resting = {id for id, other in statements.items() if used in rests_on(id, other)}
+        waiting += resting - found
         found |= resting
     return found
 

@@ -7,12 +7,12 @@ years ago leads to those that came later.
 
 import os
 import re
-import zipfile
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Sequence
 from html import escape
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from ntpnb_book import output
 
@@ -20,7 +20,7 @@ _NAMED = re.compile(r'<span class="versions" data-version="([^"]*)">.*?</span>')
 
 
 class VersionsError(ValueError):
-    """Sites that cannot stand side by side; the message has one line for each problem."""
+    """Pages of a release that nothing leads to any more; the message has one line for each."""
 
 
 def named(version: str, links: Sequence[str] = ()) -> str:
@@ -38,35 +38,10 @@ def named(version: str, links: Sequence[str] = ()) -> str:
     return f'<span class="versions" data-version="{version}">Version {version}.{also}</span>'
 
 
-def version_of(site: Path) -> str:
-    """Read the version of a built site from the foot of its first page.
-
-    Raises
-    ------
-    VersionsError
-        Where no version stands there.
-    """
-    found = _NAMED.search((site / "index.html").read_text(encoding="utf-8"))
-    if found is None:
-        raise VersionsError(f"{site}: the foot of index.html names no version")
-    return found[1]
-
-
-def _pages(site: Path, others: list[str]) -> dict[str, Path]:
-    """Find the pages of one version by their addresses in it, without those of other versions."""
-    return {
-        path.relative_to(site).as_posix(): path
-        for path in sorted(site.rglob("*.html"))
-        if path.relative_to(site).parts[0] not in ("_static", *others)
-    }
-
-
-def _version(tag: str) -> Version:
-    """Read a tag as a version, which knows what comes before what."""
-    try:
-        return Version(tag)
-    except InvalidVersion:
-        raise VersionsError(f"{tag}.zip: {tag!r} is no version; v1.0.0 or v1.0.0rc1 is") from None
+def _pages(site: Path, left_out: Collection[str]) -> set[str]:
+    """Find the pages of one version, by their addresses in it, without some of its folders."""
+    paths = [path.relative_to(site) for path in site.rglob("*.html")]
+    return {path.as_posix() for path in paths if path.parts[0] not in left_out}
 
 
 def assemble(site: Path, releases: Path) -> list[str]:
@@ -87,33 +62,30 @@ def assemble(site: Path, releases: Path) -> list[str]:
     Raises
     ------
     VersionsError
-        Where a tag is no version, or a page of a release is no longer there, nor a page that says
-        where it is now.
+        Where a page of a release is no longer there, nor a page that says where it is now.
     """
-    tags = [path.stem for path in releases.glob("*.zip")]
-    tags.sort(key=_version, reverse=True)
+    tags = sorted((path.stem for path in releases.glob("*.zip")), key=Version, reverse=True)
     for tag in tags:
-        with zipfile.ZipFile(releases / f"{tag}.zip") as archive:
-            archive.extractall(site / tag)
-    folders = ["", *tags]
-    pages = {folder: _pages(site / folder, tags if folder == "" else []) for folder in folders}
+        shutil.unpack_archive(releases / f"{tag}.zip", site / tag)
+    pages = {folder: _pages(site / folder, {"_static", *tags}) for folder in ("", *tags)}
     gone = [
-        f"{page} of {folder} is gone: `book/moved.yml` has to say where it is now"
-        for folder, own in pages.items()
-        for page in own
-        if page not in pages[""]
+        f"{page} of {tag} is gone: `book/moved.yml` has to say where it is now"
+        for tag in tags
+        for page in sorted(pages[tag] - pages[""])
     ]
     if gone:
         raise VersionsError("\n".join(gone))
-    words = {folder: folder or f"{version_of(site)}, the newest" for folder in folders}
+    newest = _NAMED.search((site / "index.html").read_text(encoding="utf-8"))[1]
     for folder, own in pages.items():
-        for page, path in own.items():
+        for page in own:
+            path = site / folder / page
             links = []
-            for other in folders:
+            for other in pages:
                 if other != folder:
                     same = page if page in pages[other] else "index.html"
                     address = os.path.relpath(site / other / same, path.parent)
-                    links.append(f'<a href="{escape(address)}">{escape(words[other])}</a>')
+                    words = other or f"{newest}, the newest"
+                    links.append(f'<a href="{escape(address)}">{escape(words)}</a>')
             text = path.read_text(encoding="utf-8")
             found = _NAMED.search(text)
             if found:

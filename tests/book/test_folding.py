@@ -128,12 +128,6 @@ def test_on_paper_folded_code_is_left_out_and_what_was_measured_is_not(build):
     assert len(page.select("ul.checked > li")) == 4
 
 
-def test_other_formats_fold_nothing(build):
-    text = build("text", "nb/01_tiny.txt").read_text(encoding="utf-8")
-    assert "plot()" in text
-    assert "t24.fig1.sum" in text
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [

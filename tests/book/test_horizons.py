@@ -127,12 +127,6 @@ def test_a_value_is_written_with_its_horizons(tmp_path):
     assert pages._value(entry) == "0.05, 0.18, 0.38 at 20, 200, 2\u00a0·\u00a010³"
 
 
-def test_zeros_at_horizons_are_said_to_be_zeros():
-    expect = {"horizons": HORIZONS, "at_most": [1e-3, 1e-4, 1e-5], "because": "a bound"}
-    entry = {"statement": "A distance.", "value": [1e-4, 1e-14, 1e-15], "expect": expect}
-    assert pages._value(entry).startswith("0.0001, zero to 12 decimals")
-
-
 def test_values_at_horizons_are_compared_one_by_one():
     assert verify.close([0.9805, 1e-9], [0.98, 3e-14])
     assert not verify.close([0.98, 0.5], [0.97, -3.0])

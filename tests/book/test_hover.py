@@ -30,8 +30,7 @@ A dot. {download}`Data <words.md>` and more.
 CHAPTER = """
 # Chapter
 
-The {term}`margin`, or {term}`$\\gamma$ <margin>`, of {eq}`eq-score` and {ref}`fig-dot`, in
-{doc}`../words`.
+The {term}`margin` of {eq}`eq-score` and {ref}`fig-dot`, in {doc}`../words`.
 """
 
 
@@ -72,12 +71,6 @@ def test_a_panel_has_words_and_formulas_but_no_links_or_anchors(site):
     assert figure.get_text(" ", strip=True) == "A dot."
     for panel in (margin, formula, figure):
         assert not panel.select("a, [id]")
-
-
-def test_a_term_can_be_named_by_its_symbol(site):
-    chapter = parsed(site / "nb" / "chapter.html")
-    links = chapter.select('a[href="../words.html#term-margin"]')
-    assert [bool(link.select("span.math")) for link in links] == [False, True]
 
 
 def test_every_page_loads_what_typesets_formulas(site):

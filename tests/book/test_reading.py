@@ -35,7 +35,7 @@ INDEX = """
 :::{needs}
 :::
 
-:::{route} 05_words:five-next 07_short
+:::{route} nb/05_words:five-next nb/07_short
 :::
 """
 
@@ -93,7 +93,7 @@ def test_where_the_route_leaves_a_page_it_says_where_it_goes_on(site):
     assert parsed(site / "nb/07_short.html").select("p.leaves") == []
 
 
-@pytest.mark.parametrize("stop", ["06_missing", "05_words:no-label"])
+@pytest.mark.parametrize("stop", ["nb/06_missing", "nb/05_words:no-label"])
 def test_a_route_that_leads_nowhere_is_a_warning(stop, tmp_path):
     index = f"# A book\n\n:::{{route}} {stop}\n:::\n"
     pages = {"index": index, "nb/05_words": "# Five\n"}
@@ -104,7 +104,7 @@ def test_a_route_that_leads_nowhere_is_a_warning(stop, tmp_path):
 def test_what_is_folded_takes_no_time():
     prose = nodes.paragraph("", WORDS)
     code = nodes.literal_block("", WORDS)
-    folded = nodes.container("", nodes.paragraph("", WORDS), classes=["dropdown"])
+    folded = nodes.container("", nodes.paragraph("", WORDS), design_component="dropdown")
     hidden = nodes.container("", code.deepcopy(), nb_element="cell_code", classes=["cell"])
     shown = nodes.container("", code.deepcopy(), nb_element="cell_code", classes=["tag_idea"])
     claims = Fold("", nodes.paragraph("", WORDS), summary="3 claims measured")

@@ -4,6 +4,7 @@ import zipfile
 
 import pytest
 from built_site import broken_links
+from packaging.version import InvalidVersion
 from small_site import build, parsed
 from sphinx.errors import ExtensionError
 from tiny_project import write
@@ -78,7 +79,7 @@ def test_candidates_come_before_their_release(newest, tmp_path):
 
 def test_a_tag_that_is_no_version_is_refused(newest, tmp_path):
     archive(tmp_path / "old", "latest")
-    with pytest.raises(versions.VersionsError, match=r"^latest.zip: 'latest' is no version"):
+    with pytest.raises(InvalidVersion, match="'latest'"):
         versions.assemble(newest, tmp_path / "old")
 
 
@@ -93,12 +94,6 @@ def test_a_page_of_a_release_that_is_gone_is_refused(newest, tmp_path):
     archive(tmp_path / "old", "v1.0.0", "nb/one", "gone")
     with pytest.raises(versions.VersionsError, match=r"^gone.html of v1.0.0 is gone: `book/moved"):
         versions.assemble(newest, tmp_path / "old")
-
-
-def test_a_site_whose_foot_names_no_version_is_refused(tmp_path):
-    write(tmp_path / "index.html", "<p>Version 1</p>")
-    with pytest.raises(versions.VersionsError, match="names no version"):
-        versions.version_of(tmp_path)
 
 
 PAGES = {"index": "# Book\n", "nb/new": "# New\n\n(part)=\n## Part\n"}

@@ -3,7 +3,7 @@
 import pytest
 from checks import RENDERED, VIEWS, mouse_only
 
-PAGES = ["index.html", "nb/01_toy.html", "scoreboard.html", "search.html?q=entropy", "404.html"]
+PAGES = ["index.html", "nb/01_toy.html", "scoreboard.html", "search.html?q=entropy"]
 
 
 @pytest.mark.parametrize(("mode", "width"), VIEWS)
