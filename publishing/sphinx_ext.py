@@ -21,6 +21,7 @@ from sphinx.transforms import SphinxTransform
 from ntpnb_book import output
 from publishing import archives, formulas, pages, project, versions
 from publishing.address import find_repository, pages_url
+from publishing.symbols import unicode_of
 
 PROCESSES = 2
 """How many processes write pages, which do not depend on it."""
@@ -41,7 +42,6 @@ def _use_address(config: Config, repository: str) -> None:
     config.html_extra_path = ["images/toy.png"]
     config.ogp_image = "toy.png"
     config.ogp_image_alt = "Arrows, one for each token, and the curves that approach them."
-    config.ogp_description_length = 0  # first sentences have formulas, which a card cannot show
     config.ogp_social_cards = {"enable": False}
     config.sitemap_url_scheme = "{link}"
     config.notfound_urls_prefix = "/" + address.split("/", 3)[3]
@@ -185,6 +185,24 @@ def foot(repository: str | None, context: dict[str, Any]) -> None:
     context["theme_extra_footer"] += text
 
 
+def describe(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Prepare a page that is written for its card, which begins as the text does, in letters alone.
+
+    What a reader needs, and what a page of evidence belongs to, stand above the text.
+    """
+    if doctree is None:
+        return
+    for line in list(doctree.findall(nodes.paragraph)):
+        if {"needs", "evidence-for"} & set(line["classes"]):
+            line.parent.remove(line)
+    for formula in doctree.findall(nodes.math):
+        words = unicode_of(formula.astext())
+        formula.clear()
+        formula += nodes.Text(words)
+
+
 def _write_in_parallel(app: Sphinx, _: object) -> None:
     """Share out the writing, for which jupyter-book has no option.
 
@@ -216,6 +234,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     if repository is not None:
         for extension in ("notfound.extension", "sphinx_sitemap", "sphinxext.opengraph"):
             app.setup_extension(extension)
+        app.connect("html-page-context", describe, priority=400)  # before it makes the card
         app.connect("config-inited", lambda app, config: _use_address(config, repository))
     app.add_transform(FigureLinks)
     app.add_transform(StatementLinks)

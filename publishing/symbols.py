@@ -5,6 +5,7 @@ stand as the formulas do; what is mathematics or code already stays as it is.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 
 from ntpnb_book.vocabulary import SUPERSCRIPTS
@@ -30,6 +31,30 @@ _GREEK = {"γ": "gamma", "ε": "varepsilon", "κ": "kappa", "λ": "lambda", "ρ"
 _LETTERS = str.maketrans(
     {letter: rf"\{name} " for letter, name in _GREEK.items()} | {"₁": "_1", "₂": "_2", "−": "-"}
 )
+_ACCENTS = {
+    "bar": "\N{COMBINING MACRON}",
+    "widehat": "\N{COMBINING CIRCUMFLEX ACCENT}",
+    "widetilde": "\N{COMBINING TILDE}",
+}
+_SIGNS = {name: letter for letter, name in _GREEK.items()} | {
+    "alpha": "α",
+    "beta": "β",
+    "dots": "…",
+    "ell": "ℓ",
+    "eta": "η",
+    "ge": "≥",
+    "in": "∈",
+    "le": "≤",
+    "nabla": "∇",
+    "ne": "≠",
+    "parallel": "∥",
+    "perp": "⊥",
+    "propto": "∝",
+    "sqrt": "√",
+    "star": "*",
+    "to": "→",
+    "top": "⊤",
+}
 SET = re.compile(r"(\$[^$]+\$|`[^`]+`)")
 """What is set as mathematics or code: the odd places of a text that is split by it."""
 
@@ -102,5 +127,31 @@ def flat(text: str) -> str:
     >>> flat("to $t = 10^{30}$")
     'to t = 10³⁰'
     """
-    words = text.replace("$", "")
-    return re.sub(r"\^\{?(\d+)\}?", lambda power: power[1].translate(SUPERSCRIPTS), words)
+    return re.sub(r"\$([^$]+)\$", lambda of: unicode_of(of[1]), text)
+
+
+def unicode_of(formula: str) -> str:
+    r"""Write a formula where only letters can stand, as in the card of a page that is shared.
+
+    Parameters
+    ----------
+    formula : str
+        TeX, without dollar signs.
+
+    Examples
+    --------
+    >>> from publishing.symbols import unicode_of
+    >>> print(unicode_of(r"\widehat W_B \ne W^{\mathrm{mm}} \log 10^{-3}"))
+    Ŵ_B ≠ W^mm log 10⁻³
+    """
+
+    def raised(found: re.Match[str]) -> str:
+        return (found[1] or found[2]).translate(SUPERSCRIPTS)
+
+    text = re.sub(r"\\(?:mathrm|mathcal|mathbf|boldsymbol|text|operatorname) *", "", formula)
+    text = re.sub(
+        r"\\(widehat|widetilde|bar) *\{?(\w)\}?", lambda of: of[2] + _ACCENTS[of[1]], text
+    )
+    text = re.sub(r"\^(?:\{(-?\d+)\}|(\d))", raised, text)
+    text = re.sub(r"\\([A-Za-z]+)", lambda of: _SIGNS.get(of[1], of[1]), text)
+    return " ".join(unicodedata.normalize("NFC", re.sub(r"[\\{}]", "", text)).split())

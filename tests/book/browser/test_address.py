@@ -73,8 +73,9 @@ def test_a_page_that_is_shared_has_a_card_with_a_picture(page, site):
     assert card["og:url"] == f"{PUBLIC}{page}.html"
     assert head.select_one("link[rel=canonical]")["href"] == card["og:url"]
     assert inside(site, card["og:image"]).stat().st_size > 10_000
-    for field in ("og:title", "og:image:alt"):
+    for field in ("og:title", "og:description", "og:image:alt"):
         assert len(card[field]) > 2
+    assert not re.search(r"[\\{}]|^You need|^Evidence for", card["og:description"])
 
 
 @pytest.mark.slow
