@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
@@ -99,9 +99,7 @@ def softmax_squared(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, F
     >>> values.tolist()
     [[0.25]]
     """
-    relative = _relative(outputs)
-    q = np.exp(relative)
-    q /= q.sum(axis=-2, keepdims=True)
+    q = softmax(outputs, axis=-2)
     hit = np.take_along_axis(q, label, axis=-2)
     one_hot = np.zeros_like(outputs)
     np.put_along_axis(one_hot, label, 1.0, axis=-2)
@@ -135,21 +133,11 @@ def cross_entropy(outputs: FloatArray, label: IntArray) -> tuple[FloatArray, Flo
     >>> values.round(4).tolist()  # log 2
     [[0.6931]]
     """
-    relative = _relative(outputs)
-    log_probs = relative - np.log(np.exp(relative).sum(axis=-2, keepdims=True))
+    log_probs = log_softmax(outputs, axis=-2)
     own = np.take_along_axis(log_probs, label, axis=-2)
     derivatives = np.exp(log_probs)
     np.put_along_axis(derivatives, label, np.expm1(own), axis=-2)
     return -own[..., 0, :], derivatives
-
-
-def _relative(outputs: FloatArray) -> FloatArray:
-    """Outputs minus the largest of their context.
-
-    In memory they begin with the tokens: sums over these, and the largest, then take long rows.
-    """
-    tokens_first = np.ascontiguousarray(np.moveaxis(outputs, -2, 0))
-    return np.moveaxis(tokens_first - tokens_first.max(axis=0), 0, -2)
 
 
 # -- training with a general head -----------------------------------------------------------------
