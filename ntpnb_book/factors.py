@@ -112,7 +112,8 @@ class _FactorsBatch(LabelledBatch):
 
     def __init__(self, problems: Sequence[NextTokenData]) -> None:
         super().__init__(problems)
-        self.log_probs: FloatArray = np.log(self.row_probs)
+        # Of what is lost to other tokens than the labels.
+        self.log_probs: FloatArray = np.where(self.is_label, -np.inf, np.log(self.row_probs))
 
     def gradient(
         self, W: FloatArray, pi: FloatArray | None = None, target: FloatArray | None = None
@@ -126,7 +127,7 @@ class _FactorsBatch(LabelledBatch):
         Q = factors[p:]
         S = self.relative_scores(np.einsum("pkn,qkn->pqn", K, Q))
         S -= np.log(np.exp(S).sum(1, keepdims=True))
-        log_mass = np.where(self.is_label, -np.inf, S + self.log_probs)
+        log_mass = S + self.log_probs
         G = self.pulled_back(np.exp(log_mass - log_mass.max((0, 1))))
         along_K = np.einsum("pqn,qkn->pkn", G, Q)
         along_Q = np.einsum("pqn,pkn->qkn", G, K)

@@ -215,9 +215,8 @@ def _unnamed(fig: Figure) -> list[str]:
 def render(fig: Figure, suffix: str) -> bytes:
     """Return a figure as a file of one kind (``png``, ``svg``, ``pdf``), the same on every run."""
     buffer = io.BytesIO()
-    options: dict[str, Any] = {"pil_kwargs": {"optimize": True}} if suffix == "png" else {}
     with mpl.rc_context(_OUTPUT):
-        fig.savefig(buffer, format=suffix, dpi=DPI, metadata=_METADATA[suffix], **options)
+        fig.savefig(buffer, format=suffix, dpi=DPI, metadata=_METADATA[suffix])
     content = buffer.getvalue()
     if suffix == "svg":
         text = content.decode()

@@ -140,6 +140,10 @@ def product(A: FloatArray, B: FloatArray) -> FloatArray:
     >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
     array([[11.]])
     """
-    with threads_for(A.shape[-2] * A.shape[-1] * B.shape[-1]):
-        result: FloatArray = A @ B
+    result: FloatArray
+    if A.shape[-2] * A.shape[-1] * B.shape[-1] < MUCH_WORK:  # a context would cost as much
+        result = A @ B
+    else:
+        with _users_number():
+            result = A @ B
     return result

@@ -86,6 +86,8 @@ class ProblemBatch:
         """Arrays that spare work in every step."""
         _, V, m = self.P.shape
         q = self.H.shape[2]
+        # Broadcasting it in every step would take three times as long.
+        self._pi_of_tokens: FloatArray = np.broadcast_to(self.pi, self.P.shape).copy()
         self._likeliest: FloatArray = np.zeros_like(self.P)
         likeliest = self.P.argmax(axis=1)[:, None, :]
         np.put_along_axis(self._likeliest, likeliest, 1.0, axis=1)
@@ -209,12 +211,9 @@ class ProblemBatch:
         >>> ProblemBatch([data]).residuals(S, out=S).ravel()
         array([-0.5,  0.5])
         """
-        if pi is None or target is None:
-            pi = self.pi
-            target = self.target
         R = self.softmax(S, out)
-        R *= pi
-        R -= target
+        R *= self._pi_of_tokens if pi is None else pi
+        R -= self.target if target is None else target
         # Over a context's tokens R sums to zero. Computed from the others, the likeliest token's
         # entry keeps its digits when its probability rounds to one; otherwise normalized GD drifts.
         if self._may_be_near(R):

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 
@@ -205,16 +206,19 @@ class Adam(Optimizer):
         def decrement(k: int) -> FloatArray:
             nonlocal mean, size
             gradient = problem.gradient(W)
-            mean = self.beta1 * mean + (1 - self.beta1) * gradient
+            mean *= self.beta1
+            mean += (1 - self.beta1) * gradient
             rate = _step_size(self, k) / (1 - self.beta1**k)  # bias correction of the mean
             bias = 1 - self.beta2**k  # of the mean square
             if self.epsilon < SMALL_EPSILON:
-                size = np.hypot(np.sqrt(self.beta2) * size, np.sqrt(1 - self.beta2) * gradient)
-                rate *= np.sqrt(bias)
-                divisor = size + np.sqrt(bias) * self.epsilon
+                size *= sqrt(self.beta2)
+                np.hypot(size, sqrt(1 - self.beta2) * gradient, out=size)
+                rate *= sqrt(bias)
+                divisor = size + sqrt(bias) * self.epsilon
                 divisor = np.where(divisor > 0, divisor, np.inf)
             else:
-                size = self.beta2 * size + (1 - self.beta2) * gradient**2
+                size *= self.beta2
+                size += (1 - self.beta2) * gradient**2
                 divisor = np.sqrt(size / bias) + self.epsilon
             step: FloatArray = rate * mean / divisor
             return step

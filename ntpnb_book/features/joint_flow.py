@@ -176,8 +176,13 @@ class _Pulls:
         self.log_odds = np.log(targets[self.inside])
         num_contexts = len(targets)
         self.member = (self.rows[:, None] == np.arange(num_contexts)).astype(float)
+        self.pairs_of_rows = np.ix_(self.rows, self.rows)
+        self.pairs_of_columns = np.ix_(self.columns, self.columns)
         self.same_row = self.rows[:, None] == self.rows
         self.same_column = self.columns[:, None] == self.columns
+        no_pairs = np.zeros_like(self.same_row, dtype=float)
+        corner = np.zeros((num_contexts, num_contexts))
+        self.system = np.block([[no_pairs, self.member], [self.member.T, corner]])
 
     def missed_ties(self, logits: FloatArray) -> FloatArray:
         """Logits minus log-odds in support, centred there, shape (in-support pairs,)."""
@@ -199,10 +204,10 @@ class _Pulls:
         A = -np.exp(exponent)
         of_contexts, of_words = H @ H.T, W @ W.T
         change = (of_contexts @ A + A @ of_words)[self.inside]
-        moved = of_contexts[self.rows[:, None], self.rows] * self.same_column
-        moved += of_words[self.columns[:, None], self.columns] * self.same_row
-        corner = np.zeros((len(A), len(A)))
-        system = np.block([[moved, self.member], [self.member.T, corner]])
+        moved = of_contexts[self.pairs_of_rows] * self.same_column
+        moved += of_words[self.pairs_of_columns] * self.same_row
+        system = self.system.copy()
+        system[: len(moved), : len(moved)] = moved
         wanted = np.concatenate([-change - self.missed_ties(logits), -A.sum(axis=1)])
         A[self.inside] = np.linalg.solve(system, wanted)[: len(self.rows)]
         return A
