@@ -15,9 +15,10 @@ from ntpnb.basics.validation import (
     as_floats,
     require_function,
     require_number,
+    require_type,
 )
 from ntpnb.basics.watch import Progress, Watch
-from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
+from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import as_weights, candidate_logits
 from ntpnb.training.batch import ProblemBatch
 from ntpnb.training.descent import iterate, record_grid, require_all_steps, start_at
@@ -244,7 +245,7 @@ def descend_head(
             "needed"
         )
     for i, problem in enumerate(problems):
-        require_data("data" if single else f"data[{i}]", problem)
+        require_type("data" if single else f"data[{i}]", problem, NextTokenData)
         has_one_label = problem.support.sum(1) == 1
         if problem.token_embeddings is None or not has_one_label.all():
             raise ValueError(f"data[{i}] needs token_embeddings and one label per row")

@@ -12,8 +12,16 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.saving import Result
-from ntpnb.basics.validation import FloatArray, IntArray, Seed, as_integer, as_seed, require_choice
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.basics.validation import (
+    FloatArray,
+    IntArray,
+    Seed,
+    as_integer,
+    as_seed,
+    require_choice,
+    require_type,
+)
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.order import token_priority
 from ntpnb.problem.text import numbered, spelled, split_words
 
@@ -196,7 +204,7 @@ def uniform_init(data: NextTokenData, seed: Seed) -> FloatArray:
 
 
 def _generator(data: NextTokenData, seed: Seed) -> np.random.Generator:
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     return np.random.default_rng(as_seed("seed", seed))
 
 

@@ -39,7 +39,7 @@ from ntpnb.basics.validation import (
 )
 from ntpnb.basics.watch import Progress, Watch
 from ntpnb.margin.solve import is_separable
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import as_table, entries_of
 from ntpnb.tied.subspace import equal_subspace
 
@@ -587,7 +587,7 @@ def independent_equations(data: NextTokenData) -> bool:
     >>> ntpnb.thresholds.independent_equations(ntpnb.datasets.toy())
     True
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     num_equations = (data.support.sum(1) - 1).sum()
     return bool(equal_subspace(data).dim == num_equations)
 
@@ -630,7 +630,7 @@ def first_dimension(data: NextTokenData, holds: Condition = is_separable) -> Bra
     >>> ntpnb.thresholds.first_dimension(data)
     Bracket(largest_false=1, smallest_true=2)
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     require_function("holds", holds)
     codimensions = [codimension(data.vocab_size, int(size)) for size in data.support.sum(1)]
     mean, variance = np.sum(codimensions, axis=0)

@@ -10,7 +10,7 @@ from ntpnb.basics.errors import ConvergenceError, NotSeparableError
 from ntpnb.basics.saving import Result, in_short, written
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, HALF_THE_DIGITS, HELD, VANISHES
-from ntpnb.basics.validation import FloatArray, IntArray, as_array
+from ntpnb.basics.validation import FloatArray, IntArray, as_array, require_type
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias.floor import LossFloor, loss_floor
 from ntpnb.bias.partition import (
@@ -26,7 +26,7 @@ from ntpnb.bias.partition import (
 from ntpnb.margin.normal_form import positive_norms
 from ntpnb.margin.solution import MarginSolution, measured_on
 from ntpnb.margin.solve import MarginSearch, max_margin
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.equivalent import Collapse, collapsed
 from ntpnb.problem.loss import cross_entropy, gradient, logits
 from ntpnb.problem.order import TokenPriority, token_priority
@@ -98,7 +98,7 @@ class ImplicitBias(Result):
         seconds: float | None = None,
         progress: Progress | None = None,
     ) -> None:
-        require_data("data", data)
+        require_type("data", data, NextTokenData)
         self.data = data
         if seconds is not None or progress is not None:
             Watch(seconds, progress)  # explains what cannot be used
@@ -112,7 +112,7 @@ class ImplicitBias(Result):
         known = vars(self)
         if strange := known.keys() & TEMPORARY:
             raise ValueError(f"{type(self).__name__}.{min(strange)} is never saved")
-        require_data("data", known.get("data"))
+        require_type("data", known.get("data"), NextTokenData)
         for name, kind in PARTS.items():
             if name in known and not isinstance(known[name], kind):
                 raise ValueError(f"{type(self).__name__}.{name} is {in_short(known[name])}")
@@ -431,7 +431,7 @@ class Twin(ImplicitBias):
 
     def _checked(self) -> Self:
         """The twin that a file describes; what proves the finite pairs is computed anew."""
-        require_data("Twin.original", self.original)
+        require_type("Twin.original", self.original, NextTokenData)
         probs = self.data.context_probs
         common = {"target_probs": self.data.sparse_target_probs, "context_probs": probs}
         # Those of the twin were divided once more by their sum, which is one but for rounding.

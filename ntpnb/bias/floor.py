@@ -26,10 +26,10 @@ from scipy.sparse import dia_array, diags_array
 from ntpnb.basics.saving import Result, register
 from ntpnb.basics.threads import one_thread, product
 from ntpnb.basics.tolerances import EPS, HALF_THE_DIGITS, HELD, STOP, VANISHES, decomposition_error
-from ntpnb.basics.validation import FloatArray, require_dense, require_number
+from ntpnb.basics.validation import FloatArray, require_dense, require_number, require_type
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.bias.partition import centred, contradiction, largest_gradient
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import (
     LARGEST,
     Rows,
@@ -359,7 +359,7 @@ def loss_floor(
     >>> round(floor.lower, 6), round(floor.upper, 6), data.entropy  # log 2
     (0.693147, 0.693147, 0.0)
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     require_number("gap", gap, lambda number: 0 < number < 1, "be positive and less than 1")
     require_dense("loss_floor", data.shape, "use fewer tokens or dimensions")
     watch = Watch(seconds, progress)

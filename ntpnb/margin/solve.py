@@ -13,7 +13,7 @@ from ntpnb.basics.errors import ConvergenceError, NotSeparableError, PairWeights
 from ntpnb.basics.matrix_norms import NORMS
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import ACCEPT, STOP
-from ntpnb.basics.validation import FloatArray, require_choice, require_number
+from ntpnb.basics.validation import FloatArray, require_choice, require_number, require_type
 from ntpnb.basics.watch import OutOfTime, Progress, Watch
 from ntpnb.margin.growing_set import ROUND, all_tight, first_steps, growing_set
 from ntpnb.margin.narrow import linear_programs
@@ -36,7 +36,7 @@ from ntpnb.margin.solution import (
     restored,
 )
 from ntpnb.margin.support_program import SupportPairs, all_pairs
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.equivalent import Collapse, collapsed, not_collapsed, whitened
 from ntpnb.problem.order import TokenPriority, require_order, token_priority
 
@@ -171,7 +171,7 @@ def max_margin(
     >>> round(ntpnb.max_margin(ntpnb.datasets.toy(), norm="max").norm, 9)
     1.0
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     require_order(order, data)
     require_choice("norm", norm, NORMS)
     if norm != "frobenius":
@@ -257,7 +257,7 @@ def is_separable(
     >>> ntpnb.is_separable(ntpnb.NextTokenData(H, np.eye(2)[[0, 1, 0, 1]]))
     False
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     require_order(order, data)
     watch = Watch(seconds, progress)
     collapse = collapsed if order is None else not_collapsed

@@ -1060,11 +1060,6 @@ class NextTokenData(Storable):
         return _squared_diameters_of_sets(T, counts)
 
 
-def require_data(name: str, value: object) -> None:
-    """Raise unless ``value`` is a dataset."""
-    require_type(name, value, NextTokenData)
-
-
 def sizes_of(data: NextTokenData) -> str:
     """Write how many contexts and tokens there are."""
     return f"{counted(data.num_contexts, 'context')}, {counted(data.vocab_size, 'token')}"

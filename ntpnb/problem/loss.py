@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.threads import one_thread, product
-from ntpnb.basics.validation import FloatArray, as_floats, require_dense
+from ntpnb.basics.validation import FloatArray, as_floats, require_dense, require_type
 from ntpnb.problem import table
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import RowBlock
 
 Rows = NextTokenData | RowBlock  # all contexts, or some of them
@@ -29,7 +29,7 @@ _SERIES = [1 / math.factorial(k + 2) for k in reversed(range(12))]
 
 def as_weights(name: str, W: ArrayLike, data: NextTokenData) -> FloatArray:
     """Return ``W`` as a finite float64 array of shape (..., p, q), or explain."""
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     weights = as_floats(name, W)
     if weights.shape[-2:] != data.shape:
         raise ValueError(

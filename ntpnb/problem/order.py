@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.validation import BoolArray, IntArray, require_dense, require_type
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import entries_of
 
 
@@ -328,7 +328,7 @@ def order_of(data: NextTokenData, order: TokenPriority | None) -> TokenPriority:
     >>> order_of(ntpnb.datasets.toy(), None).strict.shape
     (6, 3)
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     require_order(order, data)
     return token_priority(data) if order is None else order
 
@@ -408,7 +408,7 @@ def token_priority(data: NextTokenData) -> TokenPriority:
     >>> order.equal.tolist(), order.strict.tolist()
     ([[0, 0, 1]], [[0, 0, 2]])
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     if data._counts is None:
         return _order_of_all_tokens(data)
     return _order_of_candidates(data)

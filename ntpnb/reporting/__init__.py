@@ -13,8 +13,9 @@ from ntpnb.basics.validation import require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, implicit_bias
 from ntpnb.problem.data import NextTokenData
+from ntpnb.problem.text import as_names
 from ntpnb.reporting.drawing import draw
-from ntpnb.reporting.findings import DescentRecord, Findings, Pair, Way, as_checkpoints, as_words
+from ntpnb.reporting.findings import DescentRecord, Findings, Pair, Way, as_checkpoints
 from ntpnb.reporting.wording import describe, plain_values, spell_pair, summarize
 
 if TYPE_CHECKING:
@@ -246,10 +247,9 @@ def report(
     kinds = NextTokenData | ImplicitBias
     require_type("data", data, kinds, "NextTokenData, an ImplicitBias or a str")
     bias = implicit_bias(data, seconds=seconds, progress=progress)
-    found = Report(
-        bias,
-        words=bias.data.words if words is None else as_words(words, bias.data),
-        W=as_checkpoints(W, bias.data),
-    )
+    names = bias.data.words
+    if words is not None:
+        names = as_names("words", words, bias.data.vocab_size)
+    found = Report(bias, words=names, W=as_checkpoints(W, bias.data))
     found.compute()
     return found

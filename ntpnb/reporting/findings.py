@@ -518,11 +518,6 @@ class Pair(NamedTuple):
     losers: tuple[int, ...]
 
 
-def as_words(words: object, data: NextTokenData) -> tuple[str, ...] | None:
-    """Return names of all tokens, or None as it is, or explain."""
-    return None if words is None else as_names("words", words, data.vocab_size)
-
-
 def as_checkpoints(W: ArrayLike | None, data: NextTokenData) -> FloatArray | None:
     """Return one matrix, or a stack of them, or None as it is, or explain."""
     if W is None:
@@ -570,9 +565,10 @@ class Findings(Result):
 
     def _checked(self) -> Self:
         """The findings that a file describes, with words and weights that fit the data."""
-        return replace(
-            self, words=as_words(self.words, self.data), W=as_checkpoints(self.W, self.data)
-        )
+        words = self.words
+        if words is not None:
+            words = as_names("words", words, self.data.vocab_size)
+        return replace(self, words=words, W=as_checkpoints(self.W, self.data))
 
     def compute(self) -> None:
         """Compute every part; what fails in one of them is noted, and leaves the others.

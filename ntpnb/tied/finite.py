@@ -9,9 +9,9 @@ from scipy.special import softmax
 from ntpnb.basics.saving import Result
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HALF_THE_DIGITS, NEGLIGIBLE
-from ntpnb.basics.validation import FloatArray
+from ntpnb.basics.validation import FloatArray, require_type
 from ntpnb.basics.watch import Watch
-from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
+from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import (
     as_weights,
     bilinear_scores,
@@ -176,7 +176,7 @@ def finite_part(
     >>> found.W.round(6).tolist()  # ± ½ log 4
     [[0.693147], [-0.693147], [0.0]]
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     watch = Watch(seconds, progress)
     if is_large(data):
         return _measured_large(large_finite_part(data, watch), data)

@@ -6,8 +6,8 @@ import numpy as np
 
 from ntpnb.basics.threads import product
 from ntpnb.basics.tolerances import WHOLE
-from ntpnb.basics.validation import FloatArray
-from ntpnb.problem.data import NextTokenData, counts_or_ones, require_data
+from ntpnb.basics.validation import FloatArray, require_type
+from ntpnb.problem.data import NextTokenData, counts_or_ones
 from ntpnb.problem.loss import gradient
 
 SAFE_SCORE = 600.0  # exp stays a normal number up to ±700: below, a softmax needs no shift
@@ -390,7 +390,7 @@ def require_equal_shapes(problems: Sequence[NextTokenData]) -> None:
         raise ValueError("data is an empty list; it needs at least one problem")
     first = problems[0]
     for i, data in enumerate(problems):
-        require_data(f"data[{i}]" if len(problems) > 1 else "data", data)
+        require_type(f"data[{i}]" if len(problems) > 1 else "data", data, NextTokenData)
         table = (data.num_contexts, data.vocab_size)
         first_table = (first.num_contexts, first.vocab_size)
         if (data.shape, table) != (first.shape, first_table):

@@ -21,7 +21,7 @@ from ntpnb.basics.validation import (
     require_type,
 )
 from ntpnb.basics.watch import Progress, Watch
-from ntpnb.problem.data import NextTokenData, require_data
+from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.loss import excess_of_logits
 from ntpnb.training.descent import paced, record_grid, require_all_steps, require_small_step
 
@@ -126,7 +126,7 @@ def joint_init(
     >>> start.W.shape, start.H.shape
     ((3, 5, 4), (3, 3, 4))
     """
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     dim = as_integer("dim", dim, 1)
     require_number("scale", scale, lambda x: x > 0, "be positive")
     lead = () if runs is None else (as_integer("runs", runs, 1),)
@@ -271,7 +271,7 @@ def logit_excess(logits: FloatArray, data: NextTokenData) -> float | FloatArray:
 
 def free_laws(data: NextTokenData) -> FloatArray:
     """Return the laws of a linear decoder's data, or explain why there is none."""
-    require_data("data", data)
+    require_type("data", data, NextTokenData)
     if not data.is_linear_decoder:
         raise ValueError(
             "data has token_embeddings, candidate_counts or rows that share a context group; "
