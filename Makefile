@@ -19,7 +19,7 @@ TYPED := ntpnb ntpnb_book $(wildcard tests/repository/user_program.py)
 # Chapters and pages of evidence: their texts, and what a run made of them.
 TEXTS := notebooks/*.md $(wildcard notebooks/evidence/*.md)
 EXECUTED := book/nb/*.ipynb $(wildcard book/nb/evidence/*.ipynb)
-# Only what executes the notebooks again needs nbval, which loads more than the tests themselves.
+# Only `make stress` needs nbval, which loads more than the tests themselves.
 PLAIN := -p no:nbval
 # The unit and property tests of the mathematics, and the examples in its docstrings.
 MATHEMATICS := $(PLAIN) tests/math ntpnb ntpnb_book --doctest-modules -m "not slow and not stress" -n $(JOBS)
@@ -93,10 +93,7 @@ test: _chromium lint types $(VENV)/.cluster book ## every check: the short loop,
 	$(PY) -m pytest $(PLAIN) ntpnb ntpnb_book --doctest-modules -n $(JOBS)
 	$(PY) -m pytest $(PLAIN) tests -n $(JOBS) --dist worksteal $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 13)])'; then \
-	  left=$$($(PY) -m publishing unrepeated) || exit 1; \
-	  if [ -n "$$left" ]; then \
-	    $(PY) -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadfile $$left; \
-	  fi; \
+	  $(PY) -m publishing verify --jobs $(JOBS); \
 	else \
 	  echo "notebook outputs are compared on Python 3.11 and 3.13; this is $$($(PY) --version)"; \
 	fi

@@ -56,19 +56,17 @@ class Explore(ReferenceRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Write a reference to be resolved page by page, or warn that there is no such example."""
-        page, _, preset = self.target.partition(":")
         words = nodes.inline("", self.title)
-        if not self.has_explicit_title or page not in EXPLORED:
-            expected = "`text <PAGE:PRESET>`"
-            known = " or ".join(EXPLORED)
-        else:
-            expected = f"a preset of {page}"
-            known = ", ".join(presets(page, Path(self.env.srcdir)))
-            if preset in known.split(", "):
-                target = {"refdomain": "", "reftype": "explore", "reftarget": self.target}
-                return [addnodes.pending_xref("", words, refdoc=self.env.docname, **target)], []
-        message = "explore: %s is needed, not %r; there are %s"
-        logger.warning(message, expected, self.text, known, location=self.get_location())
+        known = [
+            f"{page}:{preset}"
+            for page in EXPLORED
+            for preset in presets(page, Path(self.env.srcdir))
+        ]
+        if self.has_explicit_title and self.target in known:
+            target = {"refdomain": "", "reftype": "explore", "reftarget": self.target}
+            return [addnodes.pending_xref("", words, refdoc=self.env.docname, **target)], []
+        message = "explore: `text <PAGE:PRESET>` is needed, not %r; there are %s"
+        logger.warning(message, self.text, ", ".join(known), location=self.get_location())
         return [words], []
 
 
@@ -81,13 +79,14 @@ def _resolve(
     if app.builder.format != "html" or app.builder.name == "singlehtml":
         return words
     page, _, preset = node["reftarget"].partition(":")
+    link = nodes.reference("", "", words, refuri=f"#preset-{preset}", internal=True)
     containers = node.document.findall(nodes.container)
     if any(f"explore-{page}" in container["classes"] for container in containers):
-        return nodes.reference(
-            "", "", words, refuri=f"#preset-{preset}", internal=True, classes=["explore-here"]
-        )
-    address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
-    return nodes.reference("", "", words, refuri=f"{address}#preset-{preset}", internal=True)
+        link["classes"] = ["explore-here"]
+    else:
+        address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
+        link["refuri"] = address + link["refuri"]
+    return link
 
 
 def _only_where_explored(
@@ -98,17 +97,16 @@ def _only_where_explored(
     Jupyter Book asks every page for every script and style sheet below ``_static``.
     """
     body = context.get("body", "")
-    own = [name for name in EXPLORED if f'class="explore-{name}' in body]
-    others = [name for name in EXPLORED if name not in own]
-
-    def wanted(file: str) -> bool:
-        if "explore/" not in file:
-            return True
-        return bool(own) and Path(file).name not in [f"{name}.js" for name in others]
-
+    others = [name for name in EXPLORED if f'class="explore-{name}' not in body]
+    left_out = [f"explore/{name}.js" for name in others]
+    if len(others) == len(EXPLORED):
+        left_out = ["explore/"]
     for kind in ("script_files", "css_files"):
-        files = context.get(kind, [])
-        context[kind] = [file for file in files if wanted(str(file.filename))]
+        context[kind] = [
+            file
+            for file in context.get(kind, [])
+            if not any(part in str(file.filename) for part in left_out)
+        ]
 
 
 def shrink(source: Path, built: Path, shorten: Callable[[str, str], str]) -> None:

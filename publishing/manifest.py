@@ -36,13 +36,9 @@ def drawing(typed: str, root: Path = output.ROOT) -> list[str]:
     ValueError
         Where no figure has that name.
     """
-    beginning = typed.replace("-", "_") + "_"
-    known = figures(root)
-    rows = [row for row in known if f"{row['figure']}_".startswith(beginning)]
-    if not rows:
-        names = ", ".join(sorted(row["figure"] for row in known)) or "none"
-        raise ValueError(f"no figure {typed!r}; there are: {names}")
-    return sorted({row["notebook"] for row in rows})
+    drawn_by = {row["figure"]: row["notebook"] for row in figures(root)}
+    wanted = project.beginning("figure", typed, sorted(drawn_by))
+    return sorted({drawn_by[figure] for figure in wanted})
 
 
 def data_hash(figure: str, root: Path = output.ROOT) -> str:

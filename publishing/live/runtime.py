@@ -60,10 +60,8 @@ def kept(root: Path = output.ROOT) -> Path:
     """
     folder = Path(root) / FOLDER
     stamp = folder / STAMP
-    if not stamp.exists():
-        raise NoRuntimeError(f"{FOLDER} is empty; `make live` fetches what it needs")
-    if stamp.read_text(encoding="utf-8") != made_from(root):
-        raise NoRuntimeError(f"{FOLDER} is older than what it is made from; `make live` renews it")
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != made_from(root):
+        raise NoRuntimeError(f"{FOLDER} is empty or out of date; `make live` fetches what it needs")
     return folder
 
 
@@ -73,14 +71,11 @@ def unpack(carrier: Path, lock: dict[str, Any], folder: Path) -> None:
     Raises
     ------
     NoRuntimeError
-        Where one is missing or has another hash.
+        Where one has another hash.
     """
     with zipfile.ZipFile(carrier) as archive:
         for name, expected in lock["files"].items():
-            try:
-                content = archive.read(f"{lock['carrier']['folder']}/{name}")
-            except KeyError:
-                raise NoRuntimeError(f"{carrier.name} does not hold {name}") from None
+            content = archive.read(f"{lock['carrier']['folder']}/{name}")
             found = project.digest(content)
             if found != expected:
                 raise NoRuntimeError(

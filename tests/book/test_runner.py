@@ -58,33 +58,33 @@ def test_outputs_keep_what_was_measured_and_drawn(template):
 def test_the_longest_notebook_starts_first_and_one_never_measured_before_it(tmp_path):
     taken = "notebook,seconds,MiB\nb,2.0,80\nc,9.0,80\n"
     tiny_project.write(tmp_path / "benchmarks/results/notebooks.csv", taken)
-    reasons = {"b": "stale", "c": "stale", "new": "never executed"}
+    reasons = {"b": "stale", "c": "stale", "new": "not known"}
     assert [name for name, _ in runner._longest_first(reasons, tmp_path)] == ["new", "c", "b"]
 
 
-def test_nbval_leaves_out_what_this_clone_has_executed_and_verify_compares(book, capfd):
+def test_what_this_clone_has_executed_is_compared_and_nothing_else(book, capfd):
     committed = project.executed("01_tiny", book)
-    assert verify.remaining(book) == [committed]  # executed once is not executed again
+    assert verify.comparable(book) == []  # executed once is not executed again
 
     assert runner.run(draw=True, root=book) == []
     assert "same bytes as the executed notebook" in capfd.readouterr().err
-    assert verify.remaining(book) == []
+    assert verify.comparable(book) == ["01_tiny"]
 
     text = committed.read_text()
     edit(committed, "second 1", "second 2")
-    assert verify.remaining(book) == [committed]
+    assert verify.comparable(book) == []
     committed.write_text(text)
-    assert verify.remaining(book) == []
+    assert verify.comparable(book) == ["01_tiny"]
     # Nor is anything compared with what was edited here, or run with a reader's parameters.
     edit(project.executed("01_tiny", book, project.HERE), "second 1", "second 2")
-    assert verify.remaining(book) == [committed]
+    assert verify.comparable(book) == []
 
 
-def test_nbval_executes_what_was_given_again_by_other_sources(book):
+def test_what_came_of_other_sources_is_not_compared(book):
     assert runner.run(draw=True, root=book) == []
     edit(book / "notebooks/01_tiny.md", "scale * np.arange(4)).sum", "np.arange(4) * scale).sum")
     assert runner.run(root=book) == []
-    assert verify.remaining(book) == [project.executed("01_tiny", book)]
+    assert verify.comparable(book) == []
 
 
 def drawings(book):
@@ -186,7 +186,7 @@ def test_an_interrupted_run_resumes(book):
     (book / "book/nb/go").touch()
     status, _, said = tiny_project.run(book, "run")
     assert status == 0
-    assert "02_slow: never executed; running" in said
+    assert "02_slow: not known to be executed from these sources; running" in said
     assert "1 executed, 0 failed" in said
 
 
@@ -203,7 +203,7 @@ def test_a_readers_parameters_write_elsewhere_and_check_says_what_differs(book):
 
 def test_unknown_parameters_and_notebooks_are_refused(book):
     with pytest.raises(ValueError, match=r"no parameter 'size'; it has: \['scale', 'seed'\]"):
-        execute.execute("01_tiny", book / "x.ipynb", {"size": 3}, book)
+        execute.execute("01_tiny", {"size": 3}, book)
     with pytest.raises(ValueError, match=r"no notebook '07'; there are: 01_tiny"):
         project.select(["07"], book)
     assert project.select(["notebooks/01_tiny.md", "01"], book) == ["01_tiny"]
