@@ -14,7 +14,6 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.builders import Builder
-from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
@@ -56,16 +55,16 @@ def lead_on(
     app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None
 ) -> None:
     """Let Previous and Next of a chapter lead to chapters, past the pages below them."""
-    relations = app.builder.relations if isinstance(app.builder, StandaloneHTMLBuilder) else {}
-    if page not in relations:
-        return
+    relations = app.builder.relations
 
     def stands_below(name: str) -> bool:
         return relations[name][0] not in (None, app.config.root_doc)
 
+    if page not in relations or stands_below(page):
+        return
     for key, place in (("prev", 1), ("next", 2)):
         found = relations[page][place]
-        while found and stands_below(found) and not stands_below(page):
+        while found and stands_below(found):
             found = relations[found][place]
         context[key] = found and {
             "link": app.builder.get_relative_uri(page, found),

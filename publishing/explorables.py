@@ -8,7 +8,6 @@ the pages that hold one and on no others.
 
 import functools
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,26 +108,23 @@ def _only_where_explored(
         ]
 
 
-def shrink(source: Path, built: Path, shorten: Callable[[str, str], str]) -> None:
+def shrink(source: Path, built: Path) -> None:
     """Write the scripts short: without comments, and with short names for what is local.
 
     Parameters
     ----------
     source, built : Path
         The folders of the scripts as they are written, and as pages load them.
-    shorten : function
-        From a media type and a text to a shorter text that means the same.
     """
     for script in sorted(source.glob("*.js")):
-        short = shorten("application/javascript", script.read_text(encoding="utf-8"))
+        short = minify.string("application/javascript", script.read_text(encoding="utf-8"))
         notice = f"// Shortened; to be read in book/_static/explore/{script.name}\n"
         (built / script.name).write_text(f"{notice}{short}\n", encoding="utf-8")
 
 
 def _shrink_scripts(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.name == "html" and minify is not None:
-        source, built = Path(app.srcdir) / SCRIPTS, Path(app.outdir) / SCRIPTS
-        shrink(source, built, minify.string)
+        shrink(Path(app.srcdir) / SCRIPTS, Path(app.outdir) / SCRIPTS)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

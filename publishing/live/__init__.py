@@ -36,7 +36,11 @@ Run this page</button>"""
 
 _BUTTONS = '<div class="article-header-buttons">'
 _QUOTED = re.compile(r"\{glue:text\}`([^`]+)`")
-_SMALLER = re.compile(r"smaller: (.+)$")
+_PARAMETER = re.compile(
+    r"""(?P<name>\w+)\ =\ (?P<value>.*?)
+    (?:\ +\#\ *(?P<label>.*?) (?:;?\ *smaller:\ (?P<smaller>.+))?)?""",
+    re.VERBOSE,
+)
 _HERE = Path(__file__).parent
 _PAGE = ("page.js", "page.css", "worker.js", "install.js")
 _IN_THE_BROWSER = ("kernel", "explored")
@@ -63,30 +67,19 @@ def parameters(code: str) -> list[dict[str, str]]:
     [{'name': 'steps', 'value': '10_000', 'label': 'of GD', 'smaller': '500'}]
     """
     found = []
-    lines = code.splitlines()
-    for node in ast.parse(code).body:
-        if not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
-            continue
-        [target] = node.targets
-        try:
-            ast.literal_eval(node.value)
-        except ValueError:
-            continue
-        after = lines[node.lineno - 1].encode()[node.value.end_col_offset :]
-        comment = after.decode().lstrip(" )#")
-        smaller = _SMALLER.search(comment)
-        label = comment[: smaller.start()].rstrip("; ") if smaller else comment
-        name = ast.unparse(target)
-        value = ast.get_source_segment(code, node.value)
-        offered = smaller[1] if smaller else ""
-        found.append({"name": name, "value": value, "label": label, "smaller": offered})
+    for line in code.splitlines():
+        match = _PARAMETER.fullmatch(line)
+        if match and _is_literal(match["value"]):
+            found.append(match.groupdict(""))
     return found
 
 
-def measured_seconds(root: Path = output.ROOT) -> dict[tuple[str, int], float]:
-    """Read how long cells took in a browser, where ``python -m benchmarks.browser`` measured it."""
-    rows = [row for row in measured(root) if row["cell"]]
-    return {(row["notebook"], int(row["cell"])): float(row["seconds"]) for row in rows}
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return False
+    return True
 
 
 def measured(root: Path = output.ROOT) -> list[dict[str, str]]:
@@ -116,20 +109,21 @@ def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:
         names of the numbers in the text, in its order; ``claims`` by id.
     """
     known = claims.load(root)
-    seconds = measured_seconds(root)
+    seconds = {
+        row["cell"]: float(row["seconds"]) for row in measured(root) if row["notebook"] == name
+    }
     cells: list[dict[str, Any]] = []
     for cell in project.read_executed(name, root)["cells"]:
         if cell["cell_type"] != "code":
             continue
         code = "".join(cell["source"])
         is_parameters = "parameters" in cell["metadata"].get("tags", ())
-        measured = [record["id"] for record in output.records({"cells": [cell]}, "id")]
         cells.append(
             {
                 "code": code,
                 "parameters": parameters(code) if is_parameters else [],
-                "claims": measured,
-                "seconds": seconds.get((name, len(cells))),
+                "claims": [record["id"] for record in output.records({"cells": [cell]}, "id")],
+                "seconds": seconds.get(str(len(cells))),
             }
         )
     text = project.source(name, root).read_text(encoding="utf-8")

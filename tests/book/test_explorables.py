@@ -91,8 +91,8 @@ def test_scripts_name_their_examples():
 @pytest.fixture
 def shortened(tmp_path):
     """The scripts as the build shortens them; on a machine without what does it, it leaves them."""
-    minify = pytest.importorskip("minify")
-    explorables.shrink(SCRIPTS, tmp_path, minify.string)
+    pytest.importorskip("minify")
+    explorables.shrink(SCRIPTS, tmp_path)
     return sorted(tmp_path.iterdir())
 
 
