@@ -143,7 +143,7 @@ def reworded(name: str, root: Path = output.ROOT) -> str:
     import nbformat
 
     notebook = jupytext.read(project.source(name, root))
-    executed = nbformat.read(project.executed(name, root), as_version=4)
+    executed = project.read_executed(name, root)
     cells, ran = (
         [cell for cell in version.cells if cell.cell_type == "code"]
         for version in (notebook, executed)

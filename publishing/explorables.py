@@ -46,8 +46,8 @@ def presets(page: str, source: Path) -> tuple[str, ...]:
         The keys of ``const PRESETS = {...}``, one a line, in their order.
     """
     script = (source / SCRIPTS / f"{page}.js").read_text(encoding="utf-8")
-    table = re.search(r"^( *)const PRESETS = \{\n(.*?)^\1\};$", script, re.DOTALL | re.MULTILINE)
-    return tuple(re.findall(r"^ *(\w+): \{ name: ", table[2], re.MULTILINE)) if table else ()
+    table = script.partition("const PRESETS = {\n")[2].partition("};\n")[0]
+    return tuple(re.findall(r"^ *(\w+): \{ name: ", table, re.MULTILINE))
 
 
 class Explore(ReferenceRole):

@@ -120,7 +120,7 @@ class Sources:
     def modules(self) -> dict[str, Code]:
         """The modules of our packages by their dotted names; a package's code is its `__init__`."""
         found = {}
-        for path in sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/**/*.py")):
+        for path in [path for name in PACKAGES for path in self.root.glob(f"{name}/**/*.py")]:
             parts = path.relative_to(self.root).with_suffix("").parts
             name = ".".join(parts).removesuffix(".__init__")
             found[name] = read_code(path.read_text(encoding="utf-8"), name)
@@ -129,16 +129,15 @@ class Sources:
     @cached_property
     def shared(self) -> list[str]:
         """What every notebook depends on: the locked environment and the packages' data."""
-        lock = self.root / "requirements.lock"
-        data = sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/data_files/*"))
-        return self._digests([lock, *data])
+        return self._digests("requirements.lock", *(f"{name}/data_files/*" for name in PACKAGES))
 
     @cached_property
     def released(self) -> list[str]:
         """What L24's authors released: only a notebook that imports its reader depends on it."""
-        return self._digests(sorted(self.root.glob("ntpnb_book/authors_files/*")))
+        return self._digests("ntpnb_book/authors_files/*")
 
-    def _digests(self, paths: list[Path]) -> list[str]:
+    def _digests(self, *patterns: str) -> list[str]:
+        paths = [path for pattern in patterns for path in sorted(self.root.glob(pattern))]
         return [
             f"{path.relative_to(self.root).as_posix()} {_digest_of_file(path)}" for path in paths
         ]
@@ -231,13 +230,12 @@ def record(name: str, key: Key, root: Path = output.ROOT, folder: str = project.
 
     Where two processes write at once a line may be lost; its notebook runs again.
     """
-    keys = recorded(root, folder) | {name: key}
     lines = [
-        f"{each} {keys[each].outputs} {keys[each].text} "
+        f"{each} {known.outputs} {known.text} "
         f"{_digest_of_file(project.executed(each, root, folder))}\n"
-        for each in sorted(keys)
+        for each, known in (recorded(root, folder) | {name: key}).items()
     ]
-    output.write(Path(root) / folder / FILE, "".join(lines))
+    output.write(Path(root) / folder / FILE, "".join(sorted(lines)))
 
 
 def outdated(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:

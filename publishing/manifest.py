@@ -52,7 +52,7 @@ def _drawings(root: Path) -> Iterator[dict[str, str]]:
         for shown in output.outputs(project.read_executed(name, root)):
             record = shown.get("metadata", {}).get("ntpnb", {})
             if "figure" in record and DRAWING in shown.get("data", {}):
-                svg = "".join(shown["data"][DRAWING])
+                svg = shown["data"][DRAWING]
                 yield drawing_files(record["figure"], svg, record["drawings"])
 
 

@@ -8,7 +8,6 @@ import ast
 import csv
 import fcntl
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -144,22 +143,23 @@ def executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> Path:
     return Path(root) / folder / f"{name}.ipynb"
 
 
-def read_executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> dict[str, Any]:
-    """Read an executed notebook as plain JSON; a notebook never executed has no cells."""
+def read_executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> Any:
+    """Read an executed notebook as nbformat does; a notebook never executed has no cells."""
+    from nbformat import v4
+
     path = executed(name, root, folder)
     if not path.exists():
-        return {"metadata": {}, "cells": []}
+        return v4.new_notebook()
     try:
-        notebook: dict[str, Any] = json.loads(path.read_bytes())
+        return v4.reads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: damaged ({error}); run it again") from None
-    return notebook
 
 
 def glued(name: str, root: Path = ROOT) -> dict[str, str]:
     """Read what an executed notebook glued: texts by their names."""
     return {
-        shown["metadata"]["scrapbook"]["name"]: ast.literal_eval("".join(*shown["data"].values()))
+        shown["metadata"]["scrapbook"]["name"]: ast.literal_eval(*shown["data"].values())
         for shown in outputs(read_executed(name, root))
         if "scrapbook" in shown.get("metadata", {})
     }
@@ -167,11 +167,16 @@ def glued(name: str, root: Path = ROOT) -> dict[str, str]:
 
 def seconds(root: Path = ROOT) -> dict[str, str]:
     """Read how long each notebook took, where ``python -m benchmarks.notebooks`` measured it."""
-    path = Path(root) / "benchmarks/results/notebooks.csv"
+    return {row["notebook"]: row["seconds"] for row in results("notebooks", root)}
+
+
+def results(name: str, root: Path = ROOT) -> list[dict[str, str]]:
+    """Read the rows that a benchmark wrote, such as ``browser``; none where it never ran."""
+    path = Path(root) / f"benchmarks/results/{name}.csv"
     if not path.exists():
-        return {}
+        return []
     with path.open(encoding="utf-8", newline="") as file:
-        return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
+        return list(csv.DictReader(file))
 
 
 @contextmanager

@@ -95,9 +95,10 @@ def run(
         reasons = dict.fromkeys(chosen, "drawn anew" if draw else "forced")
     else:
         reasons = keys.outdated(chosen, root)
-        for name in [name for name in reasons if reasons[name] == keys.REWORDED]:
-            _reword(name, root)
-            del reasons[name]
+        for name in chosen:
+            if reasons.get(name) == keys.REWORDED:
+                _reword(name, root)
+                del reasons[name]
     folder = project.HERE if draw else project.COMMITTED
     failed = []
     started = time.monotonic()

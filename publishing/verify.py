@@ -126,7 +126,7 @@ def between(
     ----------
     name : str
     committed, here : mapping
-        The executed notebooks.
+        The executed notebooks, as nbformat reads them.
     excepted : mapping, optional
         What may differ by more than a thousandth, see `exceptions`. Without it nothing may differ.
     """
@@ -142,7 +142,7 @@ def between(
 
 def _outputs(notebook: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
     """List the outputs of each code cell."""
-    return [cell.get("outputs", []) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def _of_output(
@@ -152,7 +152,6 @@ def _of_output(
     known = one.get("metadata", {})
     record = known.get("ntpnb", {})
     name = record.get("id") or record.get("figure") or known.get("scrapbook", {}).get("name", page)
-
     allowed = {kind: numbers.get(name) for kind, numbers in (excepted or {}).items()}
     olds, news = dict(_leaves(one)), dict(_leaves(other))
     for place in olds | news:
@@ -187,12 +186,10 @@ def _is_near(
 
 
 def _leaves(value: Any, *place: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield what an output says and where; lines of a text count as one text."""
+    """Yield what an output says and where."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(item, *place, key)
-    elif isinstance(value, list) and value and all(isinstance(line, str) for line in value):
-        yield place, "".join(value)
     else:
         yield place, value
 

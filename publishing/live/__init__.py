@@ -6,7 +6,6 @@ before its button is pressed.
 """
 
 import ast
-import csv
 import json
 import re
 import shutil
@@ -22,9 +21,6 @@ from publishing.live import runtime
 
 FOLDER = "live"
 """Where all of it lies below the site."""
-
-MEASURED = "benchmarks/results/browser.csv"
-"""How long cells, and whole pages, took in a browser."""
 
 BUTTON = """<button type="button" class="btn btn-sm" data-live-start \
 style="font-size:1rem" \
@@ -82,15 +78,6 @@ def _is_literal(text: str) -> bool:
     return True
 
 
-def measured(root: Path = output.ROOT) -> list[dict[str, str]]:
-    """Read the rows that ``python -m benchmarks.browser`` wrote; none where it never ran."""
-    path = root / MEASURED
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:
     """Describe a page to the script that runs it.
 
@@ -109,14 +96,13 @@ def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:
         names of the numbers in the text, in its order; ``claims`` by id.
     """
     known = claims.load(root)
-    seconds = {
-        row["cell"]: float(row["seconds"]) for row in measured(root) if row["notebook"] == name
-    }
+    rows = [row for row in project.results("browser", root) if row["notebook"] == name]
+    seconds = {row["cell"]: float(row["seconds"]) for row in rows}
     cells: list[dict[str, Any]] = []
     for cell in project.read_executed(name, root)["cells"]:
         if cell["cell_type"] != "code":
             continue
-        code = "".join(cell["source"])
+        code = cell["source"]
         is_parameters = "parameters" in cell["metadata"].get("tags", ())
         cells.append(
             {

@@ -2,7 +2,8 @@
 
 Its own Python compiles them, since no other reads what it compiled; a page then starts in half the
 time. The parts lie in ``/parts``. All files go to ``packages.data`` there, one after the other;
-their sizes by path, and the libraries to load first, to ``packages.json``: see ``install.js``. ``pack.mjs`` calls `unpack`, loads the shared library, and calls `gather`.
+their sizes by path, and the libraries to load first, to ``packages.json``: see ``install.js``.
+``pack.mjs`` calls `unpack`, loads the shared library, and calls `gather`.
 """
 
 import compileall
