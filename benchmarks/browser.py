@@ -15,10 +15,10 @@ import time
 from playwright.sync_api import sync_playwright
 
 from benchmarks.files import table
-from publishing import live, project
+from publishing import project
 
 SITE = project.ROOT / "_build/html"
-RESULTS = project.ROOT / live.MEASURED
+RESULTS = project.ROOT / "benchmarks/results/browser.csv"
 COLUMNS = ("notebook", "cell", "seconds", "claims")
 SHORT = 1.0
 """Seconds: of cells that take less, a reader need not be told, and the table has no row."""
@@ -77,7 +77,7 @@ def measure(tab, address, name):
 
 def kept_rows(names):
     """Read the rows of pages that are not measured now."""
-    rows = [tuple(row[column] for column in COLUMNS) for row in live.measured()]
+    rows = [tuple(row[column] for column in COLUMNS) for row in project.results("browser")]
     known = project.names()
     return [row for row in rows if row[0] in known and row[0] not in names]
 

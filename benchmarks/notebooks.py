@@ -6,7 +6,6 @@ Each is executed from cold, in processes of its own, and only its figures are ke
 import resource
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from benchmarks import report
 from benchmarks.files import table
@@ -22,10 +21,9 @@ MACHINE = (
 
 def measure(name, root=project.ROOT):
     """Execute one notebook: wall seconds, its kernel's start included, and the kernel's peak."""
-    with TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        execute.execute(name, Path(folder) / f"{Path(name).name}.ipynb", root=root)
-        seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    execute.execute(name, root=root)
+    seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / PEAK_UNIT
     return {"seconds": seconds, "kernel_mb": peak}
 

@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m publishing", description=__doc__)
     commands = parser.add_subparsers(required=True)
 
-    def command(do: Callable[..., int], words: str, *, writes: bool) -> argparse.ArgumentParser:
-        """Add the command that a function carries out, named after it.
-
-        Those that write files of the checkout are carried out one at a time.
-        """
+    def command(do: Callable[..., int], words: str) -> argparse.ArgumentParser:
+        """Add the command that a function carries out, named after it."""
         added = commands.add_parser(do.__name__.strip("_"), help=words)
-        added.set_defaults(do=do, writes=writes)
+        added.set_defaults(do=do)
         return added
 
-    run = command(_run, "execute the stale notebooks", writes=True)
+    def writing(do: Callable[..., int], words: str) -> argparse.ArgumentParser:
+        """Add a command that writes files of the checkout: one at a time is carried out."""
+        return command(project.alone()(do), words)
+
+    run = writing(_run, "execute the stale notebooks")
     run.add_argument(
         "names", nargs="*", metavar="NAME", help="01_toy, 01 or gd_theorem; default: all"
     )
@@ -58,30 +58,29 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="set a parameter of one notebook; the result goes to _build/nb, not into the book",
     )
-    whole = command(_build, "build the book, from stale notebooks to its pages", writes=True)
+    whole = writing(_build, "build the book, from stale notebooks to its pages")
     for one in (run, whole):
         one.add_argument("--jobs", type=int, default=2, help="notebooks at a time (default: 2)")
-    stale = command(
-        _stale, "list the notebooks whose executed file is not what the sources give", writes=False
-    )
+    words = "list the notebooks whose executed file is not what the sources give"
+    stale = command(_stale, words)
     stale.add_argument("--why", action="store_true", help="say of each why")
     stale.add_argument("--check", action="store_true", help="fail where there are any")
     words = "list what nbval has to execute: this clone has not done so itself"
-    command(_unrepeated, words, writes=False)
+    command(_unrepeated, words)
     words = "compare values, seeds, names and pictures with this clone's own execution"
-    command(_verify, words, writes=False)
-    in_browser = command(_live, "let pages run in the reader's browser", writes=True)
+    command(_verify, words)
+    in_browser = writing(_live, "let pages run in the reader's browser")
     in_browser.add_argument("--fetch", action="store_true", help="fetch Python for it, if need be")
-    several = command(_versions, "put releases of the book beside the newest", writes=True)
+    several = writing(_versions, "put releases of the book beside the newest")
     several.add_argument("folder", metavar="FOLDER", help="with TAG.zip, its built pages, for each")
-    ready = command(_release, "say what is in the way of a release", writes=False)
+    ready = command(_release, "say what is in the way of a release")
     ready.add_argument("tag", metavar="TAG", help="such as v1.0.0")
-    command(_collect, "close the ledger and write the generated pages", writes=True)
+    writing(_collect, "close the ledger and write the generated pages")
     return parser
 
 
 def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
-    """Execute one notebook with a reader's parameters, away from the book."""
+    """Execute one notebook with a reader's parameters; what the book shows stays as it is."""
     parameters: dict[str, Any] = {}
     for assignment in assignments:
         parameter, equals, value = assignment.partition("=")
@@ -92,7 +91,7 @@ def _experiment(names: Sequence[str], assignments: Sequence[str]) -> int:
         raise ValueError("-p needs the name of one notebook")
     [name] = project.select(names)
     target = project.executed(name, folder=project.HERE)
-    execute.execute(name, target, parameters)
+    output.write(target, execute.execute(name, parameters, figures=target.parent / "figures"))
     print(target)
     return 0
 
@@ -207,10 +206,9 @@ def _release(tag: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
     options = vars(_parser().parse_args(arguments))
-    do, writes = options.pop("do"), options.pop("writes")
+    do = options.pop("do")
     try:
-        with project.alone() if writes else nullcontext():
-            return int(do(**options))
+        return int(do(**options))
     except KeyboardInterrupt:
         print("interrupted; finished notebooks are kept, the next run resumes", file=sys.stderr)
         return 130

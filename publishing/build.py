@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from ntpnb_book import output
-from publishing import project, stamps
+from publishing import stamps
 
 SITE = "_build/html"
 JUPYTER_BOOK = "import publishing; from jupyter_book.cli.main import main; main()"
@@ -35,7 +35,8 @@ def pages(root: Path = output.ROOT) -> bool:
     site = root / SITE
     built = root / BUILT
     now = stamps.contents(root)
-    before = project.read_json(built, {}) if (site / "index.html").exists() else {}
+    is_whole = built.exists() and (site / "index.html").exists()
+    before = json.loads(built.read_bytes()) if is_whole else {}
     changed = [name for name in before | now if before.get(name) != now.get(name)]
     if not changed:
         print("the pages are those of these sources")

@@ -46,8 +46,8 @@ def measured(root: Path = output.ROOT) -> list[Measured]:
     ]
 
 
-def outcomes(claims: Mapping[str, Claim], values: Mapping[str, Value]) -> dict[str, str]:
-    """Compute the outcome of every measured claim, those of a sweep together.
+def entries(claims: Mapping[str, Claim], values: Mapping[str, Value]) -> list[dict[str, Any]]:
+    """Give every measured claim its value, its outcome and, by its sweep, what explains it.
 
     Parameters
     ----------
@@ -56,31 +56,36 @@ def outcomes(claims: Mapping[str, Claim], values: Mapping[str, Value]) -> dict[s
     values : mapping
         What was measured of them, by id.
     """
-    others: dict[str, list[bool]] = {}
+    verdicts: dict[str, list[bool]] = {}
+    explained: dict[str, str] = {}
     for members in sweeps(claims).values():
-        verdicts = [
+        found = [
             met(comparison(claims[id]["printed"]), values[id]) for id in members if id in values
         ]
-        others.update(dict.fromkeys(members, verdicts))
-    return {
-        id: ledger.outcome(claims[id], value, others.get(id, ())) for id, value in values.items()
-    }
+        verdicts |= dict.fromkeys(members, found)
+        places = [claims[id]["explained"] for id in members if "explained" in claims[id]]
+        explained |= dict.fromkeys(members, places[0]) if places else {}
+    listed = []
+    for id, value in values.items():
+        entry: dict[str, Any] = {"where": None, "printed": None} | claims[id]
+        if id in explained:
+            entry.setdefault("explained", explained[id])
+        outcome = ledger.outcome(entry, value, verdicts.get(id, ()))
+        listed.append(entry | {"value": value, "outcome": outcome})
+    return listed
 
 
-def _wrong_with_values(
-    claims: Mapping[str, Claim], values: Mapping[str, Value], explained: Mapping[str, str]
-) -> Iterator[str]:
+def _wrong_with_values(listed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what is wrong with the measured values of listed claims."""
-    found = outcomes(claims, values)
-    for id, outcome in found.items():
-        expect = comparison(claims[id]["expect"])
-        if not met(expect, values[id]):
-            yield f"{id}: expected {describe(expect)}, measured {values[id]}"
+    for entry in listed:
+        id, outcome, expect = entry["id"], entry["outcome"], comparison(entry["expect"])
+        if not met(expect, entry["value"]):
+            yield f"{id}: expected {describe(expect)}, measured {entry['value']}"
         elif covers("erratum", id) and outcome not in _ERRATA:
-            yield f"{id}: an erratum, but the value {values[id]} meets what is printed"
-        elif outcome not in _PLAIN and id not in explained:
+            yield f"{id}: an erratum, but the value {entry['value']} meets what is printed"
+        elif outcome not in _PLAIN and "explained" not in entry:
             yield f"{id}: the outcome is '{outcome}'; `explained` must link to the reason"
-        elif outcome in _MISSED and claims[id].get("evidence", "printed") != "printed":
+        elif outcome in _MISSED and entry.get("evidence", "printed") != "printed":
             yield f"{id}: the outcome is '{outcome}', so the evidence is `printed`, and counts"
 
 
@@ -107,20 +112,10 @@ def _wrong_with_measuring(claims: dict[str, Claim], found: Iterable[Measured]) -
             yield f"{id}: measured twice by {name}"
         else:
             seen[id] = value
-    yield from _wrong_with_values(claims, seen, _explained(claims))
+    yield from _wrong_with_values(entries(claims, seen))
     for id, claim in claims.items():
         if id not in seen:
             yield f"{id}: listed in {claim['notebook']}.yml, but no notebook measures it"
-
-
-def _explained(claims: Mapping[str, Claim]) -> dict[str, str]:
-    """Find where each claim is explained: by itself, or by the claim whose sweep it belongs to."""
-    places = {}
-    for members in sweeps(claims).values():
-        found = [claims[id]["explained"] for id in members if "explained" in claims[id]]
-        places.update(dict.fromkeys(members, found[0]) if found else {})
-    own = {id: claim["explained"] for id, claim in claims.items() if "explained" in claim}
-    return places | own
 
 
 def _wrong_with_errata(claims: dict[str, Claim], papers: Iterable[str]) -> Iterator[str]:
@@ -178,20 +173,13 @@ def collect(root: Path = output.ROOT) -> list[dict[str, Any]]:
         raise CollectError("\n".join(found))
     manifest.unpack(root)
     claims = load(root)
-    values = {id: value for _, id, value in measured(root)}
-    explained = _explained(claims)
-    entries = []
-    for id, outcome in outcomes(claims, values).items():
-        entry: dict[str, Any] = {"where": None, "printed": None} | claims[id]
-        if id in explained:
-            entry["explained"] = explained[id]
-        entries.append(entry | {"value": values[id], "outcome": outcome})
-    text = json.dumps(entries, indent=1, ensure_ascii=False)
+    listed = entries(claims, {id: value for _, id, value in measured(root)})
+    text = json.dumps(listed, indent=1, ensure_ascii=False)
     output.write(Path(root) / "_build/claims.json", text + "\n")
-    generated = pages.generate(entries, statements(root), manifest.figures(root), root)
+    generated = pages.generate(listed, statements(root), manifest.figures(root), root)
     for name, page in generated.items():
         path = Path(root) / "book" / name
         # Sphinx goes by times, and would write the pages of a file anew that is only written again.
         if not path.exists() or path.read_bytes() != page.encode():
             output.write(path, page)
-    return entries
+    return listed

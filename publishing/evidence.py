@@ -8,13 +8,12 @@ A chapter teaches; the page of evidence that it leads to measures. Such a page b
 which names a chapter and the labels of its sections, and becomes links to them.
 """
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.builders.html import StandaloneHTMLBuilder
+from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
@@ -39,48 +38,33 @@ class EvidenceFor(SphinxDirective):
         return [nodes.paragraph("", "", *shown, classes=["evidence-for"]), *messages]
 
 
-def hand_back(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Let Sphinx compare what it counts with what it counted last time, before `number_figures`."""
-    env.numbered_figures = env.toc_fignumbers
-    env.toc_fignumbers = getattr(env, "counted_figures", {})
-    return []
-
-
-def number_figures(app: Sphinx, env: BuildEnvironment) -> list[str]:
+def number_figures(app: Sphinx, _: Builder | BuildEnvironment) -> None:
     """Number figures, tables and equations of the k-th page of evidence Ek.1, Ek.2 and so on.
 
-    Chapters have numbers of their own, which a counted page could be mistaken for.
-
-    Returns
-    -------
-    list of str
-        The pages whose numbers are not what they were last time, which Sphinx writes anew.
+    Chapters have numbers of their own, which a counted page could be mistaken for. By now Sphinx
+    has kept its own numbers, with which it will compare those that it counts next time.
     """
-    env.counted_figures = deepcopy(env.toc_fignumbers)
-    pages = [f"nb/{name}" for name in project.evidence_pages(Path(app.srcdir).parent)]
-    for number, page in enumerate(pages, 1):
-        for kinds in env.toc_fignumbers.get(page, {}).values():
+    for number, name in enumerate(project.evidence_pages(Path(app.srcdir).parent), 1):
+        for kinds in app.env.toc_fignumbers.get(f"nb/{name}", {}).values():
             for place, id in enumerate(kinds, 1):
                 found: Any = (f"E{number}", place)  # Sphinx joins the parts with dots
                 kinds[id] = found
-    before = env.numbered_figures
-    return [page for page in pages if env.toc_fignumbers.get(page) != before.get(page)]
 
 
 def lead_on(
     app: Sphinx, page: str, template: str, context: dict[str, Any], document: nodes.document | None
 ) -> None:
     """Let Previous and Next of a chapter lead to chapters, past the pages below them."""
-    relations = app.builder.relations if isinstance(app.builder, StandaloneHTMLBuilder) else {}
-    if page not in relations:
-        return
+    relations = app.builder.relations
 
     def stands_below(name: str) -> bool:
         return relations[name][0] not in (None, app.config.root_doc)
 
+    if page not in relations or stands_below(page):
+        return
     for key, place in (("prev", 1), ("next", 2)):
         found = relations[page][place]
-        while found and stands_below(found) and not stands_below(page):
+        while found and stands_below(found):
             found = relations[found][place]
         context[key] = found and {
             "link": app.builder.get_relative_uri(page, found),
@@ -91,7 +75,7 @@ def lead_on(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive, the numbers and what is next; Sphinx calls this."""
     app.add_directive("evidence-for", EvidenceFor)
-    app.connect("env-get-updated", hand_back, priority=100)  # before Sphinx counts
-    app.connect("env-get-updated", number_figures, priority=900)  # after Sphinx has counted
+    app.connect("write-started", number_figures)
+    app.connect("env-check-consistency", number_figures)  # one page of all starts no writing
     app.connect("html-page-context", lead_on)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

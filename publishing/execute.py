@@ -1,35 +1,21 @@
 """Executing one notebook, and cleaning what differs between two runs of it."""
 
-import ast
 import contextlib
 import logging
 import os
 import re
-import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from ntpnb_book import output
 from publishing import kernel, project
+from publishing.live.kernel import stored
 
 
 class NotebookError(Exception):
     """A notebook failed; the message is one line that names notebook, cell and error."""
-
-
-def _parameters_of(notebook: Any) -> set[str]:
-    """Names that are assigned in the cells tagged ``parameters``."""
-    known = set()
-    for cell in notebook.cells:
-        if "parameters" not in cell.metadata.get("tags", []):
-            continue
-        for statement in ast.parse(cell.source).body:
-            targets = statement.targets if isinstance(statement, ast.Assign) else []
-            known |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return known
 
 
 def _read(name: str, parameters: Mapping[str, Any], root: Path) -> Any:
@@ -37,10 +23,13 @@ def _read(name: str, parameters: Mapping[str, Any], root: Path) -> Any:
     import jupytext
 
     notebook = jupytext.read(project.source(name, root))
-    known = _parameters_of(notebook)
-    unknown = sorted(set(parameters) - known)
-    if unknown:
-        raise ValueError(f"{name} has no parameter {unknown[0]!r}; it has: {sorted(known)}")
+    known: set[str] = set()
+    for cell in notebook.cells:
+        if "parameters" in cell.metadata.get("tags", []):
+            known |= stored(cell.source)
+    for parameter in parameters:
+        if parameter not in known:
+            raise ValueError(f"{name} has no parameter {parameter!r}; it has: {sorted(known)}")
     return notebook
 
 
@@ -51,9 +40,8 @@ def _clean(notebook: Any) -> None:
     notebook.metadata["language_info"].pop("version", None)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02d}"
-        for field in ("papermill", "execution"):
-            cell.metadata.pop(field, None)
-        if not cell.metadata.get("tags", True):
+        cell.metadata.pop("papermill", None)
+        if cell.metadata.get("tags") == []:  # papermill's
             del cell.metadata["tags"]
 
 
@@ -80,13 +68,13 @@ def _explain(error: Any, name: str, cell: int, root: Path) -> str:
     return f"{where}: {message} (see {path.relative_to(root)})"
 
 
-def compute(
+def execute(
     name: str,
-    figures: Path,
     parameters: Mapping[str, Any] | None = None,
     root: Path = output.ROOT,
     *,
-    formats: str,
+    figures: Path | None = None,
+    formats: str = "png pdf",
 ) -> str:
     """Execute one notebook, without writing it; return the text of its file.
 
@@ -94,10 +82,12 @@ def compute(
     ----------
     name : str
         The notebook.
-    figures : Path
-        Where it saves its figures.
     parameters : mapping, optional
         Values for names assigned in the cell tagged ``parameters``.
+    root : Path
+        The checkout.
+    figures : Path, optional
+        Where it saves its figures; by default in the checkout's `figures`.
     formats : str
         Kinds of files, beside drawing and data, as which figures are saved.
 
@@ -106,7 +96,7 @@ def compute(
     ValueError
         For a parameter that the notebook does not have.
     NotebookError
-        Where a cell fails or runs too long, or the kernel is missing or dies.
+        Where a cell fails or runs too long, or the kernel dies.
     """
     import nbformat
     import papermill
@@ -116,15 +106,13 @@ def compute(
     notebook = _read(name, parameters, root)
     folder = project.executed(name, root).parent
     folder.mkdir(parents=True, exist_ok=True)
-    if find_spec("ipykernel") is None:
-        raise NotebookError(f"{name}: ipykernel is missing from {sys.executable}; run make")
     started_cells: list[int] = []
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the error says the same
     with TemporaryDirectory(prefix="ntpnb-kernel-") as settings:
         variables = kernel.environment(Path(settings)) | {
             # The package whose sources are in the key, not another installed copy.
             "PYTHONPATH": str(root),
-            "NTPNB_FIGURES": str(figures),
+            "NTPNB_FIGURES": str(figures or root / "figures"),
             "NTPNB_FORMATS": formats,
         }
         try:
@@ -136,6 +124,7 @@ def compute(
                 cwd=folder,
                 kernel_manager_class=kernel.manager(variables),
                 coalesce_streams=True,  # how prints are split into messages is a matter of timing
+                record_timing=False,
                 execution_timeout=_limit(),
                 on_cell_execute=lambda cell, cell_index: started_cells.append(cell_index),
             )
@@ -154,7 +143,7 @@ def reworded(name: str, root: Path = output.ROOT) -> str:
     import nbformat
 
     notebook = jupytext.read(project.source(name, root))
-    executed = nbformat.read(project.executed(name, root), as_version=4)
+    executed = project.read_executed(name, root)
     cells, ran = (
         [cell for cell in version.cells if cell.cell_type == "code"]
         for version in (notebook, executed)
@@ -165,26 +154,3 @@ def reworded(name: str, root: Path = output.ROOT) -> str:
     notebook.metadata["language_info"] = executed.metadata["language_info"]
     _clean(notebook)
     return f"{nbformat.writes(notebook)}\n"
-
-
-def execute(
-    name: str,
-    target: Path,
-    parameters: Mapping[str, Any] | None = None,
-    root: Path = output.ROOT,
-) -> None:
-    """Execute one notebook into `target`, written only when every cell succeeded.
-
-    Its figures are saved as all kinds of files.
-
-    Parameters and errors are those of `compute`.
-
-    Parameters
-    ----------
-    target : Path
-        Figures are saved to the repository's `figures/`, or beside `target` where parameters
-        are set: what the book shows is never overwritten by a reader's experiment.
-    """
-    root = Path(root).resolve()
-    figures = Path(target).resolve().parent / "figures" if parameters else root / "figures"
-    output.write(target, compute(name, figures, parameters, root, formats="png pdf"))

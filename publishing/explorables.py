@@ -8,7 +8,6 @@ the pages that hold one and on no others.
 
 import functools
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,8 @@ def presets(page: str, source: Path) -> tuple[str, ...]:
         The keys of ``const PRESETS = {...}``, one a line, in their order.
     """
     script = (source / SCRIPTS / f"{page}.js").read_text(encoding="utf-8")
-    table = re.search(r"^( *)const PRESETS = \{\n(.*?)^\1\};$", script, re.DOTALL | re.MULTILINE)
-    return tuple(re.findall(r"^ *(\w+): \{ name: ", table[2], re.MULTILINE)) if table else ()
+    table = script.partition("const PRESETS = {\n")[2].partition("};\n")[0]
+    return tuple(re.findall(r"^ *(\w+): \{ name: ", table, re.MULTILINE))
 
 
 class Explore(ReferenceRole):
@@ -56,19 +55,17 @@ class Explore(ReferenceRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Write a reference to be resolved page by page, or warn that there is no such example."""
-        page, _, preset = self.target.partition(":")
         words = nodes.inline("", self.title)
-        if not self.has_explicit_title or page not in EXPLORED:
-            expected = "`text <PAGE:PRESET>`"
-            known = " or ".join(EXPLORED)
-        else:
-            expected = f"a preset of {page}"
-            known = ", ".join(presets(page, Path(self.env.srcdir)))
-            if preset in known.split(", "):
-                target = {"refdomain": "", "reftype": "explore", "reftarget": self.target}
-                return [addnodes.pending_xref("", words, refdoc=self.env.docname, **target)], []
-        message = "explore: %s is needed, not %r; there are %s"
-        logger.warning(message, expected, self.text, known, location=self.get_location())
+        known = [
+            f"{page}:{preset}"
+            for page in EXPLORED
+            for preset in presets(page, Path(self.env.srcdir))
+        ]
+        if self.has_explicit_title and self.target in known:
+            target = {"refdomain": "", "reftype": "explore", "reftarget": self.target}
+            return [addnodes.pending_xref("", words, refdoc=self.env.docname, **target)], []
+        message = "explore: `text <PAGE:PRESET>` is needed, not %r; there are %s"
+        logger.warning(message, self.text, ", ".join(known), location=self.get_location())
         return [words], []
 
 
@@ -81,13 +78,14 @@ def _resolve(
     if app.builder.format != "html" or app.builder.name == "singlehtml":
         return words
     page, _, preset = node["reftarget"].partition(":")
+    link = nodes.reference("", "", words, refuri=f"#preset-{preset}", internal=True)
     containers = node.document.findall(nodes.container)
     if any(f"explore-{page}" in container["classes"] for container in containers):
-        return nodes.reference(
-            "", "", words, refuri=f"#preset-{preset}", internal=True, classes=["explore-here"]
-        )
-    address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
-    return nodes.reference("", "", words, refuri=f"{address}#preset-{preset}", internal=True)
+        link["classes"] = ["explore-here"]
+    else:
+        address = app.builder.get_relative_uri(node["refdoc"], f"explore_{page}")
+        link["refuri"] = address + link["refuri"]
+    return link
 
 
 def _only_where_explored(
@@ -98,39 +96,35 @@ def _only_where_explored(
     Jupyter Book asks every page for every script and style sheet below ``_static``.
     """
     body = context.get("body", "")
-    own = [name for name in EXPLORED if f'class="explore-{name}' in body]
-    others = [name for name in EXPLORED if name not in own]
-
-    def wanted(file: str) -> bool:
-        if "explore/" not in file:
-            return True
-        return bool(own) and Path(file).name not in [f"{name}.js" for name in others]
-
+    others = [name for name in EXPLORED if f'class="explore-{name}' not in body]
+    left_out = [f"explore/{name}.js" for name in others]
+    if len(others) == len(EXPLORED):
+        left_out = ["explore/"]
     for kind in ("script_files", "css_files"):
-        files = context.get(kind, [])
-        context[kind] = [file for file in files if wanted(str(file.filename))]
+        context[kind] = [
+            file
+            for file in context.get(kind, [])
+            if not any(part in str(file.filename) for part in left_out)
+        ]
 
 
-def shrink(source: Path, built: Path, shorten: Callable[[str, str], str]) -> None:
+def shrink(source: Path, built: Path) -> None:
     """Write the scripts short: without comments, and with short names for what is local.
 
     Parameters
     ----------
     source, built : Path
         The folders of the scripts as they are written, and as pages load them.
-    shorten : function
-        From a media type and a text to a shorter text that means the same.
     """
     for script in sorted(source.glob("*.js")):
-        short = shorten("application/javascript", script.read_text(encoding="utf-8"))
+        short = minify.string("application/javascript", script.read_text(encoding="utf-8"))
         notice = f"// Shortened; to be read in book/_static/explore/{script.name}\n"
         (built / script.name).write_text(f"{notice}{short}\n", encoding="utf-8")
 
 
 def _shrink_scripts(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.name == "html" and minify is not None:
-        source, built = Path(app.srcdir) / SCRIPTS, Path(app.outdir) / SCRIPTS
-        shrink(source, built, minify.string)
+        shrink(Path(app.srcdir) / SCRIPTS, Path(app.outdir) / SCRIPTS)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -13,7 +13,6 @@ noted the key. What a clone executes for itself, in `_build/nb`, has a file of k
 
 import ast
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -34,8 +33,6 @@ REWORDED = "its text changed, but no code in it"
 
 FILE = "keys.txt"
 """Holds the keys of the executed notebooks that lie beside it."""
-
-_LINE = re.compile(r"^([\w/]+) ([0-9a-f]{64}) ([0-9a-f]{64}) ([0-9a-f]{64})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -123,27 +120,24 @@ class Sources:
     def modules(self) -> dict[str, Code]:
         """The modules of our packages by their dotted names; a package's code is its `__init__`."""
         found = {}
-        for path in sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/**/*.py")):
+        for path in [path for name in PACKAGES for path in self.root.glob(f"{name}/**/*.py")]:
             parts = path.relative_to(self.root).with_suffix("").parts
-            # Nothing can import what an editor left, such as `loss-old.py`.
-            if all(part.isidentifier() for part in parts):
-                name = ".".join(parts).removesuffix(".__init__")
-                found[name] = read_code(path.read_text(encoding="utf-8"), name)
+            name = ".".join(parts).removesuffix(".__init__")
+            found[name] = read_code(path.read_text(encoding="utf-8"), name)
         return found
 
     @cached_property
     def shared(self) -> list[str]:
         """What every notebook depends on: the locked environment and the packages' data."""
-        lock = self.root / "requirements.lock"
-        data = sorted(path for name in PACKAGES for path in self.root.glob(f"{name}/data_files/*"))
-        return self._digests([lock, *data])
+        return self._digests("requirements.lock", *(f"{name}/data_files/*" for name in PACKAGES))
 
     @cached_property
     def released(self) -> list[str]:
         """What L24's authors released: only a notebook that imports its reader depends on it."""
-        return self._digests(sorted(self.root.glob("ntpnb_book/authors_files/*")))
+        return self._digests("ntpnb_book/authors_files/*")
 
-    def _digests(self, paths: list[Path]) -> list[str]:
+    def _digests(self, *patterns: str) -> list[str]:
+        paths = [path for pattern in patterns for path in sorted(self.root.glob(pattern))]
         return [
             f"{path.relative_to(self.root).as_posix()} {_digest_of_file(path)}" for path in paths
         ]
@@ -154,12 +148,9 @@ class Sources:
         Parameters
         ----------
         cells : iterable of str
-            The code of its cells. One that is not plain Python may import everything.
+            The code of its cells.
         """
-        try:
-            waiting = {name for cell in cells for name in read_code(cell).imports}
-        except SyntaxError:
-            return set(self.modules)
+        waiting = {name for cell in cells for name in read_code(cell).imports}
         found: set[str] = set()
         while waiting:
             name = waiting.pop()
@@ -179,7 +170,7 @@ class Sources:
         ValueError
             Where the claims are malformed.
         SyntaxError
-            Where a module is.
+            Where a module or a cell is.
         """
         cells = project.code_cells(name, self.root)
         modules = self.importable(cells)
@@ -220,18 +211,17 @@ def key(name: str, root: Path = output.ROOT) -> Key:
 def recorded(root: Path = output.ROOT, folder: str = project.COMMITTED) -> dict[str, Key]:
     """Read the keys of a folder by the notebook's name, of those that lie there as written.
 
-    Lines of another form, as a conflict of two branches leaves them, count for nothing, nor do two
-    of one notebook: such notebooks run again.
+    Each line vouches for itself, so that a conflict of two branches does no harm: its marks have no
+    four words, and of two lines for a notebook only one has the content that lies there.
     """
     path = Path(root) / folder / FILE
-    written = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    lines = set(_LINE.findall(written))
-    names = [name for name, *_ in lines]
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     found = {}
-    for name, outputs, text, content in lines:
-        lies_there = content == _digest_of_file(project.executed(name, root, folder))
-        if lies_there and names.count(name) == 1:
-            found[name] = Key(outputs, text)
+    for line in lines:
+        match line.split():
+            case [name, outputs, text, content]:
+                if content == _digest_of_file(project.executed(name, root, folder)):
+                    found[name] = Key(outputs, text)
     return found
 
 
@@ -240,13 +230,12 @@ def record(name: str, key: Key, root: Path = output.ROOT, folder: str = project.
 
     Where two processes write at once a line may be lost; its notebook runs again.
     """
-    keys = recorded(root, folder) | {name: key}
     lines = [
-        f"{each} {keys[each].outputs} {keys[each].text} "
+        f"{each} {known.outputs} {known.text} "
         f"{_digest_of_file(project.executed(each, root, folder))}\n"
-        for each in sorted(keys)
+        for each, known in (recorded(root, folder) | {name: key}).items()
     ]
-    output.write(Path(root) / folder / FILE, "".join(lines))
+    output.write(Path(root) / folder / FILE, "".join(sorted(lines)))
 
 
 def outdated(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
@@ -262,9 +251,7 @@ def outdated(names: Iterable[str], root: Path = output.ROOT) -> dict[str, str]:
     reasons = {}
     for name in names:
         now = sources.key(name)
-        if not project.read_executed(name, root)["cells"]:
-            reasons[name] = "never executed"
-        elif name not in known:
+        if name not in known:
             reasons[name] = "not known to be executed from these sources"
         elif known[name].outputs != now.outputs:
             reasons[name] = "its code, its claims, what it imports or the environment changed"

@@ -36,13 +36,9 @@ def drawing(typed: str, root: Path = output.ROOT) -> list[str]:
     ValueError
         Where no figure has that name.
     """
-    beginning = typed.replace("-", "_") + "_"
-    known = figures(root)
-    rows = [row for row in known if f"{row['figure']}_".startswith(beginning)]
-    if not rows:
-        names = ", ".join(sorted(row["figure"] for row in known)) or "none"
-        raise ValueError(f"no figure {typed!r}; there are: {names}")
-    return sorted({row["notebook"] for row in rows})
+    drawn_by = {row["figure"]: row["notebook"] for row in figures(root)}
+    wanted = project.beginning("figure", typed, sorted(drawn_by))
+    return sorted({drawn_by[figure] for figure in wanted})
 
 
 def _drawings(root: Path) -> Iterator[dict[str, str]]:
@@ -51,7 +47,7 @@ def _drawings(root: Path) -> Iterator[dict[str, str]]:
         for shown in output.outputs(project.read_executed(name, root)):
             record = shown.get("metadata", {}).get("ntpnb", {})
             if "figure" in record and DRAWING in shown.get("data", {}):
-                svg = "".join(shown["data"][DRAWING])
+                svg = shown["data"][DRAWING]
                 yield drawing_files(record["figure"], svg, record["drawings"])
 
 

@@ -8,7 +8,6 @@ import ast
 import csv
 import fcntl
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -52,20 +51,28 @@ def select(typed: Iterable[str], root: Path = ROOT) -> list[str]:
         Where no notebook has that name.
     """
     known = names(root)
+    pages = {Path(name).name: name for name in known}
     chosen: set[str] = set()
     for text in typed:
-        stem = Path(text).stem
-        found = [name for name in known if stem in (Path(name).name, _number(name))]
-        if not found:
-            raise ValueError(f"no notebook {text!r}; there are: {', '.join(known) or 'none'}")
-        chosen.update(found)
+        chosen.update(pages[page] for page in beginning("notebook", Path(text).stem, pages))
     return [name for name in known if name in chosen] or known
 
 
-def _number(name: str) -> str:
-    """Return the digits before a chapter's name; a page of evidence has none."""
-    digits = name.partition("_")[0]
-    return digits if digits.isdigit() else name
+def beginning(kind: str, typed: str, known: Iterable[str]) -> list[str]:
+    """List the names that are or begin with what a reader typed: ``01`` means ``01_toy``.
+
+    Dashes may stand for underscores.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such name; it lists those there are.
+    """
+    begin = f"{typed}_".replace("-", "_")
+    found = [name for name in known if f"{name}_".startswith(begin)]
+    if not found:
+        raise ValueError(f"no {kind} {typed!r}; there are: {', '.join(known) or 'none'}")
+    return found
 
 
 def chapters(root: Path = ROOT) -> list[str]:
@@ -77,9 +84,8 @@ def evidence_pages(root: Path = ROOT) -> list[str]:
     """Names of the pages of evidence, in the order of the contents; those not listed come last."""
     found = sorted(path.stem for path in Path(root).glob(f"notebooks/{EVIDENCE}/[a-z]*.md"))
     pages = [f"{EVIDENCE}/{stem}" for stem in found]
-    listed = contents(root)
-    order = {name: listed.index(f"nb/{name}") for name in pages if f"nb/{name}" in listed}
-    return sorted(pages, key=lambda name: order.get(name, len(listed)))
+    listed = [of_page(page) for page in contents(root)]
+    return sorted(pages, key=[*listed, *pages].index)
 
 
 def executed_names(root: Path = ROOT) -> list[str]:
@@ -97,7 +103,8 @@ def of_page(docname: str) -> str:
     docname : str
         The page as Sphinx names it, such as ``nb/evidence/gd_theorem``.
     """
-    return docname.removeprefix("nb/") if docname.startswith("nb/") else ""
+    folder, _, name = docname.partition("/")
+    return name if folder == "nb" else ""
 
 
 def contents(root: Path) -> list[str]:
@@ -136,39 +143,40 @@ def executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> Path:
     return Path(root) / folder / f"{name}.ipynb"
 
 
-def read_executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> dict[str, Any]:
-    """Read an executed notebook as plain JSON; a notebook never executed has no cells."""
+def read_executed(name: str, root: Path = ROOT, folder: str = COMMITTED) -> Any:
+    """Read an executed notebook as nbformat does; a notebook never executed has no cells."""
+    from nbformat import v4
+
     path = executed(name, root, folder)
-    notebook = read_json(path, {"metadata": {}, "cells": []})
-    if not (isinstance(notebook, dict) and {"metadata", "cells"} <= notebook.keys()):
-        raise ValueError(f"{path}: not a notebook; delete it and run again")
-    return notebook
+    if not path.exists():
+        return v4.new_notebook()
+    try:
+        return v4.reads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error}); run it again") from None
 
 
 def glued(name: str, root: Path = ROOT) -> dict[str, str]:
     """Read what an executed notebook glued: texts by their names."""
     return {
-        shown["metadata"]["scrapbook"]["name"]: ast.literal_eval("".join(*shown["data"].values()))
+        shown["metadata"]["scrapbook"]["name"]: ast.literal_eval(*shown["data"].values())
         for shown in outputs(read_executed(name, root))
         if "scrapbook" in shown.get("metadata", {})
     }
 
 
-def read_json(path: Path, missing: Any) -> Any:
-    """Read a generated JSON file; give `missing` where it does not exist."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
-    except ValueError as error:
-        raise ValueError(f"{path}: damaged ({error}); delete it and run again") from None
-
-
 def seconds(root: Path = ROOT) -> dict[str, str]:
     """Read how long each notebook took, where ``python -m benchmarks.notebooks`` measured it."""
-    path = Path(root) / "benchmarks/results/notebooks.csv"
+    return {row["notebook"]: row["seconds"] for row in results("notebooks", root)}
+
+
+def results(name: str, root: Path = ROOT) -> list[dict[str, str]]:
+    """Read the rows that a benchmark wrote, such as ``browser``; none where it never ran."""
+    path = Path(root) / f"benchmarks/results/{name}.csv"
     if not path.exists():
-        return {}
+        return []
     with path.open(encoding="utf-8", newline="") as file:
-        return {row["notebook"]: row["seconds"] for row in csv.DictReader(file)}
+        return list(csv.DictReader(file))
 
 
 @contextmanager
@@ -190,7 +198,6 @@ def alone(root: Path = ROOT) -> Iterator[None]:
 
 def sweep(root: Path = ROOT) -> None:
     """Remove the temporary files of `write` that a killed run left behind."""
-    folders = ("_build", HERE, "book", COMMITTED, "figures")
-    for folder in (*folders, f"{HERE}/{EVIDENCE}", f"{COMMITTED}/{EVIDENCE}"):
-        for path in (Path(root) / folder).glob(".*.tmp"):
+    for folder in ("_build", "book", "figures"):
+        for path in (Path(root) / folder).rglob(".*.tmp"):
             path.unlink(missing_ok=True)

@@ -20,12 +20,9 @@ def _note(text: str) -> None:
 
 def _end_with_parent() -> None:
     """Let a worker end when its parent does, however that ended; the kernel then ends by itself."""
-    parent = parent_process()
-    if parent is None:
-        return
 
     def watch() -> None:
-        parent.join()
+        parent_process().join()
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()
@@ -48,7 +45,7 @@ def _work(name: str, reason: str, folder: str, root: Path) -> tuple[float, keys.
     started = time.monotonic()
     key = keys.key(name, root)
     formats = "" if folder == project.COMMITTED else "png pdf"
-    text = execute.compute(name, root / "figures", root=root, formats=formats)
+    text = execute.execute(name, root=root, formats=formats)
     if keys.key(name, root) != key:
         raise NotebookError(f"{name}: its sources changed while it ran; run it again")
     output.write(project.executed(name, root, folder), text)
@@ -98,14 +95,14 @@ def run(
         reasons = dict.fromkeys(chosen, "drawn anew" if draw else "forced")
     else:
         reasons = keys.outdated(chosen, root)
-        for name in [name for name in reasons if reasons[name] == keys.REWORDED]:
-            _reword(name, root)
-            del reasons[name]
+        for name in chosen:
+            if reasons.get(name) == keys.REWORDED:
+                _reword(name, root)
+                del reasons[name]
     folder = project.HERE if draw else project.COMMITTED
     failed = []
-    workers = max(1, min(jobs, len(reasons)))
     started = time.monotonic()
-    with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _end_with_parent) as pool:
         futures = {
             pool.submit(_work, name, reason, folder, root): name
             for name, reason in _longest_first(reasons, root)
@@ -121,8 +118,7 @@ def run(
                     failed.append(name)
                     line = " ".join(str(error).split())
                     _note(line if isinstance(error, NotebookError) else f"{name}: {line}")
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            raise
+        finally:
+            pool.shutdown(cancel_futures=True)  # nothing is left to cancel but after an interrupt
     _note(f"{len(reasons)} executed, {len(failed)} failed, {time.monotonic() - started:.0f} s")
     return sorted(failed)

@@ -16,6 +16,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -50,13 +51,15 @@ Shades: TypeAlias = npt.NDArray[np.float64]
 Exceptions: TypeAlias = Mapping[str, Mapping[str, float]]
 
 _NEAR = 5  # pixels, the side of what lies near: letters and lines may move by two
-_NUMBER = re.compile(r"[-−]?\d+(?P<fraction>\.\d*)?(?:e(?P<exponent>[-+]?\d+))?")
+_NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def has_same_bytes(name: str, root: Path = output.ROOT) -> bool:
-    """Whether this clone's execution of a notebook gave the committed one byte for byte."""
-    here = project.executed(name, root, project.HERE)
-    return here.exists() and here.read_bytes() == project.executed(name, root).read_bytes()
+    """Say whether this clone's execution of a notebook gave the committed one byte for byte."""
+    committed, here = (
+        project.executed(name, root, folder) for folder in (project.COMMITTED, project.HERE)
+    )
+    return here.read_bytes() == committed.read_bytes()
 
 
 def comparable(root: Path = output.ROOT) -> list[str]:
@@ -100,13 +103,12 @@ def is_same_machine(root: Path = output.ROOT) -> bool:
 
     Then it is of the machine type that wrote them.
     """
-    names = comparable(root)
-    same = [name for name in names if has_same_bytes(name, root)]
-    return 2 * len(same) > len(names)
+    same = [has_same_bytes(name, root) for name in comparable(root)]
+    return 2 * sum(same) > len(same)
 
 
 def differences(name: str, root: Path = output.ROOT, *, exactly: bool) -> Iterator[str]:
-    """Yield, as one line each, where a committed notebook differs from this clone's execution.
+    """Say, in one line each, where a committed notebook differs from this clone's execution.
 
     Parameters
     ----------
@@ -117,11 +119,9 @@ def differences(name: str, root: Path = output.ROOT, *, exactly: bool) -> Iterat
     exactly : bool
         Whether values and data have to be the same to the last digit, see `is_same_machine`.
     """
-    if has_same_bytes(name, root):
-        return
     committed = project.read_executed(name, root)
     here = project.read_executed(name, root, project.HERE)
-    yield from between(name, committed, here, None if exactly else exceptions(root))
+    return between(name, committed, here, None if exactly else exceptions(root))
 
 
 def between(
@@ -136,7 +136,7 @@ def between(
     ----------
     name : str
     committed, here : mapping
-        The executed notebooks.
+        The executed notebooks, as nbformat reads them.
     excepted : mapping, optional
         What may differ by more than a thousandth, see `exceptions`. Without it nothing may differ.
     """
@@ -152,7 +152,7 @@ def between(
 
 def _outputs(notebook: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
     """List the outputs of each code cell."""
-    return [cell.get("outputs", []) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def _of_output(
@@ -162,42 +162,44 @@ def _of_output(
     known = one.get("metadata", {})
     record = known.get("ntpnb", {})
     name = record.get("id") or record.get("figure") or known.get("scrapbook", {}).get("name", page)
-
-    def allowed(kind: str, otherwise: float) -> float:
-        return otherwise if excepted is None else excepted[kind].get(name, otherwise)
-
-    def is_near(place: tuple[str, ...], old: Any, new: Any) -> bool:
-        if place[0] != "metadata" and isinstance(old, str) and isinstance(new, str):
-            return same_text(old, new, allowed("within", ABSOLUTE))
-        if place[1:] == ("ntpnb", "data"):  # a hash; the sketch says how far apart they are
-            return True
-        if "value" in place:
-            return close(old, new, allowed("within", ABSOLUTE))
-        if not ("sketch" in place and old and new):
-            return False
-        return _same_sketch(old, new, allowed("share", RELATIVE))
-
+    allowed = {kind: numbers.get(name) for kind, numbers in (excepted or {}).items()}
     olds, news = dict(_leaves(one)), dict(_leaves(other))
     for place in olds | news:
         old, new = olds.get(place), news.get(place)
         said = f"is {old!r:.200}, executed here {new!r:.200}"
         if repr(old) == repr(new):
             continue
-        if (DRAWING in place or "drawings" in place) and old and new:
-            said = _of_picture(old, new, allowed("pixels", PIXELS))
-        elif excepted is not None and is_near(place, old, new):
-            continue
+        if old is not None and new is not None:
+            if DRAWING in place or "drawings" in place:
+                said = _of_picture(old, new, allowed.get("pixels") or PIXELS)
+            elif allowed and _is_near(place, old, new, allowed):
+                continue
         if said:
             yield f"{name}: {place[-1]} {said}"
 
 
+def _is_near(
+    place: tuple[str, ...], old: Any, new: Any, allowed: Mapping[str, float | None]
+) -> bool:
+    """Say whether two values may stand at a place of an output on different processors."""
+    within = allowed["within"] or ABSOLUTE
+    match place:
+        case ["text"] | ["data", _]:
+            return same_text(old, new, within)
+        case ["metadata", "ntpnb", "value", *_]:
+            return close(old, new, within)
+        case ["metadata", "ntpnb", "sketch", _]:
+            return _same_sketch(old, new, allowed["share"] or RELATIVE)
+        case ["metadata", "ntpnb", "data"]:  # a hash; the sketch says how far apart they are
+            return True
+    return False
+
+
 def _leaves(value: Any, *place: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield what an output says and where; lines of a text count as one text."""
+    """Yield what an output says and where."""
     if isinstance(value, dict):
-        for key in sorted(value.keys() - {"execution_count"}):
-            yield from _leaves(value[key], *place, key)
-    elif isinstance(value, list) and value and all(isinstance(line, str) for line in value):
-        yield place, "".join(value)
+        for key, item in value.items():
+            yield from _leaves(item, *place, key)
     else:
         yield place, value
 
@@ -222,29 +224,21 @@ def same_text(one: str, other: str, within: float = ABSOLUTE) -> bool:
     >>> same_text("20 runs", "21 runs"), same_text("20 runs", "20 steps")
     (False, False)
     """
-    if _words(one) != _words(other):
+    # What a text says beside its numbers, whose columns may be of another width.
+    words, other_words = (_NUMBER.sub(" # ", text).split() for text in (one, other))
+    if words != other_words:
         return False
-    pairs = zip(_NUMBER.finditer(one), _NUMBER.finditer(other), strict=True)
-    return all(
-        close(_as_float(old), _as_float(new), max(within, _last_digit(old))) for old, new in pairs
-    )
+    for old, new in zip(_numbers(one), _numbers(other), strict=True):
+        # What one in the last printed digit of a fraction is worth, and a little for rounding.
+        is_whole = old.lstrip("-").isdigit()
+        last = 0.0 if is_whole else 1.001 * 10.0 ** Decimal(old).as_tuple().exponent
+        if not close(float(old), float(new), max(within, last)):
+            return False
+    return True
 
 
-def _words(text: str) -> list[str]:
-    """What a text says beside its numbers, whose columns may be of another width."""
-    return _NUMBER.sub(" # ", text).split()
-
-
-def _as_float(number: re.Match[str]) -> float:
-    return float(number[0].replace("−", "-"))
-
-
-def _last_digit(number: re.Match[str]) -> float:
-    """What one in the last printed digit of a fraction is worth, and a little more for rounding."""
-    if number["fraction"] is None and number["exponent"] is None:
-        return 0.0
-    decimals = len(number["fraction"] or ".") - 1
-    return 1.001 * 10.0 ** (int(number["exponent"] or 0) - decimals)
+def _numbers(text: str) -> list[str]:
+    return [number.replace("−", "-") for number in _NUMBER.findall(text)]
 
 
 def _same_sketch(one: list[float], other: list[float], share: float) -> bool:

@@ -6,7 +6,6 @@ before its button is pressed.
 """
 
 import ast
-import csv
 import json
 import re
 import shutil
@@ -23,22 +22,21 @@ from publishing.live import runtime
 FOLDER = "live"
 """Where all of it lies below the site."""
 
-MEASURED = "benchmarks/results/browser.csv"
-"""How long cells, and whole pages, took in a browser."""
-
-BUTTON = """<!-- live --><button type="button" class="btn btn-sm" data-live-start \
+BUTTON = """<button type="button" class="btn btn-sm" data-live-start \
 style="font-size:1rem" \
 title="Run the code of this page in this browser; nothing is installed or sent" \
 onclick="import('{folder}/page.js').then(m=>m.start(this)).catch(()=>this.textContent=\
 location.protocol=='file:'?'Needs a server: make serve':'Could not be loaded')">\
-Run this page</button><!-- /live -->"""
+Run this page</button>"""
 """The button as each page has it; the script that knows what it does comes with the first click."""
 
-_PLACED = re.compile(r"<!-- live -->.*?<!-- /live -->", re.DOTALL)
 _BUTTONS = '<div class="article-header-buttons">'
-_IDLE = ' data-live="idle"'
 _QUOTED = re.compile(r"\{glue:text\}`([^`]+)`")
-_SMALLER = re.compile(r"smaller: (.+)$")
+_PARAMETER = re.compile(
+    r"""(?P<name>\w+)\ =\ (?P<value>.*?)
+    (?:\ +\#\ *(?P<label>.*?) (?:;?\ *smaller:\ (?P<smaller>.+))?)?""",
+    re.VERBOSE,
+)
 _HERE = Path(__file__).parent
 _PAGE = ("page.js", "page.css", "worker.js", "install.js")
 _IN_THE_BROWSER = ("kernel", "explored")
@@ -65,39 +63,19 @@ def parameters(code: str) -> list[dict[str, str]]:
     [{'name': 'steps', 'value': '10_000', 'label': 'of GD', 'smaller': '500'}]
     """
     found = []
-    lines = code.splitlines()
-    for node in ast.parse(code).body:
-        if not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
-            continue
-        [target] = node.targets
-        try:
-            ast.literal_eval(node.value)
-        except ValueError:
-            continue
-        after = lines[node.lineno - 1].encode()[node.value.end_col_offset :]
-        comment = after.decode().lstrip(" )#")
-        smaller = _SMALLER.search(comment)
-        label = comment[: smaller.start()].rstrip("; ") if smaller else comment
-        name = ast.unparse(target)
-        value = ast.get_source_segment(code, node.value)
-        offered = smaller[1] if smaller else ""
-        found.append({"name": name, "value": value, "label": label, "smaller": offered})
+    for line in code.splitlines():
+        match = _PARAMETER.fullmatch(line)
+        if match and _is_literal(match["value"]):
+            found.append(match.groupdict(""))
     return found
 
 
-def measured_seconds(root: Path = output.ROOT) -> dict[tuple[str, int], float]:
-    """Read how long cells took in a browser, where ``python -m benchmarks.browser`` measured it."""
-    rows = [row for row in measured(root) if row["cell"]]
-    return {(row["notebook"], int(row["cell"])): float(row["seconds"]) for row in rows}
-
-
-def measured(root: Path = output.ROOT) -> list[dict[str, str]]:
-    """Read the rows that ``python -m benchmarks.browser`` wrote; none where it never ran."""
-    path = root / MEASURED
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return False
+    return True
 
 
 def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:
@@ -118,20 +96,20 @@ def describe(name: str, root: Path = output.ROOT) -> dict[str, Any]:
         names of the numbers in the text, in its order; ``claims`` by id.
     """
     known = claims.load(root)
-    seconds = measured_seconds(root)
+    rows = [row for row in project.results("browser", root) if row["notebook"] == name]
+    seconds = {row["cell"]: float(row["seconds"]) for row in rows}
     cells: list[dict[str, Any]] = []
     for cell in project.read_executed(name, root)["cells"]:
         if cell["cell_type"] != "code":
             continue
-        code = "".join(cell["source"])
+        code = cell["source"]
         is_parameters = "parameters" in cell["metadata"].get("tags", ())
-        measured = [record["id"] for record in output.records({"cells": [cell]}, "id")]
         cells.append(
             {
                 "code": code,
                 "parameters": parameters(code) if is_parameters else [],
-                "claims": measured,
-                "seconds": seconds.get((name, len(cells))),
+                "claims": [record["id"] for record in output.records({"cells": [cell]}, "id")],
+                "seconds": seconds.get(str(len(cells))),
             }
         )
     text = project.source(name, root).read_text(encoding="utf-8")
@@ -165,28 +143,27 @@ def _book_files(root: Path) -> dict[str, Path]:
 
 
 def with_button(page: str, name: str) -> str:
-    """Put the button into a page, or take it out.
+    """Put the button into a page that has none yet.
 
     Parameters
     ----------
     page : str
         The page as HTML.
     name : str
-        The notebook that it shows; empty to take the button out.
+        The notebook that it shows.
     """
-    page = _PLACED.sub("", page).replace(_IDLE, "", 1)
-    if not name or _BUTTONS not in page:
+    if "data-live-start" in page:
         return page
     to_root = "../" * (1 + name.count("/"))
     button = BUTTON.format(folder=f"{to_root}{FOLDER}")
-    page = page.replace("<html ", f"<html{_IDLE} ", 1)
+    page = page.replace("<html ", '<html data-live="idle" ', 1)
     return page.replace(_BUTTONS, f"{_BUTTONS}{button}", 1)
 
 
 def place(site: Path, root: Path = output.ROOT) -> int:
     """Put the runtime beside a built site's pages, and a button on each page that has cells.
 
-    Without a kept runtime the pages are left as they read before there was one.
+    A button on a page says so where what it starts is no longer there.
 
     Parameters
     ----------
@@ -203,30 +180,23 @@ def place(site: Path, root: Path = output.ROOT) -> int:
     Raises
     ------
     runtime.NoRuntimeError
-        After the pages were left without it, where there is no runtime.
+        Where there is no runtime.
     """
-    named = {name: site / f"nb/{name}.html" for name in project.names(root)}
-    pages = {name: path for name, path in named.items() if path.exists()}
     folder = site / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
-    try:
-        kept = runtime.kept(root)
-    except runtime.NoRuntimeError:
-        for path in pages.values():
-            output.write(path, with_button(path.read_text(encoding="utf-8"), ""))
-        raise
+    kept = runtime.kept(root)
     folder.mkdir()
     archives.write_zip(folder / "book.zip", _book_files(root))
-    for path in kept.glob("*.gz"):
-        shutil.copyfile(path, folder / path.name)
-    for script in _PAGE:
-        shutil.copyfile(_HERE / script, folder / script)
+    for path in [*kept.glob("*.gz"), *(_HERE / script for script in _PAGE)]:
+        shutil.copy(path, folder)
     parts = []
     for path in sorted([*folder.glob("*.gz"), folder / "book.zip"]):
         content = path.read_bytes()
         parts.append({"file": path.name, "sha256": project.digest(content), "bytes": len(content)})
     output.write(folder / "parts.json", json.dumps(parts, indent=1))
-    for name, path in pages.items():
+    pages = project.names(root)
+    for name in pages:
+        path = site / f"nb/{name}.html"
         described = json.dumps(describe(name, root), ensure_ascii=False)
         output.write(folder / f"pages/{name}.json", described)
         output.write(path, with_button(path.read_text(encoding="utf-8"), name))

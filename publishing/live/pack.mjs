@@ -1,15 +1,13 @@
-// node pack.mjs PARTS PACKED: start Pyodide from PARTS and let pack.py write to PACKED.
+// node pack.mjs PARTS: start Pyodide from PARTS and let pack.py write there what it makes of them.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
-const [parts, packed] = process.argv.slice(2);
+const parts = process.argv[2];
 try {
   const { loadPyodide } = createRequire(import.meta.url)(`${parts}/pyodide.js`);
   const python = await loadPyodide({ indexURL: `${parts}/` });
-  for (const [folder, root] of [["/parts", parts], ["/packed", packed]]) {
-    python.FS.mkdir(folder);
-    python.FS.mount(python.FS.filesystems.NODEFS, { root }, folder);
-  }
+  python.FS.mkdir("/parts");
+  python.FS.mount(python.FS.filesystems.NODEFS, { root: parts }, "/parts");
   python.runPython(readFileSync(new URL("pack.py", import.meta.url), "utf8"));
   python.runPython("unpack()");
   await python._api.loadDynlib("/site/libopenblas.so", true);

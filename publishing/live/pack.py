@@ -1,9 +1,9 @@
 """Run inside Pyodide: gather the packages that pages import, compiled and slim.
 
 Its own Python compiles them, since no other reads what it compiled; a page then starts in half the
-time. The parts lie in ``/parts``. All files go to ``/packed/packages.data``, one after the other;
-their sizes by path, and the libraries to load first, to ``/packed/packages.json``: see
-``install.js``. ``pack.mjs`` calls `unpack`, loads the shared library, and calls `gather`.
+time. The parts lie in ``/parts``. All files go to ``packages.data`` there, one after the other;
+their sizes by path, and the libraries to load first, to ``packages.json``: see ``install.js``.
+``pack.mjs`` calls `unpack`, loads the shared library, and calls `gather`.
 """
 
 import compileall
@@ -17,7 +17,6 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 PARTS = Path("/parts")
-PACKED = Path("/packed")
 SITE = Path("/site")
 
 LEFT_OUT = re.compile(
@@ -91,8 +90,8 @@ def gather() -> None:
     libraries = import_first()
     compile_all()
     sizes = {}
-    with (PACKED / "packages.data").open("wb") as data:
+    with (PARTS / "packages.data").open("wb") as data:
         for path in sorted(path for path in SITE.rglob("*") if path.is_file()):
             sizes[path.relative_to(SITE).as_posix()] = data.write(path.read_bytes())
     listed = json.dumps({"sizes": sizes, "libraries": libraries})
-    (PACKED / "packages.json").write_text(listed, encoding="utf-8")
+    (PARTS / "packages.json").write_text(listed, encoding="utf-8")

@@ -60,10 +60,8 @@ def kept(root: Path = output.ROOT) -> Path:
     """
     folder = Path(root) / FOLDER
     stamp = folder / STAMP
-    if not stamp.exists():
-        raise NoRuntimeError(f"{FOLDER} is empty; `make live` fetches what it needs")
-    if stamp.read_text(encoding="utf-8") != made_from(root):
-        raise NoRuntimeError(f"{FOLDER} is older than what it is made from; `make live` renews it")
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != made_from(root):
+        raise NoRuntimeError(f"{FOLDER} is empty or out of date; `make live` fetches what it needs")
     return folder
 
 
@@ -73,14 +71,11 @@ def unpack(carrier: Path, lock: dict[str, Any], folder: Path) -> None:
     Raises
     ------
     NoRuntimeError
-        Where one is missing or has another hash.
+        Where one has another hash.
     """
     with zipfile.ZipFile(carrier) as archive:
         for name, expected in lock["files"].items():
-            try:
-                content = archive.read(f"{lock['carrier']['folder']}/{name}")
-            except KeyError:
-                raise NoRuntimeError(f"{carrier.name} does not hold {name}") from None
+            content = archive.read(f"{lock['carrier']['folder']}/{name}")
             found = project.digest(content)
             if found != expected:
                 raise NoRuntimeError(
@@ -92,12 +87,12 @@ def unpack(carrier: Path, lock: dict[str, Any], folder: Path) -> None:
 def _call(command: list[str], failed: str) -> None:
     """Run a program; its own last line is the reason where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        subprocess.run(command, capture_output=True, text=True, check=True)
     except FileNotFoundError:
         raise NoRuntimeError(f"{failed}: {command[0]} is not installed") from None
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise NoRuntimeError(f"{failed}: {said[-1] if said else f'status {done.returncode}'}")
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip().rpartition("\n")[2]
+        raise NoRuntimeError(f"{failed}: {reason or error}") from None
 
 
 def _download(lock: dict[str, Any], folder: Path) -> Path:
@@ -134,19 +129,18 @@ def fetch(root: Path = output.ROOT) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = read_lock(root)
     with tempfile.TemporaryDirectory(prefix=".browser-", dir=folder.parent) as temporary:
-        parts, packed, made = (Path(temporary) / name for name in ("parts", "packed", "made"))
-        for path in (parts, packed, made):
-            path.mkdir()
+        parts, made = Path(temporary) / "parts", Path(temporary) / "made"
+        parts.mkdir()
+        made.mkdir()
         unpack(_download(lock, Path(temporary)), lock, parts)
         listed = json.dumps(lock["package_list"])
         (parts / PACKAGE_LIST).write_text(listed, encoding="utf-8")
         _call(
-            ["node", str(_HERE / "pack.mjs"), str(parts), str(packed)],
+            ["node", str(_HERE / "pack.mjs"), str(parts)],
             "the runtime could not be packed",
         )
-        loaded = {name: (parts / name).read_bytes() for name in LOADED}
-        loaded |= {name: (packed / name).read_bytes() for name in PACKED}
-        for name, content in loaded.items():
+        for name in (*LOADED, *PACKED):
+            content = (parts / name).read_bytes()
             (made / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
         (made / STAMP).write_text(made_from(root), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)

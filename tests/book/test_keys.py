@@ -66,7 +66,7 @@ def book(tmp_path_factory):
         ("ntpnb/used.py", "return 2", "\n\n    return (\n        2\n    )", None),
         ("ntpnb/unused.py", "x = 1", "x = 2", None),
         ("book/claims/01_tiny.yml", "The numbers add", "Numbers add", None),
-        ("publishing/execute.py", "import ast", "import ast, abc", None),
+        ("publishing/execute.py", "import logging", "import logging, abc", None),
     ],
 )
 def test_what_changes_makes_a_notebook_stale_or_not(book, path, old, new, expected):
@@ -80,12 +80,6 @@ def test_a_file_that_an_editor_left_changes_nothing(book):
     for name in ("used.py.orig", ".used.py.swp", "used-old.py"):
         write(book / "ntpnb" / name, "x = 1\n")
     assert keys.outdated([NAME], book) == {}
-
-
-def test_a_cell_that_is_not_plain_python_may_import_everything(book):
-    sources = keys.Sources(book)
-    assert "ntpnb.unused" not in sources.importable(["import ntpnb.used"])
-    assert sources.importable(["import ntpnb.used", "%run other.py"]) == set(sources.modules)
 
 
 def test_a_sentence_stands_in_the_executed_notebook_without_a_run(tmp_path, capfd):
@@ -162,14 +156,16 @@ def test_the_file_of_keys_is_sorted_and_read_line_by_line(tmp_path):
     assert keys.recorded(tmp_path).keys() == {"01_a", "02_b"}
 
 
-def test_a_key_in_a_conflict_of_two_branches_counts_for_nothing(tmp_path):
-    rest = f"{64 * 'e'} {64 * '0'}"
+def test_in_a_conflict_of_two_branches_the_key_counts_whose_notebook_lies_there(tmp_path):
     ours, theirs, same = f"01_a {64 * 'a'}", f"01_a {64 * 'b'}", f"02_b {64 * 'c'}"
-    write(
-        tmp_path / "book/nb/keys.txt",
-        f"<<<<<<< HEAD\n{ours} {rest}\n=======\n{theirs} {rest}\n>>>>>>> other\n{same} {rest}\n",
-    )
-    assert keys.recorded(tmp_path) == {"02_b": keys.Key(64 * "c", 64 * "e")}
+    there, elsewhere = (f"{64 * 'e'} {64 * digit}" for digit in "01")
+    lines = f"<<<<<<< HEAD\n{ours} {there}\n=======\n{theirs} {elsewhere}\n>>>>>>> other\n"
+    write(tmp_path / "book/nb/keys.txt", f"{lines}{same} {there}\n")
+    expected = {"01_a": keys.Key(64 * "a", 64 * "e"), "02_b": keys.Key(64 * "c", 64 * "e")}
+    assert keys.recorded(tmp_path) == expected
+    # Nor does one, where what lies there is of neither branch.
+    write(tmp_path / "book/nb/01_a.ipynb", "<<<<<<< HEAD\n{}\n=======\n[]\n>>>>>>> other\n")
+    assert keys.recorded(tmp_path).keys() == {"02_b"}
 
 
 def test_nothing_vouches_for_a_notebook_that_was_edited_by_hand(book):

@@ -81,7 +81,7 @@ def test_every_chapter_is_run_with_another_value_of_its_parameters():
 
 
 def test_chapters_of_more_than_a_minute_in_a_browser_offer_smaller_sizes():
-    rows = [row for row in live.measured() if not row["cell"]]
+    rows = [row for row in project.results("browser") if not row["cell"]]
     seconds = {row["notebook"]: float(row["seconds"]) for row in rows}
     assert [name for name in OTHER if seconds.get(name, 0) > 60 and not SMALLER[name]] == []
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import committed
+import nbformat
 import pytest
 import tiny_project
 from numpy._core import _multiarray_umath as core
@@ -66,8 +67,7 @@ def test_what_is_measured_survives_other_processors(name, setting, tmp_path, mon
     # The kernel's environment, where one thread is otherwise set.
     monkeypatch.setattr(kernel, "THREADS", kernel.THREADS | SETTINGS[setting])
     root = unexecuted(tmp_path / "copy")
-    execute.execute(name, tmp_path / "new.ipynb", root=root)
-    new = project.read_json(tmp_path / "new.ipynb", None)
+    new = nbformat.reads(execute.execute(name, root=root), as_version=4)
     assert differences(name, new) == []
 
 

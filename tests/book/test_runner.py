@@ -58,7 +58,7 @@ def test_outputs_keep_what_was_measured_and_drawn(template):
 def test_the_longest_notebook_starts_first_and_one_never_measured_before_it(tmp_path):
     taken = "notebook,seconds,MiB\nb,2.0,80\nc,9.0,80\n"
     tiny_project.write(tmp_path / "benchmarks/results/notebooks.csv", taken)
-    reasons = {"b": "stale", "c": "stale", "new": "never executed"}
+    reasons = {"b": "stale", "c": "stale", "new": "not known"}
     assert [name for name, _ in runner._longest_first(reasons, tmp_path)] == ["new", "c", "b"]
 
 
@@ -186,7 +186,7 @@ def test_an_interrupted_run_resumes(book):
     (book / "book/nb/go").touch()
     status, _, said = tiny_project.run(book, "run")
     assert status == 0
-    assert "02_slow: never executed; running" in said
+    assert "02_slow: not known to be executed from these sources; running" in said
     assert "1 executed, 0 failed" in said
 
 
@@ -203,7 +203,7 @@ def test_a_readers_parameters_write_elsewhere_and_check_says_what_differs(book):
 
 def test_unknown_parameters_and_notebooks_are_refused(book):
     with pytest.raises(ValueError, match=r"no parameter 'size'; it has: \['scale', 'seed'\]"):
-        execute.execute("01_tiny", book / "x.ipynb", {"size": 3}, book)
+        execute.execute("01_tiny", {"size": 3}, book)
     with pytest.raises(ValueError, match=r"no notebook '07'; there are: 01_tiny"):
         project.select(["07"], book)
     assert project.select(["notebooks/01_tiny.md", "01"], book) == ["01_tiny"]

@@ -254,8 +254,7 @@ def test_the_sums_of_the_real_scoreboard_agree():
     """Claims by evidence, printed sentences by outcome, and both in the text."""
     listed = claims.load()
     values = {id: value for _, id, value in collect.measured() if id in listed}
-    found = collect.outcomes(listed, values)
-    entries = [{"printed": None} | listed[id] | {"outcome": found[id]} for id in found]
+    entries = collect.entries(listed, values)
     rows = pages._evidence(entries)
     table = {name: (claims, sentences, out) for name, _, claims, sentences, out in rows}
     total = table.pop("all")[0]

@@ -237,7 +237,8 @@ def pretend(root: Path, name: str, records: list[dict[str, Any]]) -> None:
     Its key is recorded as if it came from the sources as they are.
     """
     outputs = [{"output_type": "display_data", "metadata": {"ntpnb": record}} for record in records]
-    notebook = {"metadata": {}, "cells": [{"cell_type": "code", "outputs": outputs}]}
+    cell = {"cell_type": "code", "metadata": {}, "outputs": outputs}
+    notebook = {"metadata": {}, "cells": [cell]}
     write(project.executed(name, root), json.dumps(notebook))
     if project.source(name, root).exists():
         keys.record(name, keys.key(name, root), root)
