@@ -158,7 +158,7 @@ def test_a_typed_value_is_told_apart(tmp_path, code, found):
 def test_a_number_typed_into_the_prose_is_told_apart(tmp_path, prose, found):
     root = tiny_project.make(tmp_path)
     shown = {"metadata": {"scrapbook": {"name": "total"}}, "data": {"text/plain": "'0.881 nats'"}}
-    cells = [{"cell_type": "code", "outputs": [shown]}]
+    cells = [{"cell_type": "code", "metadata": {}, "source": "", "outputs": [shown]}]
     notebook = json.dumps({"metadata": {}, "cells": cells})
     tiny_project.write(project.executed("01_tiny", root), notebook)
     tiny_project.write(project.source("01_tiny", root), f"# Tiny\n\n{prose}\n")
