@@ -6,6 +6,7 @@ import pytest
 import reference
 from exact import exact_minimiser, tied_tokens
 from hypothesis import given
+from numpy.testing import assert_array_equal
 from problems import any_problem, l24, start, t24
 
 import ntpnb
@@ -115,8 +116,8 @@ def test_an_order_at_hand_is_used(monkeypatch):
     candidates = restrict(data).candidates
     W = finite_part(data).W
     monkeypatch.setattr(problem_order, "token_priority", None)  # calling it would fail
-    np.testing.assert_array_equal(restrict(data, order).candidates, candidates)
-    np.testing.assert_array_equal(finite_part(data, order=order).W, W)
+    assert_array_equal(restrict(data, order).candidates, candidates)
+    assert_array_equal(finite_part(data, order=order).W, W)
 
 
 def test_the_order_is_found_once(monkeypatch):

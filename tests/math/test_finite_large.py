@@ -5,6 +5,7 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
 from problems import changed, regimes, t24
 
@@ -68,7 +69,7 @@ def test_data_of_every_kind_agree_with_the_dense_method(data):
     dense = finite_part(data)
     found = solve(data)
     # ill-conditioned draws have large W, and differ in as many digits
-    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
+    assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
     assert abs(found.residual - dense.residual) <= 1e-8 * (1 + dense.residual)
     slope = np.linalg.norm(ntpnb.gradient(found.W, restrict(data)))
     rounding = 1e-14 * scale(found.W, data)
@@ -95,7 +96,7 @@ def test_lengths_over_six_decades_agree_with_the_dense_method(seed):
     data = t24(seed, V=8, m=49, d=23, size=(1, 7), norms=6, parallel=5)
     W = reached(finite_part, data)
     found = reached(solve, data)
-    np.testing.assert_allclose(found, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
+    assert_allclose(found, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
     # the longest contexts' log-odds, whose rounding is the largest
     F = ntpnb.equal_subspace(data)
     one, other = (finite._measured(w, restrict(data), F).residual for w in (found, W))
@@ -128,7 +129,7 @@ def test_a_text_agrees_with_the_dense_method_also_without_what_only_saves_time(
         )
         monkeypatch.setattr(ntpnb.problem.table, "BLOCK", 1)
     found = solve(data).W
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * scale(expected, data) ** 2)
+    assert_allclose(found, expected, rtol=0, atol=1e-10 * scale(expected, data) ** 2)
 
 
 def test_uniform_supports_need_nothing():
@@ -168,7 +169,7 @@ def test_the_core_is_what_ranks_leave(name, seed):
     found = np.zeros(data.support.shape, dtype=bool)
     inside = core_of(entries)
     found[rows[entries.context[inside]], entries.token[inside]] = True
-    np.testing.assert_array_equal(found, core_by_ranks(data))
+    assert_array_equal(found, core_by_ranks(data))
 
 
 @pytest.mark.parametrize("num_rows", [-1, 1])
@@ -238,7 +239,7 @@ def test_scaling_the_embeddings_scales_it_back(seed, dim, c):
     data = t24(seed, V=8, m=15, d=dim, size=(1, 4))
     W = solve(data).W
     scaled = solve(changed(data, context_embeddings=c * data.context_embeddings))
-    np.testing.assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
+    assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
 
 
 def test_a_fit_down_to_the_last_digit_divides_by_nothing():
@@ -247,7 +248,7 @@ def test_a_fit_down_to_the_last_digit_divides_by_nothing():
     with np.errstate(all="raise", under="ignore"):
         W = solve(changed(data, context_embeddings=1e-8 * H)).W
     expected = solve(data).W
-    np.testing.assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * scale(expected, data))
+    assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * scale(expected, data))
 
 
 # -- which data are large -------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def test_the_public_function_says_the_same_of_large_data(monkeypatch):
     monkeypatch.setattr(finite, "order_of", None)  # calling them would fail
     monkeypatch.setattr(bias_module, "token_priority", None)
     found = ntpnb.implicit_bias(data).finite_part
-    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-9)
+    assert_allclose(found.W, dense.W, rtol=0, atol=1e-9)
     assert found.compatible is True
     assert found.residual <= 1e-8
     assert type(found.gradient_norm) is float
@@ -310,17 +311,17 @@ def test_the_lazy_subspace_is_the_dense_one(name):
     for size in (1.0, 1e-9, 1e9):
         W = size * rng.standard_normal((2, 3, *data.shape))
         expected = dense.project(W)
-        np.testing.assert_allclose(lazy.project(W), expected, rtol=0, atol=1e-9 * size)
+        assert_allclose(lazy.project(W), expected, rtol=0, atol=1e-9 * size)
     assert lazy.dim == dense.dim
     W = rng.standard_normal(data.shape)
     inside = np.einsum("npq,pq->n", lazy.basis, W)
     expected = np.einsum("n,npq->pq", inside, lazy.basis)
-    np.testing.assert_allclose(expected, dense.project(W), rtol=0, atol=1e-10)
+    assert_allclose(expected, dense.project(W), rtol=0, atol=1e-10)
     targets = data.context_embeddings @ W.T
-    np.testing.assert_allclose(lazy.fit(targets), dense.fit(targets), rtol=0, atol=1e-9)
+    assert_allclose(lazy.fit(targets), dense.fit(targets), rtol=0, atol=1e-9)
     white = dense.whitening()(dense.project(W))
     tolerance = 1e-9 * np.abs(white).max()
-    np.testing.assert_allclose(lazy.whitening()(lazy.project(W)), white, rtol=0, atol=tolerance)
+    assert_allclose(lazy.whitening()(lazy.project(W)), white, rtol=0, atol=tolerance)
 
 
 def test_without_ties_it_is_the_zero_subspace():
@@ -389,7 +390,7 @@ def test_interruption_leaves_nothing_broken(method, line):
 
     with pytest.raises(KeyboardInterrupt):
         method(data, progress=interrupt)
-    np.testing.assert_array_equal(method(data).W, expected)
+    assert_array_equal(method(data).W, expected)
 
 
 def test_rows_that_fit_are_gathered_once_and_others_each_time(monkeypatch):
@@ -400,7 +401,7 @@ def test_rows_that_fit_are_gathered_once_and_others_each_time(monkeypatch):
     assert rows[0] is rows[0]
     assert rows[1] is not rows[1]
     for found, where in zip(rows, contexts, strict=True):
-        np.testing.assert_array_equal(found, embeddings[where])
+        assert_array_equal(found, embeddings[where])
 
 
 def test_progress_says_what_is_known():
@@ -419,7 +420,7 @@ def test_the_dense_method_stops_in_time_too():
     data = t24(2, V=4, m=9, d=2, size=(2, 3))
     with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds") as e:
         finite_part(data, seconds=0)
-    np.testing.assert_allclose(white_slope(e.value.point, data), e.value.residual, rtol=1e-6)
+    assert_allclose(white_slope(e.value.point, data), e.value.residual, rtol=1e-6)
     assert finite_part(data, seconds=1000).gradient_norm <= 1e-9
 
 

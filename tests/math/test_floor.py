@@ -8,6 +8,7 @@ import numpy as np
 import problems
 import pytest
 import reference
+from numpy.testing import assert_allclose, assert_array_equal
 from saved import again
 from scipy.optimize import minimize
 
@@ -59,7 +60,7 @@ def test_both_bounds_are_what_their_definitions_say(data):
     assert floor.ended == "the gap is reached"
     Q = all_of(floor, data)
     assert (Q >= 0).all()
-    np.testing.assert_allclose(Q.sum(1), 1, rtol=0, atol=1e-14)
+    assert_allclose(Q.sum(1), 1, rtol=0, atol=1e-14)
     assert (Q[~data.candidates] == 0).all()
     bound, missed = lower_bound(Q, data)
     taken_off = 2 * missed * np.linalg.norm(floor.W) + 1e-12
@@ -129,7 +130,7 @@ def test_separable_data_have_their_entropy_for_a_floor(seed):
     assert floor.lower == 0
     assert floor.upper == 0
     assert floor.residual == 0
-    np.testing.assert_array_equal(all_of(floor, hard), labels)
+    assert_array_equal(all_of(floor, hard), labels)
 
 
 @pytest.mark.parametrize("count", [1.0, 1e29])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 import ntpnb
@@ -60,9 +61,9 @@ def test_a_bias_says_what_the_functions_say():
     data = datasets.toy()
     bias = ntpnb.implicit_bias(data)
     assert bias.data is data
-    np.testing.assert_array_equal(bias.order.strict, ntpnb.token_priority(data).strict)
-    np.testing.assert_array_equal(bias.finite_part.W, ntpnb.finite_part(data).W)
-    np.testing.assert_array_equal(bias.max_margin.W, ntpnb.max_margin(data).W)
+    assert_array_equal(bias.order.strict, ntpnb.token_priority(data).strict)
+    assert_array_equal(bias.finite_part.W, ntpnb.finite_part(data).W)
+    assert_array_equal(bias.max_margin.W, ntpnb.max_margin(data).W)
     assert bias.equal_subspace.dim == ntpnb.equal_subspace(data).dim
     assert bias.refusal is None
     assert bias.separable is True
@@ -101,7 +102,7 @@ def test_a_vocabulary_just_below_that_of_large_data_is_no_obstacle():
     found = ntpnb.implicit_bias(data).max_margin
     assert found is not None
     assert found.kkt_residual < 1e-13
-    np.testing.assert_array_equal(found.W, ntpnb.max_margin(data).W)
+    assert_array_equal(found.W, ntpnb.max_margin(data).W)
 
 
 def test_a_bias_is_returned_as_it_is():
@@ -177,7 +178,7 @@ def test_the_next_order_term_by_either_method_computes_nothing_again(calls, monk
     bias = ntpnb.implicit_bias(datasets.toy())
     direct = ntpnb.next_order_term(bias)
     monkeypatch.setattr(late_time, "_solve_by_multipliers", lambda *_: None)
-    np.testing.assert_allclose(ntpnb.next_order_term(bias), direct, rtol=1e-12)
+    assert_allclose(ntpnb.next_order_term(bias), direct, rtol=1e-12)
     assert calls == once()
 
 
@@ -190,12 +191,12 @@ def test_data_and_bias_give_the_same_answers():
     flow = ntpnb.gradient_flow(bias, [0.0, 50.0])
     expected = ntpnb.gradient_flow(data, [0.0, 50.0])
     for field in ("W", "loss", "excess", "norm"):
-        np.testing.assert_array_equal(getattr(flow, field), getattr(expected, field))
+        assert_array_equal(getattr(flow, field), getattr(expected, field))
     radii = [0.5, 20.0]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         ntpnb.regularization_path(bias, radii).W, ntpnb.regularization_path(data, radii).W
     )
-    np.testing.assert_array_equal(ntpnb.next_order_term(bias), ntpnb.next_order_term(data))
+    assert_array_equal(ntpnb.next_order_term(bias), ntpnb.next_order_term(data))
     assert str(ntpnb.report(bias)) == str(ntpnb.report(data))
 
 
@@ -211,7 +212,7 @@ def test_a_run_compares_with_a_bias_as_with_its_two_parts():
         whole = trace.compare(bias)
         parts = trace.compare(bias.finite_part, bias.max_margin)
         for field in fields:
-            np.testing.assert_array_equal(getattr(whole, field), getattr(parts, field))
+            assert_array_equal(getattr(whole, field), getattr(parts, field))
 
 
 def test_a_batch_compares_with_a_list_of_biases():
@@ -220,7 +221,7 @@ def test_a_batch_compares_with_a_list_of_biases():
     runs = ntpnb.descend(problems, GD(0.1), 20)
     found = runs.compare(biases)
     for run, data, bias in zip(found.angle, problems, biases, strict=True):
-        np.testing.assert_allclose(run, ntpnb.descend(data, GD(0.1), 20).compare(bias).angle)
+        assert_allclose(run, ntpnb.descend(data, GD(0.1), 20).compare(bias).angle)
 
 
 def test_a_finite_part_alone_is_not_enough():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from margins import answer, prove_optimal, prove_refused
+from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
 from scipy.sparse import csr_array
 from slow_clock import Clock
@@ -51,12 +52,12 @@ def prove_equal(data, found, expected):
         prove_refused(data, found)
         order = priority(data)
         weights = found.pair_weights
-        np.testing.assert_array_equal(order.strict[weights.positions], weights.pairs)
+        assert_array_equal(order.strict[weights.positions], weights.pairs)
         assert weights.num_strict == len(order.strict)
         assert str(len(order.strict)) in str(found)
         return
     prove_optimal(data, found, 1e-9)
-    np.testing.assert_allclose(found.W, expected.W, rtol=0, atol=1e-8 * expected.norm)
+    assert_allclose(found.W, expected.W, rtol=0, atol=1e-8 * expected.norm)
     assert found.norm == pytest.approx(np.linalg.norm(found.W), rel=1e-13)
     assert found.multipliers.shape == (len(priority(data).strict),)
     assert found.equal_multipliers.shape == (len(priority(data).equal),)
@@ -97,15 +98,15 @@ def test_groups_in_any_order_and_sparse_laws():
     data = problems.changed(data, context_groups=[7, 2, 9, 0, 4])
     shared, alone = answer(data), answer(data, order=priority(data))
     prove_equal(data, shared, alone)
-    np.testing.assert_allclose(shared.multipliers, alone.multipliers, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(shared.equal_multipliers, alone.equal_multipliers, atol=1e-8)
+    assert_allclose(shared.multipliers, alone.multipliers, rtol=0, atol=1e-8)
+    assert_allclose(shared.equal_multipliers, alone.equal_multipliers, atol=1e-8)
     found = shared.strict_multipliers.pair_weights(data)
     order = priority(data)
-    np.testing.assert_array_equal(order.strict[found.positions], found.pairs)
+    assert_array_equal(order.strict[found.positions], found.pairs)
     kept = collapsed(data).kept
     is_alone = np.bincount(kept)[kept[order.strict[:, 2]]] == 1
     shares = shared.multipliers / shared.multipliers.sum()
-    np.testing.assert_allclose(found.dense()[is_alone], shares[is_alone], rtol=0, atol=1e-12)
+    assert_allclose(found.dense()[is_alone], shares[is_alone], rtol=0, atol=1e-12)
     assert found.weights.sum() == pytest.approx(1.0)
 
 
@@ -113,9 +114,9 @@ def test_what_is_collapsed():
     few = with_others(problems.t24(0, V=4, m=9, d=3, size=2), 3)
     data = with_others(few, np.count_nonzero(few.support.any(0)))
     whole = collapsed(data)
-    np.testing.assert_array_equal(whole.multiplicity[:-1], 1)
+    assert_array_equal(whole.multiplicity[:-1], 1)
     assert whole.multiplicity.sum() == data.vocab_size
-    np.testing.assert_array_equal(whole.data.target_probs[:, whole.kept], data.target_probs)
+    assert_array_equal(whole.data.target_probs[:, whole.kept], data.target_probs)
     for other in (
         few,
         problems.changed(data, token_embeddings=np.eye(data.vocab_size)),
@@ -180,7 +181,7 @@ def test_weights_by_context_and_loser_are_the_order_s():
     loser = order.strict[shuffled, 2]
     found = strict_weights(order, order.positions(order.strict)[shuffled], loser, 1.0 + shuffled)
     places = np.sort(shuffled)
-    np.testing.assert_array_equal(found.positions, places)
-    np.testing.assert_array_equal(found.pairs, order.strict[places])
-    np.testing.assert_allclose(found.weights, (1 + places) / (1 + places).sum(), rtol=1e-15)
+    assert_array_equal(found.positions, places)
+    assert_array_equal(found.pairs, order.strict[places])
+    assert_allclose(found.weights, (1 + places) / (1 + places).sum(), rtol=1e-15)
     assert found.num_strict == len(order.strict)

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from margins import prove_refused
+from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 
 from ntpnb import (
@@ -48,7 +49,7 @@ def test_a_part_s_certificate_is_one_of_the_whole(make):
             if weights is None:
                 continue
             refuted += 1
-            np.testing.assert_array_equal(order.strict[weights.positions], weights.pairs)
+            assert_array_equal(order.strict[weights.positions], weights.pairs)
             assert weights.num_strict == len(order.strict)
             assert (weights.weights > 0).all()
             assert weights.weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -68,9 +69,9 @@ def test_a_part_is_the_whole_s_contexts_and_tokens():
         assert (np.diff(part.contexts) > 0).all()
         sizes.append((len(part.tokens), len(part.contexts)))
         embeddings = data.context_embeddings[part.contexts]
-        np.testing.assert_array_equal(part.data.context_embeddings, embeddings)
+        assert_array_equal(part.data.context_embeddings, embeddings)
         inside = support[np.ix_(part.contexts, part.tokens)]
-        np.testing.assert_array_equal(part.data.target_probs > 0, inside)
+        assert_array_equal(part.data.target_probs > 0, inside)
         assert inside.any(1).all()
         assert followed[part.tokens].min() >= np.delete(followed, part.tokens).max()
     assert np.count_nonzero(followed) > 10
@@ -121,13 +122,13 @@ def test_large_data_are_refuted_by_parts(monkeypatch):
     )
     prove_refused(data, caught.value)
     copy = pickle.loads(pickle.dumps(caught.value))
-    np.testing.assert_array_equal(copy.certificate, caught.value.certificate)
+    assert_array_equal(copy.certificate, caught.value.certificate)
     assert not is_separable(data)
 
     sparse = data.replace(target_probs=csr_array(data.target_probs))
     with pytest.raises(NotSeparableError) as again:
         max_margin(sparse)
-    np.testing.assert_array_equal(again.value.pair_weights.pairs, weights.pairs)
+    assert_array_equal(again.value.pair_weights.pairs, weights.pairs)
 
 
 def test_real_text_in_sixty_dimensions():
@@ -146,7 +147,7 @@ def test_real_text_in_sixty_dimensions():
     with pytest.raises(NotSeparableError, match="most frequent tokens in ") as caught:
         max_margin(data)
     found = caught.value.pair_weights
-    np.testing.assert_array_equal(priority(data).strict[found.positions], found.pairs)
+    assert_array_equal(priority(data).strict[found.positions], found.pairs)
     context, *tokens = found.pairs.T
     left = np.zeros(data.shape)
     for token, sign in zip(tokens, (1, -1), strict=True):

@@ -9,6 +9,7 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from margins import separable, without_solution
+from numpy.testing import assert_allclose, assert_array_equal
 from quick import slow_but
 from scipy.sparse import csr_array
 
@@ -61,9 +62,9 @@ def assert_residuals(data, multipliers):
         "relative_margin": (w / sizes)[num_ties:].min(),
     }
 
-    np.testing.assert_allclose(svm.W.ravel(), W, rtol=0, atol=1e-12 * norm)
-    np.testing.assert_array_equal(svm.equal_multipliers, mu)
-    np.testing.assert_array_equal(svm.multipliers, lam)
+    assert_allclose(svm.W.ravel(), W, rtol=0, atol=1e-12 * norm)
+    assert_array_equal(svm.equal_multipliers, mu)
+    assert_array_equal(svm.multipliers, lam)
     assert svm.solver == "growing-set"
     measured = [svm]
     if order.is_over_all_others:  # then multipliers may also be a table of groups and losers
@@ -333,6 +334,4 @@ def test_lengths_of_pairs_are_the_norms_of_their_matrices(make):
     data = make(7)
     order = priority(data)
     matrices = reference.pair_matrices(data, [*order.equal, *order.strict])
-    np.testing.assert_allclose(
-        pair_lengths(data, order), np.linalg.norm(matrices, axis=1), rtol=1e-13
-    )
+    assert_allclose(pair_lengths(data, order), np.linalg.norm(matrices, axis=1), rtol=1e-13)

@@ -11,6 +11,7 @@ import problems
 import pytest
 from hypothesis import settings
 from margins import prove_optimal, prove_refused, without_solution
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ntpnb import (
     ConvergenceError,
@@ -35,8 +36,8 @@ SLOW_BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block else []) fo
 def test_the_toy_is_exact():
     exact = np.array([[-3, -24], [27, 16], [2, 16], [-23, 16], [-3, -24]]) / 25
     svm = max_margin(datasets.toy())
-    np.testing.assert_allclose(svm.W, exact, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(svm.W[0], svm.W[4], rtol=0, atol=1e-12)
+    assert_allclose(svm.W, exact, rtol=0, atol=1e-12)
+    assert_allclose(svm.W[0], svm.W[4], rtol=0, atol=1e-12)
 
 
 # -- answers and refusals on random problems ------------------------------------------------------
@@ -175,7 +176,7 @@ def test_an_order_at_hand_is_taken(monkeypatch):
     order = priority(data)
     expected = max_margin(data)
     monkeypatch.delattr(solve, "token_priority")
-    np.testing.assert_array_equal(max_margin(data, order=order).W, expected.W)
+    assert_array_equal(max_margin(data, order=order).W, expected.W)
     assert is_separable(data, order=order)
 
 

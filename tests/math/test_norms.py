@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
 from problems import start
 from quick import slow_but
 from saved import again
@@ -58,8 +59,8 @@ def test_hoelder_s_inequality_and_where_it_is_an_equality(name, W, M):
     assert (np.abs(inner) <= bound * (1 + 1e-12) + 1e-9).all()
     direction = norm.steepest(M)
     attained = np.einsum("npq,npq->n", direction, M)
-    np.testing.assert_allclose(attained, norm.dual(M), rtol=1e-8)
-    np.testing.assert_allclose(norm.of(direction), norm.of(M) > 0, atol=1e-12)
+    assert_allclose(attained, norm.dual(M), rtol=1e-8)
+    assert_allclose(norm.of(direction), norm.of(M) > 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ALL_NORMS)
@@ -67,7 +68,7 @@ def test_hoelder_s_inequality_and_where_it_is_an_equality(name, W, M):
 @settings(max_examples=30, deadline=None)
 def test_a_norm_is_one(name, W, V, factor):
     of = norm_named(name).of
-    np.testing.assert_allclose(of(factor * W), abs(factor) * of(W), rtol=1e-12, atol=1e-12)
+    assert_allclose(of(factor * W), abs(factor) * of(W), rtol=1e-12, atol=1e-12)
     assert (of(W + V) <= (of(W) + of(V)) * (1 + 1e-12) + 1e-12).all()
 
 
@@ -82,13 +83,13 @@ def test_small_gradients_keep_their_direction(name):
     G = np.diag([3.0, 4.0])[None]
     norm = norm_named(name)
     for function, factor in ((norm.steepest, 1.0), (norm.of, 1e-250)):
-        np.testing.assert_allclose(function(1e-250 * G), factor * function(G), rtol=1e-14)
+        assert_allclose(function(1e-250 * G), factor * function(G), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ALL_NORMS)
 def test_the_steepest_direction_against_a_single_entry_is_that_entry(name):
     entry = np.eye(1, 6, 5).reshape(1, 2, 3)
-    np.testing.assert_array_equal(norm_named(name).steepest(0.25 * entry), entry)
+    assert_array_equal(norm_named(name).steepest(0.25 * entry), entry)
 
 
 # -- the max-margin problem -----------------------------------------------------------------------
@@ -112,9 +113,9 @@ def test_a_matrix_that_misses_ties_is_moved_to_the_nearest_that_meets_them():
     W = np.random.default_rng(0).standard_normal(rows.shape)
     moved = other_norms.with_ties_met(other_norms.Solved(W, None, None, ""), rows).W
     equal = rows.equal.toarray()
-    np.testing.assert_allclose(equal @ moved.ravel(), 0, atol=1e-13)
+    assert_allclose(equal @ moved.ravel(), 0, atol=1e-13)
     nearest = W.ravel() - np.linalg.pinv(equal) @ (equal @ W.ravel())
-    np.testing.assert_allclose(moved.ravel(), nearest, atol=1e-13)
+    assert_allclose(moved.ravel(), nearest, atol=1e-13)
 
 
 @pytest.mark.parametrize("norm", ["max", "sum"])
@@ -190,7 +191,7 @@ def test_an_answer_that_falls_short_is_undecided_and_says_between_what(monkeypat
     with pytest.raises(ntpnb.ConvergenceError, match=message) as undecided:
         max_margin(NextTokenData(np.eye(2), np.eye(2)), norm="max")
     assert undecided.value.residual == pytest.approx(1 - below / 2)
-    np.testing.assert_array_equal(undecided.value.point.W, W)
+    assert_array_equal(undecided.value.point.W, W)
 
 
 @pytest.mark.parametrize("norm", OTHER_NORMS)
@@ -237,7 +238,7 @@ def test_the_certificate_can_be_recomputed(norm, name):
 def test_planted_solution_in_the_max_norm():
     """One context with one successor: every entry of the embedding counts with its sign."""
     data = NextTokenData([[3.0, -4.0]], [[1.0, 0.0]])
-    np.testing.assert_allclose(14 * max_margin(data, norm="max").W, [[1, -1], [-1, 1]], atol=1e-11)
+    assert_allclose(14 * max_margin(data, norm="max").W, [[1, -1], [-1, 1]], atol=1e-11)
     for norm, size in (("sum", 1 / 4), ("spectral", 2**-0.5 / 5)):
         assert max_margin(data, norm=norm).norm == pytest.approx(size)
 
@@ -321,7 +322,7 @@ def test_an_order_at_hand_is_taken_in_another_norm_and_where_it_refuses(monkeypa
     expected = max_margin(data, norm="max")
     for module in (other_norms, solve):
         monkeypatch.delattr(module, "token_priority")
-    np.testing.assert_array_equal(max_margin(data, norm="max", order=order).W, expected.W)
+    assert_array_equal(max_margin(data, norm="max", order=order).W, expected.W)
     with pytest.raises(ntpnb.NotSeparableError):
         max_margin(contradiction, norm="max", order=of_contradiction)
 
@@ -346,7 +347,7 @@ def test_what_does_not_fit_a_norm_is_refused():
 def test_in_the_frobenius_norm_it_is_gradient_descent(normalized, known):
     ours = SteepestDescent(0.3, "frobenius", normalized=normalized)
     found, expected = (descend(problem(1), method, 50).W[-1] for method in (ours, known))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert_allclose(found, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ALL_NORMS)
@@ -359,7 +360,7 @@ def test_step_lengths(norm, normalized, decay):
     expected = 0.2 / np.arange(1, 10) ** decay
     if not normalized:
         expected *= [size.dual(ntpnb.gradient(W, data)) for W in run.W[:-1]]
-    np.testing.assert_allclose(size.of(np.diff(run.W, axis=0)), expected, rtol=1e-10)
+    assert_allclose(size.of(np.diff(run.W, axis=0)), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ALL_NORMS)
@@ -367,7 +368,7 @@ def test_a_batch_is_its_problems_one_by_one(norm):
     problems = [problem(seed) for seed in range(3)]
     method = SteepestDescent(0.1, norm, momentum=0.5)
     alone = [descend(data, method, 20).W for data in problems]
-    np.testing.assert_allclose(descend(problems, method, 20).W, alone, atol=1e-9)
+    assert_allclose(descend(problems, method, 20).W, alone, atol=1e-9)
 
 
 def test_momentum_is_a_running_mean():
@@ -380,7 +381,7 @@ def test_momentum_is_a_running_mean():
     for _ in range(6):
         mean = 0.9 * mean + 0.1 * ntpnb.gradient(W, data)
         W = W - 0.1 * np.sign(mean)
-    np.testing.assert_allclose(run.W[-1], W, atol=1e-12)
+    assert_allclose(run.W[-1], W, atol=1e-12)
 
 
 def test_a_zero_gradient_is_a_zero_step():
@@ -434,7 +435,7 @@ def test_adam_s_steps_decay():
         square = 0.999 * square + 0.001 * g**2
         corrected = mean / (1 - 0.9**k)
         W = W - 0.1 / np.sqrt(k) * corrected / (np.sqrt(square / (1 - 0.999**k)) + 1e-8)
-        np.testing.assert_allclose(run.W[k], W, atol=1e-12)
+        assert_allclose(run.W[k], W, atol=1e-12)
 
 
 def test_of_entries_equal_up_to_rounding_the_first_moves():
@@ -447,13 +448,13 @@ def test_of_entries_equal_up_to_rounding_the_first_moves():
         W = descend(NextTokenData(H, P), method, 20).W[-1]
         assert not W[1].any()
         turned = descend(NextTokenData(H[::-1], P[::-1]), method, 20).W[-1]
-        np.testing.assert_array_equal(W, turned)
+        assert_array_equal(W, turned)
 
 
 def test_adam_without_epsilon_is_the_limit_of_small_ones():
     data = problem(5)
     small = descend(data, Adam(0.1, epsilon=1e-100), 60).W[-1]
-    np.testing.assert_allclose(descend(data, Adam(0.1, epsilon=0.0), 60).W[-1], small, atol=1e-9)
+    assert_allclose(descend(data, Adam(0.1, epsilon=0.0), 60).W[-1], small, atol=1e-9)
 
 
 def test_adam_without_epsilon_sees_gradients_whose_squares_underflow():
@@ -461,7 +462,7 @@ def test_adam_without_epsilon_sees_gradients_whose_squares_underflow():
     data = NextTokenData([[1.0]], [[1.0, 0.0]])
     start = [[230.0], [-230.0]]  # the gradient is e^-460, about 1e-200
     moved = descend(data, Adam(0.1, epsilon=0.0), 1, init=start).W[-1]
-    np.testing.assert_allclose(moved, [[230.1], [-230.1]], rtol=1e-12)
+    assert_allclose(moved, [[230.1], [-230.1]], rtol=1e-12)
 
 
 def test_adam_without_epsilon_leaves_what_has_no_gradient():

@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import problems
 import pytest
+from numpy.testing import assert_allclose
 from peak import PEAK_UNIT
 from quick import slow_but
 
@@ -252,7 +253,7 @@ def test_tiny_target_probabilities(tiny):
     data = NextTokenData(np.eye(2, 3), [[1 - tiny, tiny, 0], [0, 0.5, 0.5]])
     finite = ntpnb.finite_part(data)
     assert finite.compatible
-    np.testing.assert_allclose(finite.W[0, 0] - finite.W[1, 0], -np.log(tiny), rtol=1e-12)
+    assert_allclose(finite.W[0, 0] - finite.W[1, 0], -np.log(tiny), rtol=1e-12)
     assert data.entropy == pytest.approx(np.log(2) / 2, rel=1e-12)
     assert 0 <= ntpnb.excess_loss(finite.W, data) < 10
 
@@ -263,9 +264,9 @@ def test_tiny_context_probabilities(tiny):
     P = [[1, 0, 0], [0.25, 0.75, 0], [0, 0.5, 0.5]]
     H = np.random.default_rng(3).standard_normal((3, 3))
     data, usual = NextTokenData(H, P, [tiny, 0.5, 0.5]), NextTokenData(H, P)
-    np.testing.assert_allclose(ntpnb.max_margin(data).W, ntpnb.max_margin(usual).W, rtol=1e-12)
+    assert_allclose(ntpnb.max_margin(data).W, ntpnb.max_margin(usual).W, rtol=1e-12)
     finite = ntpnb.finite_part(data)
-    np.testing.assert_allclose(finite.W, ntpnb.finite_part(usual).W, rtol=0, atol=1e-12)
+    assert_allclose(finite.W, ntpnb.finite_part(usual).W, rtol=0, atol=1e-12)
     for trace in (
         ntpnb.regularization_path(data, [1.0, 1e6]),
         ntpnb.gradient_flow(data, [0.0, 1e6]),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reference
 from hypothesis import given
+from numpy.testing import assert_array_equal
 from problems import any_problem, regimes
 
 import ntpnb
@@ -27,9 +28,9 @@ def check_order(data):
         ties += [[g, first[v], v] for v in range(V) if first[v] != v]
         named = data.candidates[data.context_groups == g].any(0)
         num_components += len(set(first[named].tolist()))
-        np.testing.assert_array_equal(label == -1, ~named)
+        assert_array_equal(label == -1, ~named)
         is_same = (label[:, None] == label)[named][:, named]
-        np.testing.assert_array_equal(is_same, (first[:, None] == first)[named][:, named])
+        assert_array_equal(is_same, (first[:, None] == first)[named][:, named])
         implied = np.zeros((V, V), dtype=bool)
         for _, i, j in order.equal[order.equal[:, 0] == g].tolist():
             implied[i, j] = implied[j, i] = True
@@ -38,7 +39,7 @@ def check_order(data):
             assert i != j
             implied[i, j] = True
         implied = reference.transitive_closure(implied) & ~np.eye(V, dtype=bool)
-        np.testing.assert_array_equal(implied, reaches)
+        assert_array_equal(implied, reaches)
     assert sorted(order.equal.tolist()) == ties
     named = order.components >= 0
     assert len(np.unique(order.components[named])) == num_components  # no label in two groups
@@ -47,13 +48,13 @@ def check_order(data):
         assert pairs.dtype == np.intp
         assert len({tuple(row) for row in pairs.tolist()}) == len(pairs)
     listed = order.sparse_components.tocoo()
-    np.testing.assert_array_equal(order.components[listed.row, listed.col], listed.data)
+    assert_array_equal(order.components[listed.row, listed.col], listed.data)
     named[listed.row, listed.col] = False  # what is left are candidates that tie with none
     alone = order.components[named].tolist()
     assert len(set(alone) - set(listed.data.tolist())) == len(alone)
     k, i, j = order.pairs
     together = np.column_stack([order.groups[k], i, j])
-    np.testing.assert_array_equal(together, np.concatenate([order.equal, order.strict]))
+    assert_array_equal(together, np.concatenate([order.equal, order.strict]))
 
 
 @pytest.mark.parametrize("name", regimes())
@@ -72,8 +73,8 @@ def test_figure_2_of_the_attention_paper():
     first, second = reference.reachable(data).values()
     rank = [2, 1, 3, 0]  # 3 ⇒ 2 ⇒ 4 ⇒ 1 in the paper's numbers
     beats = np.triu(np.ones((4, 4), dtype=bool), 1)
-    np.testing.assert_array_equal(first[np.ix_(rank, rank)], beats)
-    np.testing.assert_array_equal(second, [[True] * 4] * 3 + [[False] * 4])  # 1, 2, 3 above 4
+    assert_array_equal(first[np.ix_(rank, rank)], beats)
+    assert_array_equal(second, [[True] * 4] * 3 + [[False] * 4])  # 1, 2, 3 above 4
 
 
 def test_pairs_without_weight_are_left_out():

@@ -15,6 +15,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from margins import answer, prove_refused, some_of
+from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from quick import slow_but
 from scipy.sparse import csr_array
 from slow_clock import Clock
@@ -78,7 +79,7 @@ def prove_enclosed(data, svm, exact):
     W = svm.W.ravel()
     reach = svm.norm * np.linalg.norm(data.context_embeddings, axis=1).max()
     combined = svm.multipliers @ strict + svm.equal_multipliers @ equal
-    np.testing.assert_allclose(combined, W, rtol=0, atol=1e-12 * svm.norm)
+    assert_allclose(combined, W, rtol=0, atol=1e-12 * svm.norm)
     assert svm.norm == pytest.approx(np.linalg.norm(W), rel=1e-12)
     assert (svm.multipliers >= 0).all()
     assert np.abs(equal @ W).max(initial=0.0) <= 1e-9 * reach
@@ -170,16 +171,16 @@ def test_the_minimum_of_a_proximal_step_is_that_of_all_pairs(seed, others, tau, 
     everything, residual = residual_of_all(pairs, start, tau, point)
     size = np.abs(residual).max() + np.linalg.norm(point.weights)
     gradient = tau * point.weights + everything.weights(residual)
-    np.testing.assert_allclose(gradient, 0, rtol=0, atol=1e-7 * size)
+    assert_allclose(gradient, 0, rtol=0, atol=1e-7 * size)
     if fixed:
-        np.testing.assert_array_equal(point.common, start.common)
+        assert_array_equal(point.common, start.common)
     else:
         sums = everything.column_sums(residual)
-        np.testing.assert_allclose(sums, 0, rtol=0, atol=1e-7 * size)
+        assert_allclose(sums, 0, rtol=0, atol=1e-7 * size)
     found = everything.values_of(point.program, point.dual(tau))
-    np.testing.assert_allclose(-tau * found, residual, rtol=0, atol=1e-9 * size)
+    assert_allclose(-tau * found, residual, rtol=0, atol=1e-9 * size)
     kept = everything.values_of(point.program, point.centre)
-    np.testing.assert_array_equal(kept, everything.values_of(start.program, start.centre))
+    assert_array_equal(kept, everything.values_of(start.program, start.centre))
 
 
 def test_a_minimum_needs_no_more_accuracy_than_is_asked_for(monkeypatch):
@@ -228,7 +229,7 @@ def test_pairs_that_push_nowhere_leave_the_set_and_all_that_are_missed_join_it(m
     everything = pairs.everything()
     is_missed = everything.slack(start.weights, start.common) < 0
     assert has_all
-    np.testing.assert_array_equal(point.program.keys, everything.keys[everything.tied | is_missed])
+    assert_array_equal(point.program.keys, everything.keys[everything.tied | is_missed])
     assert not np.isin(start.program.keys, point.program.keys).all()
 
 
@@ -248,7 +249,7 @@ def test_steps_come_closer_steadily(seed):
             break
     assert len(distance) <= 20
     closing = np.array(distance)[np.argmax(np.array(distance) < 0.5) :]
-    np.testing.assert_array_less(closing[2:], 0.7 * closing[:-2])
+    assert_array_less(closing[2:], 0.7 * closing[:-2])
 
 
 # -- answers --------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ def test_dense_laws_and_all_strict_pairs_are_never_asked_for(as_if_large, monkey
     expected = max_margin(data, gap=1e-2)
     monkeypatch.setattr(TokenPriority, "_strict_over_all_others", None)
     monkeypatch.setattr(NextTokenData, "support", None)
-    np.testing.assert_array_equal(max_margin(sparse, gap=1e-2).W, expected.W)
+    assert_array_equal(max_margin(sparse, gap=1e-2).W, expected.W)
     assert is_separable(sparse)
 
 

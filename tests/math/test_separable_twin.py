@@ -9,6 +9,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from problems import l24, start, t24
 from quick import slow_but
 from reference import hessian, pair_matrices, token_embeddings
@@ -90,7 +91,7 @@ def test_an_entry_belongs_to_its_pair_however_components_are_numbered():
         components.data = np.array(renumbered)[numbers.data]
         pair = partition.pair_of_entries(data, replace(order, sparse_components=components))
         wins, loses = np.nonzero(pair >= 0)
-        np.testing.assert_array_equal(order.strict[pair[wins, loses], 1:].T, (wins, loses))
+        assert_array_equal(order.strict[pair[wins, loses], 1:].T, (wins, loses))
         assert len(wins) == len(order.strict)
 
 
@@ -108,9 +109,9 @@ def test_a_linear_program_finds_the_same_partition_and_what_is_said_of_the_twin_
             seen["undecided"] += 1
             continue
         finite = twin.certificate > 0
-        np.testing.assert_array_equal(finite, finite_by_linear_program(data, order))
-        np.testing.assert_array_equal(twin.finite, order.strict[finite])
-        np.testing.assert_array_equal(twin.won, order.strict[~finite])
+        assert_array_equal(finite, finite_by_linear_program(data, order))
+        assert_array_equal(twin.finite, order.strict[finite])
+        assert_array_equal(twin.won, order.strict[~finite])
         seen["none" if not finite.any() else "all" if finite.all() else "some"] += 1
 
         D = pair_matrices(data, order.strict)
@@ -165,7 +166,7 @@ def test_the_loss_tends_to_its_floor(kind):
 def test_a_rare_contradiction_is_settled_too(rare):
     data = NextTokenData([[1.0], [1.0]], [[0, 1], [1, 0]], [1 - rare, rare])
     q = ntpnb.implicit_bias(data).twin.data.target_probs
-    np.testing.assert_allclose(q, [[rare, 1 - rare]] * 2, rtol=1e-7)
+    assert_allclose(q, [[rare, 1 - rare]] * 2, rtol=1e-7)
 
 
 # -- training, which knows nothing of it ----------------------------------------------------------
@@ -220,7 +221,7 @@ def test_descent_on_the_data_follows_the_flow_on_the_twin(seed):
     steps = np.array([1000, 10_000, 50_000])
     run = ntpnb.descend(data, ntpnb.GD(step), steps[-1], record=steps)
     flow = ntpnb.gradient_flow(twin, np.log(step * steps))
-    np.testing.assert_allclose(run.W, flow.W, atol=0.01 * np.linalg.norm(flow.W[-1]))
+    assert_allclose(run.W, flow.W, atol=0.01 * np.linalg.norm(flow.W[-1]))
     late = ntpnb.gradient_flow(twin, [1e2, 1e3, 1e4]).compare(twin)
     assert (late.angle[1:] <= 1.5 * late.angle[:-1] / 10).all()
     assert late.angle[-1] < 0.01
@@ -265,11 +266,11 @@ def test_separable_data_that_are_not_compatible_keep_direction_and_finite_part()
     assert not bias.finite_part.compatible
     twin = bias.twin
     assert twin.finite_part.compatible
-    np.testing.assert_allclose(twin.finite_part.W, bias.finite_part.W, atol=1e-8)
+    assert_allclose(twin.finite_part.W, bias.finite_part.W, atol=1e-8)
     assert twin.max_margin is bias.max_margin
     assert twin.data.entropy > data.entropy
     cyclic = l24(0, cyclic=True)
-    np.testing.assert_allclose(
+    assert_allclose(
         ntpnb.implicit_bias(cyclic).twin.finite_part.W, ntpnb.finite_part(cyclic).W, atol=1e-7
     )
 
@@ -283,8 +284,8 @@ def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
         with monkeypatch.context() as changed:
             changed.setattr(partition, "_is_for_least_squares", lambda data: False)
             iterative = ntpnb.implicit_bias(data).twin
-        np.testing.assert_array_equal(direct.finite, iterative.finite)
-        np.testing.assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
+        assert_array_equal(direct.finite, iterative.finite)
+        assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
 
 
 def test_a_vector_added_to_all_token_embeddings_changes_no_newton_step():
@@ -297,7 +298,7 @@ def test_a_vector_added_to_all_token_embeddings_changes_no_newton_step():
         for tokens in (T, T + 2.0**40)
     ]
     assert np.abs(steps[0]).max() > 0.1
-    np.testing.assert_allclose(*steps, rtol=0, atol=1e-12)
+    assert_allclose(*steps, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("length", "has_settled"), [(0.02, False), (0.005, True)])
@@ -312,7 +313,7 @@ def test_where_no_step_improves_anything_a_short_one_counts_as_none(
     if has_settled:
         newton.minimise()
         assert newton.correction == pytest.approx(length)
-        np.testing.assert_allclose(newton.probs(), 0.5, rtol=0, atol=1e-9)
+        assert_allclose(newton.probs(), 0.5, rtol=0, atol=1e-9)
         return
     message = r"undecided: after 2 Newton steps nothing improves, .* by a share of 2.0e-02$"
     with pytest.raises(ConvergenceError, match=message) as undecided:
@@ -330,7 +331,7 @@ def test_for_two_tokens_one_product_with_the_curvature_makes_a_newton_step(monke
     expected = partition._LeastSquares(data)(probs)
     found = partition._ConjugateGradients(data, watch.Watch())(probs)
     # two decompositions; their weights lie three digits apart, and rounding is 1e-16
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_a_guess_that_is_no_minimum_proves_nothing(monkeypatch):
@@ -372,8 +373,8 @@ def test_a_wrong_guess_is_found_and_mended(monkeypatch):
     monkeypatch.setattr(partition._Newton, "_fallen", too_many)
     found = ntpnb.implicit_bias(data).twin
     assert guessed
-    np.testing.assert_array_equal(found.finite, expected.finite)
-    np.testing.assert_allclose(found.certificate, expected.certificate, atol=1e-9)
+    assert_array_equal(found.finite, expected.finite)
+    assert_allclose(found.certificate, expected.certificate, atol=1e-9)
 
 
 # -- sizes, time and files ------------------------------------------------------------------------
@@ -549,7 +550,7 @@ def test_tiny_probabilities_count_as_zero_where_that_is_asked_for():
     assert "NextTokenData(…, support_threshold=1e-09)" in str(ntpnb.report(data))
     found = ntpnb.report(data.replace(support_threshold=1e-9))
     assert found.num_ordered_pairs == 3
-    np.testing.assert_allclose(found.data.target_probs, [[0.5, 0.5, 0], [1, 0, 0]], atol=1e-15)
+    assert_allclose(found.data.target_probs, [[0.5, 0.5, 0], [1, 0, 0]], atol=1e-15)
 
 
 def test_a_query_is_named_by_its_word():

@@ -6,6 +6,7 @@ import pytest
 import reference
 from exact import many, orthonormal_basis
 from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
 from problems import any_problem, changed, l24, regimes, start, t24
 
 import ntpnb
@@ -184,7 +185,7 @@ def test_whitening_takes_a_long_context_that_is_rare_for_a_short_one(T, length):
     data = NextTokenData([[1e17, 0], [0, 1]], np.full((2, 2), 0.5), [1e-34, 1.0], T)
     G = np.array([[1.0, 2.0], [-1.0, -2.0]])
     found = ntpnb.equal_subspace(data).whitening()(G)
-    np.testing.assert_allclose(found, G / length, rtol=1e-12)
+    assert_allclose(found, G / length, rtol=1e-12)
 
 
 @pytest.mark.parametrize("T", [None, np.eye(3)])
@@ -251,7 +252,7 @@ def test_factors_are_kept_within_their_limit(monkeypatch):
     monkeypatch.setattr(subspace, "HELD", 0)
     part = ntpnb.equal_subspace(data)
     assert len(part._cached_svds) == 1  # one is, before there is anything to count
-    np.testing.assert_array_equal(part.project(W), whole.project(W))
+    assert_array_equal(part.project(W), whole.project(W))
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from saved import known_bias
 from slow_clock import Clock
 
@@ -116,8 +117,8 @@ def test_joint_descent_brings_the_run_so_far(ticking):
     found = raised.value.point
     last = int(found.steps[-1])
     assert 0 < last < 5000
-    np.testing.assert_array_equal(found.W, whole.W[found.steps])
-    np.testing.assert_array_equal(found.logits, whole.logits[found.steps])
+    assert_array_equal(found.W, whole.W[found.steps])
+    assert_array_equal(found.logits, whole.logits[found.steps])
     assert raised.value.residual == found.excess[-1]
 
 
@@ -128,8 +129,8 @@ def test_joint_flow_brings_the_times_so_far(ticking):
     with pytest.raises(ntpnb.ConvergenceError, match=r"2 of 3 times .*point") as raised:
         flow_of_both(log_times=(7.0, 100.0, 1e9), seconds=needed + 1)
     found = raised.value.point
-    np.testing.assert_array_equal(found.log_times, [7.0, 100.0])
-    np.testing.assert_allclose(found.logits, whole.logits, rtol=1e-3)
+    assert_array_equal(found.log_times, [7.0, 100.0])
+    assert_allclose(found.logits, whole.logits, rtol=1e-3)
     assert raised.value.residual == found.tie_error[-1]
 
 
@@ -141,8 +142,8 @@ def test_nuclear_path_brings_the_points_so_far(ticking):
     with pytest.raises(ntpnb.ConvergenceError, match="1 of 2 points") as raised:
         features.nuclear_path(TOY, [-10.0, -1000.0], seconds=needed + 1)
     found = raised.value.point
-    np.testing.assert_array_equal(found.log_multipliers, [-10.0])
-    np.testing.assert_array_equal(found.logits, whole.logits[:1])
+    assert_array_equal(found.log_multipliers, [-10.0])
+    assert_array_equal(found.logits, whole.logits[:1])
     assert raised.value.residual == found.gap.max()
 
 
@@ -159,7 +160,7 @@ def test_sweep_brings_the_datasets_so_far(ticking):
     assert len(found) == 2
     assert told[-1] == f"sweep: {done} of 6 datasets"
     for some, full in zip(found, whole, strict=True):
-        np.testing.assert_array_equal(some, full[: len(some)])
+        assert_array_equal(some, full[: len(some)])
 
 
 @pytest.mark.parametrize(

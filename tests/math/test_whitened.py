@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from margins import prove_refused
+from numpy.testing import assert_allclose
 
 import ntpnb
 from ntpnb import NextTokenData, NotSeparableError, is_separable, max_margin
@@ -43,7 +44,7 @@ def test_second_moments_become_the_identity():
     _, data = stretched(0, m=50, V=4, d=6, digits=3)
     found = whitened(data)
     H = found.data.context_embeddings
-    np.testing.assert_allclose(H.T @ H / 50, np.eye(6), atol=1e-6)
+    assert_allclose(H.T @ H / 50, np.eye(6), atol=1e-6)
     s = np.linalg.svd(data.context_embeddings / data.context_lengths[:, None], compute_uv=False)
     assert found.condition == pytest.approx(s[0] / s[-1], rel=1e-6)
 
