@@ -6,7 +6,6 @@ import pytest
 import reference
 from exact import exact_minimiser, tied_tokens
 from hypothesis import given
-from numpy.testing import assert_array_equal
 from problems import any_problem, l24, start, t24
 
 import ntpnb
@@ -108,16 +107,6 @@ def test_restriction_keeps_what_ties(data):
 
 
 # -- invariances ----------------------------------------------------------------------------------
-
-
-def test_an_order_at_hand_is_used(monkeypatch):
-    data = l24(1, cyclic=True)
-    order = ntpnb.token_priority(data)
-    candidates = restrict(data).candidates
-    W = finite_part(data).W
-    monkeypatch.setattr(problem_order, "token_priority", None)  # calling it would fail
-    assert_array_equal(restrict(data, order).candidates, candidates)
-    assert_array_equal(finite_part(data, order=order).W, W)
 
 
 def test_the_order_is_found_once(monkeypatch):

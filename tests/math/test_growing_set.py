@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import problems
 import pytest
-from margins import answer, dense_rows, made, separable, some_of, without_solution
+from margins import answer, dense_rows, made, separable, solvable, some_of, without_solution
 from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
 
@@ -195,7 +195,7 @@ def test_the_interior_point_hands_on_what_is_tight_at_the_solution(monkeypatch):
 @pytest.mark.parametrize("alike", [1.0, 1e-3])
 def test_the_interior_point_tries_the_active_set_after_every_two_digits_more(monkeypatch, alike):
     """Relative to ``W``, which is long where contexts are alike; and to its square in products."""
-    data = problems.t24(5109, V=6, m=9, d=12, size=(1, 4))
+    data = solvable(5109)
     H = data.context_embeddings[0] + alike * data.context_embeddings
     program = pairs_of(problems.changed(data, context_embeddings=H)).everything()
     corrected_step = one_set._corrected_step
@@ -271,7 +271,7 @@ def test_dual_steps_are_as_fast_as_their_theorem(kind):
 
 def test_dual_steps_restart_where_momentum_points_uphill():
     """So the gap shrinks linearly on a problem with a unique solution: it does not ripple."""
-    program = pairs_of(problems.t24(5109, V=6, m=9, d=12, size=(1, 4))).everything()
+    program = pairs_of(solvable(5109)).everything()
     *_, best = active_set(program)
     *_, found = duals(program, curvature(program))
     assert np.linalg.norm(found - best.dual) <= 1e-4 * np.linalg.norm(best.dual)
@@ -446,7 +446,7 @@ def test_the_interior_point_solves_a_set_where_the_active_set_gives_up(monkeypat
 def test_a_set_is_solved_where_rounding_is_left_or_nothing_gets_better(monkeypatch, error, settled):
     monkeypatch.setattr(one_set, "error_on_set", lambda program, iterate: error)
     monkeypatch.setattr(module, "first_steps", FIRST_SETS["all pairs"])
-    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    steps = growing_set(pairs_of(solvable(5001)))
     found = [step.iterate.settled for step in steps]
     assert sum(found) == settled
     assert found[-1]
@@ -456,7 +456,7 @@ def test_a_set_that_is_solved_with_a_larger_error_is_left_to_the_interior_point(
     """However often the active set settles, and though nothing gets better."""
     monkeypatch.setattr(one_set, "error_on_set", lambda program, iterate: 1e-11)
     monkeypatch.setattr(module, "first_steps", FIRST_SETS["all pairs"])
-    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    steps = growing_set(pairs_of(solvable(5001)))
     settled = 0
     for step in steps:
         settled += step.iterate.settled
@@ -508,7 +508,7 @@ def test_a_set_ends_at_its_last_settled_step_or_where_none_is_at_its_last(monkey
 
     monkeypatch.setattr(module, "solve_set", two_steps)
     monkeypatch.setattr(module, "first_steps", FIRST_SETS["one pair"])
-    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    steps = growing_set(pairs_of(solvable(5001)))
     assert len(list(itertools.islice(steps, 4))) == 4  # a guess, two steps, one on the next set
     (first, _), (second, dual) = begun
     expected = second.values_of(first, np.where(first.ordered, -0.001 if settled else -0.002, 0.0))

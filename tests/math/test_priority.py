@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 import reference
 from hypothesis import given
+from margins import answer
 from numpy.testing import assert_array_equal
-from problems import any_problem, regimes
+from problems import any_problem, l24, regimes
 
 import ntpnb
-from ntpnb import NextTokenData
+from ntpnb import NextTokenData, NotSeparableError
+from ntpnb.margin import other_norms, solve
+from ntpnb.problem import order as order_module
 from ntpnb.problem.equivalent import listed_weights, strict_weights
 from ntpnb.problem.order import _distinct_pairs
 
@@ -96,10 +99,40 @@ def test_pairs_of_nodes_keep_apart_where_indices_have_32_bits():
     assert _distinct_pairs(above, below, size).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "function", [ntpnb.max_margin, ntpnb.is_separable, ntpnb.equal_subspace, ntpnb.restrict]
-)
-def test_an_order_of_other_data_is_refused(function):
+# -- an order at hand -----------------------------------------------------------------------------
+
+
+def weights(data, **options):
+    """The multipliers of the max-margin solution, or the certificate that there is none."""
+    found = answer(data, **options)
+    return found.certificate if isinstance(found, NotSeparableError) else found.multipliers
+
+
+USES = {
+    "direction": weights,
+    "direction in another norm": lambda data, **order: weights(data, norm="max", **order),
+    "verdict": ntpnb.is_separable,
+    "tied subspace": lambda data, **order: ntpnb.equal_subspace(data, **order).dim,
+    "restriction": lambda data, **order: ntpnb.restrict(data, **order).candidates,
+    "finite part": lambda data, **order: ntpnb.finite_part(data, **order).W,
+}
+BY_USE = pytest.mark.parametrize("use", USES.values(), ids=USES)
+
+
+@BY_USE
+@pytest.mark.parametrize("is_separable", [True, False])
+def test_it_is_taken(monkeypatch, use, is_separable):
+    data = l24(4001, cyclic=True) if is_separable else NextTokenData([[1.0], [2.0]], np.eye(2))
+    assert ntpnb.is_separable(data) is is_separable
+    order = ntpnb.token_priority(data)
+    expected = use(data)
+    for module in (solve, other_norms, order_module):
+        monkeypatch.delattr(module, "token_priority")
+    assert_array_equal(use(data, order=order), expected)
+
+
+@BY_USE
+def test_one_of_other_data_is_refused(use):
     data = NextTokenData(np.eye(3), np.eye(3))
     others = [
         NextTokenData(np.eye(3), np.eye(4)[:3]),
@@ -107,7 +140,9 @@ def test_an_order_of_other_data_is_refused(function):
         data.replace(context_groups=[5, 6, 7]),
     ]
     for other in others:
-        with pytest.raises(
-            ValueError, match=r"^order is of . groups and . tokens; that of data with 3"
-        ):
-            function(data, order=ntpnb.token_priority(other))
+        order = ntpnb.token_priority(other)
+        message = r"^order is of . groups and . tokens; that of data with 3"
+        with pytest.raises(ValueError, match=message):
+            use(data, order=order)
+        with pytest.raises(TypeError, match=r"^data is of type str; NextTokenData is needed$"):
+            use("data", order=order)

@@ -8,7 +8,6 @@ import numpy as np
 import problems
 import pytest
 import reference
-from scipy.linalg import svd
 
 from ntpnb import NotSeparableError, is_separable, max_margin
 from ntpnb import token_priority as priority
@@ -17,20 +16,11 @@ from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.equivalent import collapsed
 
 
-def complement(data):
-    """Orthogonal projector away from the tied subspace, from all tied pairs."""
-    rows = reference.pair_matrices(data, reference.equal_pairs(data), unit=True)
-    if not len(rows):
-        return np.eye(rows.shape[1])
-    _, s, V = svd(rows, full_matrices=False)
-    V = V[s > 1e-10 * s[0]]
-    return np.eye(rows.shape[1]) - V.T @ V
-
-
 def relative_sum(data, multipliers):
     """``(I − P_F) Σ λ (t_i − t_j) h_gᵀ`` and the sum of its terms' norms."""
     terms = reference.pair_matrices(data, priority(data).strict.tolist())
-    return complement(data) @ (multipliers @ terms), multipliers @ np.linalg.norm(terms, axis=1)
+    combined, basis = multipliers @ terms, reference.equal_basis(data)
+    return combined - combined @ basis.T @ basis, multipliers @ np.linalg.norm(terms, axis=1)
 
 
 def dense_rows(program):
@@ -100,6 +90,22 @@ def answer(data, **arguments):
         return error
 
 
+def proved(data):
+    """Whether data are separable, by a solution or a refusal that is proved here."""
+    found = answer(data)
+    if isinstance(found, NotSeparableError):
+        prove_refused(data, found)
+        return False
+    assert found.kkt_residual <= 1e-10
+    prove_optimal(data, found, 1e-10)
+    return True
+
+
+def solvable(seed, **options):
+    """A decoder with more dimensions than contexts; as a rule with ties."""
+    return problems.t24(seed, **{"V": 6, "m": 9, "d": 12, "size": (1, 4)} | options)
+
+
 def without_solution(seed):
     """A decoder in so few dimensions that hardly any is separable."""
     return problems.t24(seed, V=5, m=10, d=2 + seed % 3, size=(1, 3))
@@ -108,10 +114,10 @@ def without_solution(seed):
 def separable(seed):
     """Problems of several kinds that have a solution, with their programs; most have ties."""
     for data in (
-        problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4)),
-        problems.t24(5000 + seed, V=6, m=9, d=12, size=1),
-        problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4), candidates=True),
-        problems.t24(5000 + seed, V=6, m=5, d=12, size=(2, 4), tokens=4),
+        solvable(5000 + seed),
+        solvable(5000 + seed, size=1),
+        solvable(5000 + seed, candidates=True),
+        solvable(5000 + seed, m=5, size=(2, 4), tokens=4),
         problems.l24(4000 + seed, cyclic=bool(seed % 2)),
     ):
         order = priority(data)
