@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from margins import answer, prove_refused
 from mpmath import mp, mpf
 from problems import any_problem
 from quick import slow_but
@@ -74,18 +75,19 @@ def test_small_angles_in_the_plane_are_refused_with_a_certificate(kind, angle):
         P = (P + np.eye(4)[2]) / 2
     data = ntpnb.NextTokenData(H, P)
     assert not ntpnb.is_separable(data)
-    with pytest.raises(ntpnb.NotSeparableError) as refused:
-        ntpnb.max_margin(data)
-    weights = refused.value.certificate
-    assert weights.min() >= 0
-    assert weights.sum() == pytest.approx(1)
+    prove_refused(data, answer(data))
 
 
-@given(st.integers(0, 9999), st.sampled_from(ANGLES[2:]), st.sampled_from(["swap", "shared"]))
-def test_what_the_linear_program_proves_is_so(seed, angle, kind):
+NARROW = st.builds(
+    planted, st.sampled_from(["swap", "shared"]), st.sampled_from(ANGLES[2:]), st.integers(0, 9999)
+)
+
+
+@given(NARROW | any_problem())
+def test_what_the_linear_program_proves_is_so(data):
     """Its verdict in 50 digits: some W has exact ties and positive margins."""
-    data = planted(kind, angle, seed)
-    found = linear_program(data, ntpnb.token_priority(data), Watch())
+    order = ntpnb.token_priority(data)
+    found = linear_program(data, order, Watch()) if len(order.strict) else None
     if found is None or not found.separates:
         return
     with mp.workdps(50):
@@ -97,16 +99,6 @@ def test_what_the_linear_program_proves_is_so(seed, angle, kind):
             w -= ties.T * mp.lu_solve(ties * ties.T, ties * w)
             assert max(map(abs, ties * w)) < mpf(10) ** -40
         assert min(strict * w) > 0
-
-
-@given(any_problem())
-def test_the_linear_program_contradicts_no_other_method(data):
-    order = ntpnb.token_priority(data)
-    if len(order.strict) == 0:
-        return
-    found = linear_program(data, order, Watch())
-    if found is not None and found.separates:
-        assert ntpnb.is_separable(data)
 
 
 @pytest.mark.parametrize(
@@ -158,15 +150,28 @@ def test_every_scale_decides_most_small_angles_by_itself(scale, monkeypatch):
     assert sum(one is not None and one.separates for one in found) > len(found) / 2
 
 
-def test_so_many_ties_that_their_matrix_would_be_large_prove_nothing(monkeypatch):
-    """With room for the program, whose matrix is sparse, and not for a dense one of its ties."""
-    data = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], [[0.2] * 5 + [0.0], [0.0] * 5 + [1.0]])
+SWAP = planted("swap", 1e-6, 0)
+TIES = ntpnb.NextTokenData([[1.0, 0.0], [0.0, 1.0]], [[0.2] * 5 + [0.0], [0.0] * 5 + [1.0]])
+TOKENS = np.random.default_rng(0).standard_normal((6, 7))
+
+
+@pytest.mark.parametrize(
+    ("data", "of_a_pair", "of_a_tie"),
+    [
+        pytest.param(SWAP, 2 * 8, 0, id="two rows of each pair"),
+        pytest.param(SWAP.replace(token_embeddings=TOKENS), 7 * 8, 0, id="all weights"),
+        # with room for the program, whose matrix is sparse, and not for a dense one of its ties
+        pytest.param(TIES, 0, 6 * 2, id="dense ties"),
+    ],
+)
+def test_a_linear_program_that_is_too_large_proves_nothing(monkeypatch, data, of_a_pair, of_a_tie):
     order = ntpnb.token_priority(data)
-    needed = len(order.equal) * data.shape[0] * data.shape[1]
-    assert needed > (len(order.equal) + len(order.strict)) * 2 * 2
+    needed = len(order.strict) * of_a_pair + len(order.equal) * (of_a_pair + of_a_tie)
     for entries in (needed, needed - 1):
         monkeypatch.setattr(narrow, "ENTRIES", entries)
-        assert linear_program(data, order, Watch()).separates == (entries == needed)
+        found = linear_program(data, order, Watch())
+        assert (found is not None and found.separates) == (entries == needed)
+        assert found is not None or of_a_tie == 0
 
 
 def test_a_linear_program_ends_after_its_steps_or_its_time_without_an_answer(monkeypatch):
@@ -196,31 +201,6 @@ def test_each_scale_is_solved_by_simplex_steps_to_its_own_tolerance(monkeypatch)
     data = planted("swap", 1e-6, 0)
     list(linear_programs(data, ntpnb.token_priority(data), Watch()))
     assert asked == [("highs-ds", tolerance) for tolerance in (1e-7, 1e-9, 1e-10)]
-
-
-def test_a_linear_program_that_is_too_large_is_left_out(monkeypatch):
-    data = planted("swap", 1e-6, 0)
-    order = ntpnb.token_priority(data)
-    size = (len(order.equal) + len(order.strict)) * 2 * 8
-    monkeypatch.setattr(narrow, "ENTRIES", size)
-    assert linear_program(data, order, Watch()).separates
-    monkeypatch.setattr(narrow, "ENTRIES", size - 1)
-    assert linear_program(data, order, Watch()) is None
-    with pytest.raises(
-        ntpnb.ConvergenceError, match=r"and found no certificate .*; contexts 0 and 1"
-    ):
-        ntpnb.is_separable(data)
-
-
-def test_with_embedded_tokens_every_weight_counts_in_a_linear_program(monkeypatch):
-    data = planted("swap", 1e-6, 0)
-    T = np.random.default_rng(0).standard_normal((data.vocab_size, 7))
-    data = data.replace(token_embeddings=T)
-    order = ntpnb.token_priority(data)
-    size = (len(order.equal) + len(order.strict)) * 7 * 8
-    for entries in (size, size - 1):
-        monkeypatch.setattr(narrow, "ENTRIES", entries)
-        assert (linear_program(data, order, Watch()) is not None) == (entries == size)
 
 
 @pytest.mark.parametrize("angle", [1e-6, 1e-8])

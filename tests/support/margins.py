@@ -73,13 +73,13 @@ def prove_optimal(data, svm, tolerance):
 
 
 def prove_refused(data, error):
-    """Farkas: nonnegative weights, not all zero, whose combination vanishes."""
+    """Farkas: nonnegative weights of sum one, whose combination vanishes."""
     weights = error.certificate
     assert weights.shape == (len(priority(data).strict),)
     assert weights.min() >= 0
+    assert weights.sum() == pytest.approx(1.0, rel=1e-12)
     combined, size = relative_sum(data, weights)
-    assert size > 0 or weights.sum() > 0
-    assert np.linalg.norm(combined) <= 1e-9 * size
+    assert np.linalg.norm(combined) <= 1e-12 * size
 
 
 def answer(data, **arguments):
