@@ -8,6 +8,7 @@ import numpy as np
 import problems
 import pytest
 import reference
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ntpnb import NotSeparableError, is_separable, max_margin
 from ntpnb import token_priority as priority
@@ -69,7 +70,7 @@ def prove_optimal(data, svm, tolerance):
     margins = (strict @ above - 1) / np.linalg.norm(strict, axis=1)
     assert margins.min(initial=0.0) >= -rounding(above)
     assert np.linalg.norm(above) == pytest.approx(norm, rel=1e-9)
-    assert svm.norm == pytest.approx(norm, rel=1e-12)
+    assert svm.norm == pytest.approx(norm, rel=1e-13)
 
 
 def prove_refused(data, error):
@@ -88,6 +89,30 @@ def answer(data, **arguments):
         return max_margin(data, **arguments)
     except NotSeparableError as error:
         return error
+
+
+def prove_same(data, found, expected):
+    """Both answers are proved from the data and say the same, and so does the verdict."""
+    assert type(found) is type(expected)
+    order = priority(data)
+    refused = isinstance(found, NotSeparableError)
+    assert is_separable(data) is not refused
+    if refused:
+        prove_refused(data, found)
+        weights = found.pair_weights
+        assert_array_equal(order.strict[weights.positions], weights.pairs)
+        assert weights.num_strict == len(order.strict)
+        assert str(len(order.strict)) in str(found)
+        return
+    prove_optimal(data, found, 1e-9)
+    assert_allclose(found.W, expected.W, rtol=0, atol=1e-8 * expected.norm)
+    assert found.kkt_residual <= 1e-10
+    assert found.multipliers.shape == (len(order.strict),)
+    assert found.equal_multipliers.shape == (len(order.equal),)
+    # A margin is known up to the residuals, which are relative to the norms of W and a context.
+    reach = max(1.0, found.norm * np.linalg.norm(data.context_embeddings, axis=1).max())
+    rel = 1e-9 + reach * (found.kkt_residual + expected.kkt_residual)
+    assert found.margin_bounds == pytest.approx(expected.margin_bounds, rel=rel)
 
 
 def proved(data):
