@@ -11,10 +11,9 @@ from contextlib import suppress
 import numpy as np
 import problems
 import pytest
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from margins import answer, prove_refused, prove_same, some_of
+from margins import answer, prove_enclosed, prove_refused, prove_same, some_of
 from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from quick import slow_but
 from scipy.sparse import csr_array
@@ -68,27 +67,6 @@ def planted(seed, V=8, m=60, d=4, others=0):
     for row, pair in zip(P, chosen, strict=True):
         row[place[pair]] = 1 / len(pair)
     return NextTokenData(np.array(H), P, context_groups=rng.permutation(m))
-
-
-def prove_enclosed(data, svm, exact):
-    """The bounds of the largest margin from all pairs, and between them the exact one."""
-    order = priority(data)
-    strict, equal = (
-        reference.pair_matrices(data, pairs.tolist()) for pairs in (order.strict, order.equal)
-    )
-    W = svm.W.ravel()
-    reach = svm.norm * np.linalg.norm(data.context_embeddings, axis=1).max()
-    combined = svm.multipliers @ strict + svm.equal_multipliers @ equal
-    assert_allclose(combined, W, rtol=0, atol=1e-12 * svm.norm)
-    assert svm.norm == pytest.approx(np.linalg.norm(W), rel=1e-12)
-    assert (svm.multipliers >= 0).all()
-    assert np.abs(equal @ W).max(initial=0.0) <= 1e-9 * reach
-    assert svm.min_margin == pytest.approx((strict @ W).min(), abs=1e-12 * reach)
-    below, above = svm.min_margin / svm.norm, svm.norm / svm.multipliers.sum()
-    # A margin counts where ties are met to 1e-12; on some processors they are met to no more.
-    counts = svm.tie_residual <= min(1e-12, 1e-8 * svm.relative_margin)
-    assert svm.margin_bounds == pytest.approx((below * counts, above), rel=1e-9)
-    assert below * (1 - 1e-9) <= 1 / exact.norm <= above * (1 + 1e-9)
 
 
 # -- the steps ------------------------------------------------------------------------------------
@@ -362,24 +340,24 @@ def test_a_gap_lies_between_zero_and_one(gap):
         max_margin(planted(0), gap=gap)
 
 
-def test_what_is_known_when_the_time_is_over(monkeypatch):
-    data = planted(0, V=5, m=25, d=3)
-    exact = max_margin(data)
-    monkeypatch.setattr(support_program, "WHOLE", 1)
+@pytest.mark.parametrize("others", [0, 12])
+def test_what_is_known_when_the_time_is_over(as_if_large, monkeypatch, others):
+    data = planted(0, V=5, m=25, d=3, others=others)
     clock = Clock()
     monkeypatch.setattr(watch.time, "monotonic", clock.monotonic)
-    max_margin(data, gap=1e-5, seconds=1e9)
+    exact = max_margin(data, gap=1e-5, seconds=1e9)
     seconds = clock.now - 3
     with pytest.raises(ConvergenceError) as caught:
         max_margin(data, gap=1e-5, seconds=seconds)
     error = pickle.loads(pickle.dumps(caught.value))
     below, above = error.point.margin_bounds
-    assert below * (1 - 1e-9) <= 1 / exact.norm <= above * (1 + 1e-9)
     assert str(error) == (
         f"undecided: {seconds:g} seconds are over; the largest margin of a W of norm at most one "
         f"is {below:.6g} to {above:.6g}"
     )
     assert error.residual == error.point.kkt_residual
+    assert error.point.W.shape == data.shape
+    prove_enclosed(data, error.point, exact)
 
 
 @pytest.mark.parametrize("function", [max_margin, is_separable])

@@ -19,7 +19,7 @@ from ntpnb.problem.equivalent import collapsed
 
 def relative_sum(data, multipliers):
     """``(I − P_F) Σ λ (t_i − t_j) h_gᵀ`` and the sum of its terms' norms."""
-    terms = reference.pair_matrices(data, priority(data).strict.tolist())
+    terms = reference.pair_matrices(data, priority(data).strict)
     combined, basis = multipliers @ terms, reference.equal_basis(data)
     return combined - combined @ basis.T @ basis, multipliers @ np.linalg.norm(terms, axis=1)
 
@@ -71,6 +71,26 @@ def prove_optimal(data, svm, tolerance):
     assert margins.min(initial=0.0) >= -rounding(above)
     assert np.linalg.norm(above) == pytest.approx(norm, rel=1e-9)
     assert svm.norm == pytest.approx(norm, rel=1e-13)
+
+
+def prove_enclosed(data, svm, exact):
+    """The bounds of the largest margin from all pairs, and between them the exact one."""
+    order = priority(data)
+    strict = reference.pair_matrices(data, order.strict)
+    equal = reference.pair_matrices(data, order.equal)
+    W = svm.W.ravel()
+    reach = svm.norm * np.linalg.norm(data.context_embeddings, axis=1).max()
+    combined = svm.multipliers @ strict + svm.equal_multipliers @ equal
+    assert_allclose(combined, W, rtol=0, atol=1e-12 * svm.norm)
+    assert svm.norm == pytest.approx(np.linalg.norm(W), rel=1e-12)
+    assert (svm.multipliers >= 0).all()
+    assert np.abs(equal @ W).max(initial=0.0) <= 1e-9 * reach
+    assert svm.min_margin == pytest.approx((strict @ W).min(), abs=1e-12 * reach)
+    below, above = svm.min_margin / svm.norm, svm.norm / svm.multipliers.sum()
+    # A margin counts where ties are met to 1e-12; on some processors they are met to no more.
+    counts = svm.tie_residual <= min(1e-12, 1e-8 * svm.relative_margin)
+    assert svm.margin_bounds == pytest.approx((below * counts, above), rel=1e-9)
+    assert below * (1 - 1e-9) <= 1 / exact.norm <= above * (1 + 1e-9)
 
 
 def prove_refused(data, error):
