@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
-from problems import changed, regimes, t24
+from problems import changed, lengthened, regimes, t24
 
 import ntpnb
 from ntpnb import bias as bias_module
@@ -238,15 +238,14 @@ def test_a_preconditioner_is_the_inverse_but_for_what_is_added_before_it_is_inve
 def test_scaling_the_embeddings_scales_it_back(seed, dim, c):
     data = t24(seed, V=8, m=15, d=dim, size=(1, 4))
     W = solve(data).W
-    scaled = solve(changed(data, context_embeddings=c * data.context_embeddings))
+    scaled = solve(lengthened(data, c))
     assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
 
 
 def test_a_fit_down_to_the_last_digit_divides_by_nothing():
     data = t24(184, V=8, m=15, d=2, size=(1, 4))
-    H = data.context_embeddings
     with np.errstate(all="raise", under="ignore"):
-        W = solve(changed(data, context_embeddings=1e-8 * H)).W
+        W = solve(lengthened(data, 1e-8)).W
     expected = solve(data).W
     assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * scale(expected, data))
 

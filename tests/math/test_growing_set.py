@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import problems
 import pytest
-from margins import answer, dense_rows, made, separable, solvable, some_of, without_solution
+from margins import answer, dense_rows, made, separable, sets, solvable, without_solution
 from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
 
@@ -293,9 +293,7 @@ def test_projections_are_the_nearest_duals(kind, share):
 
     From any guess of the entries that stay below their bounds.
     """
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        program = some_of(made(kind, 5700 + seed)[1], share, rng)
+    for _, program, rng in sets(kind, [share] * 10, 5700):
         y = rng.standard_normal(len(program)).astype(np.float32)
         found, below = Projection(program)(y, program.tied | (rng.random(len(y)) < 0.5))
         assert found.dtype == np.float32

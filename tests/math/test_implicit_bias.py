@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from problems import lengthened
 from scipy.sparse import csr_array
 
 import ntpnb
@@ -167,7 +168,7 @@ def test_a_bias_that_is_known_is_not_computed_again(calls, use):
 
 def test_embeddings_of_extraordinary_length_need_no_second_bias(calls):
     toy = datasets.toy()
-    bias = ntpnb.implicit_bias(toy.replace(context_embeddings=1e6 * toy.context_embeddings))
+    bias = ntpnb.implicit_bias(lengthened(toy, 1e6))
     ntpnb.gradient_flow(bias, [-30.0, 10.0]).compare(bias)
     ntpnb.regularization_path(bias, [1e-6, 1.0]).compare(bias)
     ntpnb.next_order_term(bias)

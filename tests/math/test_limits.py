@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import t24
+from problems import lengthened, t24
 from slow_clock import Clock
 
 import ntpnb
@@ -24,7 +24,7 @@ from ntpnb.training import descent
 
 TOY = datasets.toy()
 FIGURE2 = datasets.figure2()
-WILD = TOY.replace(context_embeddings=1e5 * TOY.context_embeddings)
+WILD = lengthened(TOY, 1e5)
 LONG_STEPS = [NGD(1e6), Adam(1e6), SGD(1e6, seed=0)]
 
 
@@ -125,7 +125,7 @@ def test_no_time_at_all():
 
 
 def test_embeddings_of_other_lengths_keep_the_limit():
-    long = TOY.replace(context_embeddings=1e6 * TOY.context_embeddings)
+    long = lengthened(TOY, 1e6)
     expected = ntpnb.next_order_term(long)
     assert np.array_equal(ntpnb.next_order_term(long, seconds=1e6), expected)
     with pytest.raises(ConvergenceError, match="0 seconds"):

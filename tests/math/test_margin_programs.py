@@ -6,7 +6,7 @@ import numpy as np
 import problems
 import pytest
 import reference
-from margins import dense_rows, made, some_of
+from margins import dense_rows, made, sets, some_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ntpnb import NextTokenData
@@ -139,16 +139,13 @@ def test_multipliers_are_those_of_the_data_s_pairs(kind):
 
 @pytest.mark.parametrize("kind", ["copies", *KINDS])
 def test_a_set_is_a_part_of_the_program(kind):
-    for seed in range(3):
-        pairs = made(kind, seed)[1]
-        rng = np.random.default_rng(seed)
-        everything, program = pairs.everything(), some_of(pairs, 0.5, rng)
+    for pairs, program, rng in sets(kind, [0.5] * 3):
+        everything = pairs.everything()
         place = np.searchsorted(everything.keys, program.keys)
         assert_array_equal(everything.keys[place], program.keys)
         assert np.isin(everything.keys[everything.tied], program.keys).all()
         for name in ("tied", "ordered", "rhs", "roots", "column"):
-            own, whole = getattr(program, name), getattr(everything, name)
-            assert_array_equal(own, whole[place])
+            assert_array_equal(getattr(program, name), getattr(everything, name)[place])
         assert program.num_columns == everything.num_columns
         assert program.column[program.first_of_column].tolist() == [*range(program.num_columns)]
 
@@ -170,9 +167,7 @@ def test_a_set_is_a_part_of_the_program(kind):
 
 @pytest.mark.parametrize("kind", ["copies", *KINDS])
 def test_weights_and_scores_are_adjoint_and_columns_add_up_by_the_roots(kind):
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        program = some_of(made(kind, seed)[1], (1.0, 0.5, 0.05)[seed], rng)
+    for _, program, rng in sets(kind, [1.0, 0.5, 0.05]):
         W, common = some_point(program, rng)
         dual = rng.standard_normal(len(program))
         weights, scores = program.weights(dual), program.scores(W)
@@ -202,10 +197,8 @@ def test_pairs_that_are_missed_and_the_least_margin_are_those_of_all_pairs(
 ):
     monkeypatch.setattr(table, "BLOCK", block)
     num_missed = 0
-    for seed in range(4):
-        pairs = made(kind, seed)[1]
-        rng = np.random.default_rng(seed)
-        everything, program = pairs.everything(), some_of(pairs, 0.3, rng)
+    for pairs, program, rng in sets(kind, [0.3] * 4):
+        everything = pairs.everything()
         W, common = some_point(program, rng)
         margins = (everything.margins(W, common) / everything.roots)[everything.ordered]
         assert pairs.least_margin(W, common) == pytest.approx(margins.min(), abs=1e-13)
@@ -262,10 +255,7 @@ SHAPES = {"few contexts": {"m": 6, "d": 9}, "few dimensions": {"m": 14, "d": 4, 
 @pytest.mark.parametrize("kind", ["copies", *KINDS])
 def test_newton_systems_solve_their_equations(kind, shape, theta, share):
     """Of masks of all pairs, and of sets with nearly all of them."""
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        pairs = made(kind, 5200 + seed, V=7, size=(1, 4), **SHAPES[shape])[1]
-        program = some_of(pairs, (1.0, 0.95)[seed], rng)
+    for _, program, rng in sets(kind, [1.0, 0.95], 5200, V=7, **SHAPES[shape]):
         mask = program.tied | (rng.random(len(program)) < share)
         by_entry = rng.uniform(0.1, 1, len(program))
         assert_solves(program, mask, by_entry if theta == "by entry" else theta, rng)
@@ -282,9 +272,7 @@ def test_newton_systems_solve_their_equations(kind, shape, theta, share):
 def test_tokens_are_solved_by_the_smallest_matrix(monkeypatch, shape, share, kind, block):
     """By each of two kinds, however many tokens are solved together."""
     monkeypatch.setattr(row_system, "BLOCK", block)
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        program = made("copies", seed, V=9, size=(1, 2), **SHAPES[shape])[1].everything()
+    for _, program, rng in sets("copies", [1.0] * 3, V=9, size=(1, 2), **SHAPES[shape]):
         mask = program.tied | (rng.random(len(program)) < share)
         batches = program.kkt_solver(mask, PROX)._batches
         assert any(isinstance(batch, kind) for batch in batches)
@@ -305,10 +293,8 @@ def test_tokens_are_solved_by_the_smallest_matrix(monkeypatch, shape, share, kin
 @pytest.mark.parametrize("kind", BY_SUPPORTS)
 def test_conjugate_gradients_solve_what_is_too_large_for_a_matrix(monkeypatch, kind, shape, theta):
     monkeypatch.setattr(support_program, "WHOLE", 1)
-    rng = np.random.default_rng(0)
-    pairs = made(kind, 5200, V=7, **SHAPES[shape])[1]
+    [(pairs, program, rng)] = sets(kind, [0.8], 5200, V=7, **SHAPES[shape])
     assert not pairs.fits
-    program = some_of(pairs, 0.8, rng)
     mask = program.tied | (rng.random(len(program)) < 0.7)
     assert_solves(program, mask, theta, rng)
     assert_solves(program, mask, rng.uniform(theta, 2 * theta, len(program)), rng)
@@ -338,20 +324,19 @@ def test_one_conjugate_gradient_is_enough_where_contexts_are_orthogonal(monkeypa
 @pytest.mark.parametrize("kind", BY_SUPPORTS)
 def test_guesses_are_iterated_to_the_accuracy_that_is_asked_for(kind, share, accuracy):
     """The column sums are met whatever the accuracy, and the constraints up to it."""
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        program = some_of(made(kind, 5300 + seed, V=7, m=9, d=16)[1], (1.0, 0.9, 0.5)[seed], rng)
+    for _, program, rng in sets(kind, [1.0, 0.9, 0.5], 5300, V=7, m=9, d=16):
         tight = program.tied | (rng.random(len(program)) < share)
         residual = rng.standard_normal(len(program))
-        imbalance = rng.standard_normal(program.num_columns) * (seed > 0)
         system = IteratedSystem(program, tight)
-        step, common = system(residual, imbalance, accuracy)
-        assert "_by_factors" not in vars(system)
-        assert not step[~tight].any()
-        rounding = 1e-13 * (1 + np.abs(step).max())
-        assert_allclose(program.column_sums(step), imbalance, rtol=0, atol=rounding)
-        missed = PROX * step - program.margins(program.weights(step), common) - residual
-        assert np.linalg.norm(missed[tight]) <= accuracy + 10 * rounding
+        for size in (0.0, 1.0):
+            imbalance = size * rng.standard_normal(program.num_columns)
+            step, common = system(residual, imbalance, accuracy)
+            assert "_by_factors" not in vars(system)
+            assert not step[~tight].any()
+            rounding = 1e-13 * (1 + np.abs(step).max())
+            assert_allclose(program.column_sums(step), imbalance, rtol=0, atol=rounding)
+            missed = PROX * step - program.margins(program.weights(step), common) - residual
+            assert np.linalg.norm(missed[tight]) <= accuracy + 10 * rounding
 
 
 def test_systems_of_contexts_that_nearly_agree_are_solved_by_factors():

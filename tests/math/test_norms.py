@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from margins import answer, prove_refused
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import start
+from problems import lengthened, start
 from quick import slow_but
 from saved import again
 from scipy.optimize import OptimizeResult
@@ -41,10 +41,6 @@ def problem(seed, shape=(5, 4, 6, 2)):
 def strict_and_equal(data):
     order = ntpnb.token_priority(data)
     return pair_matrices(data, order.strict), pair_matrices(data, order.equal)
-
-
-def lengthened(data, factor):
-    return data.replace(context_embeddings=factor * data.context_embeddings)
 
 
 # -- norms ----------------------------------------------------------------------------------------

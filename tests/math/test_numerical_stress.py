@@ -96,10 +96,6 @@ class Change:
     scale: float = 1.0  # of all lengths
 
 
-def lengthened(data, c):
-    return problems.changed(data, context_embeddings=c * data.context_embeddings)
-
-
 def a_rotation(data):
     q = data.shape[1]
     return np.linalg.qr(np.random.default_rng(7).standard_normal((q, q)))[0]
@@ -114,8 +110,8 @@ def permuted_rows(W, data):
 
 
 CHANGES = {
-    "short contexts": Change(lambda data: lengthened(data, 1e-6), scale=1e-6),
-    "long contexts": Change(lambda data: lengthened(data, 1e6), scale=1e6),
+    "short contexts": Change(lambda data: problems.lengthened(data, 1e-6), scale=1e-6),
+    "long contexts": Change(lambda data: problems.lengthened(data, 1e6), scale=1e6),
     "rotation": Change(
         lambda data: problems.rotated(data, a_rotation(data)),
         of_matrix=lambda W, data: W @ a_rotation(data),

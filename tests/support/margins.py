@@ -194,3 +194,11 @@ def some_of(pairs, share, rng):
     everything = pairs.everything()
     chosen = everything.ordered & (rng.random(len(everything)) < share)
     return pairs.program(everything.keys[chosen])
+
+
+def sets(kind, shares, first=0, **options):
+    """For each share other data's pairs, the program of so many of them, and a generator."""
+    for seed, share in enumerate(shares):
+        rng = np.random.default_rng(seed)
+        pairs = made(kind, first + seed, **options)[1]
+        yield pairs, some_of(pairs, share, rng), rng

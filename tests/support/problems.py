@@ -168,6 +168,11 @@ def changed(data, **arguments):
     return NextTokenData(**{name: getattr(data, name) for name in ARGUMENTS} | arguments)
 
 
+def lengthened(data, factor):
+    """Embeddings ``factor h``."""
+    return changed(data, context_embeddings=factor * data.context_embeddings)
+
+
 def rotated(data, Q):
     """Embeddings ``h Q``; W becomes ``W Q``."""
     # one product for each group, so that its rows stay equal to the last bit
