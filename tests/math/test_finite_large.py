@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
-from problems import changed, lengthened, regimes, t24
+from problems import a_text, changed, lengthened, regimes, t24
 
 import ntpnb
 from ntpnb import bias as bias_module
@@ -101,15 +101,6 @@ def test_lengths_over_six_decades_agree_with_the_dense_method(seed):
     F = ntpnb.equal_subspace(data)
     one, other = (finite._measured(w, restrict(data), F).residual for w in (found, W))
     assert abs(one - other) <= 1e-13 * scale(W, data)
-
-
-def a_text(dim):
-    """The words of Genesis 1, each a context with a random embedding."""
-    text = np.concatenate(ntpnb.datasets.text_corpus(31).verses)
-    rng = np.random.default_rng(0)
-    return ntpnb.NextTokenData.from_sequences(
-        [text], lambda context: rng.standard_normal(dim), context_length=1
-    )
 
 
 @pytest.mark.parametrize("dim", [4, 20])

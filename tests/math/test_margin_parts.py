@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from margins import prove_refused
 from numpy.testing import assert_array_equal
+from problems import a_text
 from scipy.sparse import csr_array
 
 from ntpnb import (
     NextTokenData,
     NotSeparableError,
-    datasets,
     equal_subspace,
     is_separable,
     max_margin,
@@ -134,16 +134,9 @@ def test_large_data_are_refuted_by_parts(monkeypatch):
 def test_real_text_in_sixty_dimensions():
     """Far above its threshold a part refutes it; with few contexts it is separable.
 
-    Contexts are pairs of words of Genesis 1 with random embeddings, followed by the next word.
+    Contexts are pairs of words of Genesis 1 to 4 with random embeddings, followed by the next word.
     """
-    corpus = datasets.text_corpus()
-    windows = corpus.windows(3)
-    contexts, row = np.unique(windows[:, :2], axis=0, return_inverse=True)
-    counts = np.zeros((len(contexts), len(corpus.words)))
-    np.add.at(counts, (row.ravel(), windows[:, 2]), 1.0)
-    probs = counts / counts.sum(1, keepdims=True)
-    H = np.random.default_rng(60).standard_normal((len(contexts), 60))
-    data = NextTokenData(H, probs)
+    data = a_text(60, num_verses=106, context_length=2)
     with pytest.raises(NotSeparableError, match="most frequent tokens in ") as caught:
         max_margin(data)
     found = caught.value.pair_weights
@@ -151,8 +144,9 @@ def test_real_text_in_sixty_dimensions():
     context, *tokens = found.pairs.T
     left = np.zeros(data.shape)
     for token, sign in zip(tokens, (1, -1), strict=True):
-        np.add.at(left, token, sign * found.weights[:, None] * H[context])
-    size = found.weights @ np.linalg.norm(H[context], axis=1)
+        np.add.at(left, token, sign * found.weights[:, None] * data.context_embeddings[context])
+    size = found.weights @ data.context_lengths[context]
     assert np.linalg.norm(equal_subspace(data).reject(left)) <= 1e-10 * size
 
-    assert max_margin(NextTokenData(H[:120], probs[:120])).kkt_residual <= 1e-10
+    few = NextTokenData(data.context_embeddings[:120], data.target_probs[:120])
+    assert max_margin(few).kkt_residual <= 1e-10

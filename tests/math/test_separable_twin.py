@@ -10,7 +10,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import l24, start, t24
+from problems import a_text, l24, start, t24
 from quick import slow_but
 from reference import hessian, pair_matrices, token_embeddings
 from saved import again
@@ -40,6 +40,10 @@ def random_problem(kind, seed):
     V, m = rng.integers(3, 6), rng.integers(2, 8)
     laws = np.eye(V)[rng.integers(0, V, m)]
     return NextTokenData(rng.integers(-2, 3, (m, 2)).astype(float), laws)
+
+
+def twin_of(data, **limits):
+    return ntpnb.implicit_bias(data, **limits).twin
 
 
 def finite_by_linear_program(data, order):
@@ -104,7 +108,7 @@ def test_a_linear_program_finds_the_same_partition_and_what_is_said_of_the_twin_
         if not len(order.strict):
             continue
         try:
-            twin = ntpnb.implicit_bias(data).twin
+            twin = twin_of(data)
         except ConvergenceError:  # an extreme problem, about one in 300
             seen["undecided"] += 1
             continue
@@ -154,7 +158,7 @@ def test_the_loss_tends_to_its_floor(kind):
                 1, 5, (data.num_contexts, data.vocab_size)
             )
             data = data.replace(candidate_counts=counts)
-        twin = ntpnb.implicit_bias(data).twin
+        twin = twin_of(data)
         floor = ntpnb.loss_floor(data)
         rounding = 1e-9 * max(1.0, floor.upper)  # probabilities of the twin are right to 1e-8
         assert floor.lower - rounding <= twin.loss_limit <= floor.upper + rounding
@@ -165,7 +169,7 @@ def test_the_loss_tends_to_its_floor(kind):
 @pytest.mark.parametrize("rare", [1e-3, 1e-5, 1e-8])
 def test_a_rare_contradiction_is_settled_too(rare):
     data = NextTokenData([[1.0], [1.0]], [[0, 1], [1, 0]], [1 - rare, rare])
-    q = ntpnb.implicit_bias(data).twin.data.target_probs
+    q = twin_of(data).data.target_probs
     assert_allclose(q, [[rare, 1 - rare]] * 2, rtol=1e-7)
 
 
@@ -180,7 +184,7 @@ def test_descent_converges_where_all_pairs_contradict_each_other(seed):
     change within that distance.
     """
     data = all_contradicting(seed)
-    twin = ntpnb.implicit_bias(data).twin
+    twin = twin_of(data)
     assert len(twin.won) == 0
     assert twin.require_max_margin().norm == 0
     run = ntpnb.descend(data, ntpnb.GD(1 / data.smoothness), 200_000, record=[200_000])
@@ -270,9 +274,7 @@ def test_separable_data_that_are_not_compatible_keep_direction_and_finite_part()
     assert twin.max_margin is bias.max_margin
     assert twin.data.entropy > data.entropy
     cyclic = l24(0, cyclic=True)
-    assert_allclose(
-        ntpnb.implicit_bias(cyclic).twin.finite_part.W, ntpnb.finite_part(cyclic).W, atol=1e-7
-    )
+    assert_allclose(twin_of(cyclic).finite_part.W, ntpnb.finite_part(cyclic).W, atol=1e-7)
 
 
 def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
@@ -280,10 +282,10 @@ def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
         data = random_problem("decoder", seed)
         if ntpnb.is_separable(data):
             continue
-        direct = ntpnb.implicit_bias(data).twin
+        direct = twin_of(data)
         with monkeypatch.context() as changed:
             changed.setattr(partition, "_is_for_least_squares", lambda data: False)
-            iterative = ntpnb.implicit_bias(data).twin
+            iterative = twin_of(data)
         assert_array_equal(direct.finite, iterative.finite)
         assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
 
@@ -353,7 +355,7 @@ def test_a_probability_that_stays_positive_and_is_no_float_is_said():
     """
     data = NextTokenData([[1.0], [100.0], [1.0]], [[1, 0], [1, 0], [0, 1]], [0.5, 0.5 - 1e-9, 1e-9])
     with pytest.raises(ConvergenceError, match=r"tends to less than 1e-308$") as undecided:
-        _ = ntpnb.implicit_bias(data).twin
+        _ = twin_of(data)
     assert 0 <= undecided.value.residual <= partition.SETTLED
 
 
@@ -369,9 +371,9 @@ def test_a_wrong_guess_is_found_and_mended(monkeypatch):
         return self.kept & self._may_fall
 
     data = won_in_part(0)
-    expected = ntpnb.implicit_bias(data).twin
+    expected = twin_of(data)
     monkeypatch.setattr(partition._Newton, "_fallen", too_many)
-    found = ntpnb.implicit_bias(data).twin
+    found = twin_of(data)
     assert guessed
     assert_array_equal(found.finite, expected.finite)
     assert_allclose(found.certificate, expected.certificate, atol=1e-9)
@@ -380,23 +382,12 @@ def test_a_wrong_guess_is_found_and_mended(monkeypatch):
 # -- sizes, time and files ------------------------------------------------------------------------
 
 
-def text(num_verses, dim):
-    corpus = datasets.text_corpus(num_verses)
-    rng = np.random.default_rng(0)
-    return NextTokenData.from_sequences(
-        corpus.verses,
-        lambda context: rng.standard_normal(dim),
-        context_length=2,
-        vocab_size=len(corpus.words),
-    )
-
-
 @pytest.mark.parametrize(
     ("num_verses", "dim"), [(31, 20), pytest.param(106, 60, marks=pytest.mark.stress)]
 )
 def test_a_text_in_few_dimensions_is_answered(num_verses, dim):
-    data = text(num_verses, dim)
-    twin = ntpnb.implicit_bias(data).twin
+    data = a_text(dim, num_verses, context_length=2)
+    twin = twin_of(data)
     assert len(twin.won) == 0
     assert twin.residual <= 1e-12
     assert twin.finite_part.compatible
@@ -408,7 +399,7 @@ def test_a_text_in_few_dimensions_is_answered(num_verses, dim):
 
 def test_progress_says_how_far_a_newton_step_goes_and_then_how_wide_the_margin_is():
     lines = []
-    _ = ntpnb.implicit_bias(won_in_part(0), progress=lines.append).twin
+    _ = twin_of(won_in_part(0), progress=lines.append)
     assert any(line.startswith("Newton step 1: probabilities change by") for line in lines)
     assert "margin between" in lines[-1]
 
@@ -446,29 +437,29 @@ def test_near_the_edge_the_search_ends_with_an_error(monkeypatch):
     monkeypatch.setattr(partition, "MUCH_WORK", 0)  # so that conjugate gradients are taken
     monkeypatch.setattr(partition, "MOST_PRODUCTS", 3)
     with pytest.raises(ConvergenceError, match="3 products with the loss's curvature") as ended:
-        _ = ntpnb.implicit_bias(all_contradicting(0)).twin
+        _ = twin_of(all_contradicting(0))
     assert ended.value.residual == np.inf
 
 
 def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):
     data = won_in_part(0)
-    twin = ntpnb.implicit_bias(data).twin
+    twin = twin_of(data)
     assert len(twin.won) > 0
     # what a max-margin problem with these ties costs: third powers of each token's contexts
     work = int((np.count_nonzero(twin.data.target_probs, axis=0) ** 3).sum())
     monkeypatch.setattr(partition, "MOST_WORK", work)
-    assert len(ntpnb.implicit_bias(data).twin.won) == len(twin.won)
+    assert len(twin_of(data).won) == len(twin.won)
     monkeypatch.setattr(partition, "MOST_WORK", work - 1)
     message = (
         r"pairs that seem to be won, \d+ are tied, too many to solve for; use fewer contexts, or "
         r"dimensions enough to separate them$"
     )
     with pytest.raises(ConvergenceError, match=message):
-        _ = ntpnb.implicit_bias(data).twin
+        _ = twin_of(data)
 
 
 def test_a_time_limit_ends_the_search():
-    bias = ntpnb.implicit_bias(text(31, dim=20), seconds=0)
+    bias = ntpnb.implicit_bias(a_text(20, context_length=2), seconds=0)
     with pytest.raises(ConvergenceError):
         _ = bias.twin
 
@@ -498,7 +489,7 @@ def test_a_twin_whose_counts_a_file_has_changed_is_refused():
     """Both datasets alike, so that they differ in distributions only and have equal gradients."""
     counts = np.ones((4, 4))
     data = won_in_part(0).replace(candidate_counts=counts)
-    twin = ntpnb.implicit_bias(data).twin
+    twin = twin_of(data)
     assert again(twin).finite.tolist() == twin.finite.tolist()
     counts[0, 0] = 2.0
     both = [x.replace(candidate_counts=counts) for x in (twin.data, data)]
