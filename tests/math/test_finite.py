@@ -7,20 +7,13 @@ import reference
 from exact import exact_minimiser, tied_tokens
 from hypothesis import given
 from problems import any_problem, l24, start, t24
+from reference import rounding_scale
 
 import ntpnb
 from ntpnb.basics.watch import Watch
 from ntpnb.problem import order as problem_order
 from ntpnb.tied import finite, newton
 from ntpnb.tied.finite import finite_part, restrict
-
-
-def rounding_scale(W, data):
-    """Largest product of norms that a score is made of: the scale of its rounding."""
-    T = data.token_embeddings
-    longest = 1.0 if T is None else np.linalg.norm(T, axis=1).max()
-    h = np.linalg.norm(data.context_embeddings, axis=1).max()
-    return 1 + longest * np.linalg.norm(W) * h
 
 
 def restricted_loss(W, data):

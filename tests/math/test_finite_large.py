@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
 from problems import a_text, changed, lengthened, regimes, t24
+from reference import rounding_scale
 
 import ntpnb
 from ntpnb import bias as bias_module
@@ -28,12 +29,6 @@ def is_decoder(data):
     """Whether the large method is meant for such data, of whatever size."""
     plain = data.token_embeddings is None and data.candidate_counts is None
     return plain and len(data.group_names) == len(data.context_probs)
-
-
-def scale(W, data):
-    """Largest product of norms that a score is made of: the scale of its rounding."""
-    h = np.linalg.norm(data.context_embeddings, axis=1).max()
-    return 1 + np.linalg.norm(W) * h
 
 
 def smallest_with_these_odds(data, W):
@@ -69,14 +64,14 @@ def test_data_of_every_kind_agree_with_the_dense_method(data):
     dense = finite_part(data)
     found = solve(data)
     # ill-conditioned draws have large W, and differ in as many digits
-    assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
+    assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * rounding_scale(dense.W, data) ** 2)
     assert abs(found.residual - dense.residual) <= 1e-8 * (1 + dense.residual)
     slope = np.linalg.norm(ntpnb.gradient(found.W, restrict(data)))
-    rounding = 1e-14 * scale(found.W, data)
+    rounding = 1e-14 * rounding_scale(found.W, data)
     assert slope <= 1e-9 + rounding
     assert abs(found.gradient_norm - slope) <= rounding
     outside = found.W - smallest_with_these_odds(data, found.W)
-    assert np.linalg.norm(outside) <= 1e-10 * scale(found.W, data)
+    assert np.linalg.norm(outside) <= 1e-10 * rounding_scale(found.W, data)
 
 
 def reached(method, data):
@@ -96,11 +91,11 @@ def test_lengths_over_six_decades_agree_with_the_dense_method(seed):
     data = t24(seed, V=8, m=49, d=23, size=(1, 7), norms=6, parallel=5)
     W = reached(finite_part, data)
     found = reached(solve, data)
-    assert_allclose(found, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
+    assert_allclose(found, W, rtol=0, atol=1e-10 * rounding_scale(W, data) ** 2)
     # the longest contexts' log-odds, whose rounding is the largest
     F = ntpnb.equal_subspace(data)
     one, other = (finite._measured(w, restrict(data), F).residual for w in (found, W))
-    assert abs(one - other) <= 1e-13 * scale(W, data)
+    assert abs(one - other) <= 1e-13 * rounding_scale(W, data)
 
 
 @pytest.mark.parametrize("dim", [4, 20])
@@ -120,7 +115,7 @@ def test_a_text_agrees_with_the_dense_method_also_without_what_only_saves_time(
         )
         monkeypatch.setattr(ntpnb.problem.table, "BLOCK", 1)
     found = solve(data).W
-    assert_allclose(found, expected, rtol=0, atol=1e-10 * scale(expected, data) ** 2)
+    assert_allclose(found, expected, rtol=0, atol=1e-10 * rounding_scale(expected, data) ** 2)
 
 
 def test_uniform_supports_need_nothing():
@@ -230,7 +225,7 @@ def test_scaling_the_embeddings_scales_it_back(seed, dim, c):
     data = t24(seed, V=8, m=15, d=dim, size=(1, 4))
     W = solve(data).W
     scaled = solve(lengthened(data, c))
-    assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
+    assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * rounding_scale(W, data) ** 2)
 
 
 def test_a_fit_down_to_the_last_digit_divides_by_nothing():
@@ -238,7 +233,7 @@ def test_a_fit_down_to_the_last_digit_divides_by_nothing():
     with np.errstate(all="raise", under="ignore"):
         W = solve(lengthened(data, 1e-8)).W
     expected = solve(data).W
-    assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * scale(expected, data))
+    assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * rounding_scale(expected, data))
 
 
 # -- which data are large -------------------------------------------------------------------------
@@ -358,7 +353,7 @@ def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
     # as recomputed; the bound for the core is by weights of the core alone
     assert 1e-9 < white_slope(W, data) <= e.value.residual * (1 + 1e-9)
     outside = W - smallest_with_these_odds(data, W)
-    assert np.linalg.norm(outside) <= 1e-10 * scale(W, data)
+    assert np.linalg.norm(outside) <= 1e-10 * rounding_scale(W, data)
 
 
 def test_a_run_without_time_may_be_done_all_the_same():
@@ -436,7 +431,7 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
         return
     slope = np.linalg.norm(ntpnb.gradient(W, restrict(data)))
     if refusal is None:
-        assert slope <= 1e-9 * scale(0 * W, data) + 1e-14 * scale(W, data)
+        assert slope <= 1e-9 * rounding_scale(0 * W, data) + 1e-14 * rounding_scale(W, data)
     else:
         # Odds that differ at so small an angle need scores so large that their rounding alone, in
         # sums of 6 products, may exceed the slope that is asked for.
@@ -444,7 +439,7 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
         differences = odds[::2] - odds[1::2]
         spread = np.nanmax(differences, axis=1) - np.nanmin(differences, axis=1)
         scores = (spread / np.linalg.norm(H[::2] - H[1::2], axis=1)).max() * np.linalg.norm(H[0])
-        assert 6 * EPS * max(scores, scale(W, data)) > 1e-9
+        assert 6 * EPS * max(scores, rounding_scale(W, data)) > 1e-9
         assert "Nearly dependent embeddings" in str(refusal)
         assert refusal.residual > 1e-9
         assert np.isfinite(slope)

@@ -28,6 +28,9 @@ MODULES = (
 )
 
 
+ONCE = dict.fromkeys(FUNCTIONS, 1)
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """How often each part of the theory was computed, wherever a module has it from."""
@@ -49,10 +52,6 @@ def calls(monkeypatch):
             if callable(function):
                 monkeypatch.setattr(module, name, counting(name, function))
     return counts
-
-
-def once():
-    return dict.fromkeys(FUNCTIONS, 1)
 
 
 # -- what it says ---------------------------------------------------------------------------------
@@ -134,14 +133,14 @@ def test_a_report_computes_each_part_once(calls, data):
     assert found.pairs is found.pairs
     assert text == str(found)
     twins = {"finite_part": 2} if data is CONTRADICTION else {}  # the data's own, and the twin's
-    assert calls == once() | twins
+    assert calls == ONCE | twins
 
 
 def test_a_report_without_a_flow_computes_each_part_once(calls, monkeypatch):
     monkeypatch.setattr(findings, "FLOW_UP_TO", -1)
     found = ntpnb.report(datasets.toy())
     assert found.law is not None
-    assert calls == once()
+    assert calls == ONCE
 
 
 USES = {
@@ -161,9 +160,9 @@ def test_a_bias_that_is_known_is_not_computed_again(calls, use):
     bias = ntpnb.implicit_bias(datasets.toy())
     assert bias.finite_part.compatible
     assert bias.separable
-    assert calls == once()
+    assert calls == ONCE
     use(bias)
-    assert calls == once()
+    assert calls == ONCE
 
 
 def test_embeddings_of_extraordinary_length_need_no_second_bias(calls):
@@ -172,7 +171,7 @@ def test_embeddings_of_extraordinary_length_need_no_second_bias(calls):
     ntpnb.gradient_flow(bias, [-30.0, 10.0]).compare(bias)
     ntpnb.regularization_path(bias, [1e-6, 1.0]).compare(bias)
     ntpnb.next_order_term(bias)
-    assert calls == once()
+    assert calls == ONCE
 
 
 def test_the_next_order_term_by_either_method_computes_nothing_again(calls, monkeypatch):
@@ -180,7 +179,7 @@ def test_the_next_order_term_by_either_method_computes_nothing_again(calls, monk
     direct = ntpnb.next_order_term(bias)
     monkeypatch.setattr(late_time, "_solve_by_multipliers", lambda *_: None)
     assert_allclose(ntpnb.next_order_term(bias), direct, rtol=1e-12)
-    assert calls == once()
+    assert calls == ONCE
 
 
 # -- a bias in place of data ----------------------------------------------------------------------

@@ -28,14 +28,6 @@ WILD = lengthened(TOY, 1e5)
 LONG_STEPS = [NGD(1e6), Adam(1e6), SGD(1e6, seed=0)]
 
 
-@pytest.fixture
-def slow_clock(monkeypatch):
-    """Time limits count looks at the clock, so that tests do not depend on the machine."""
-    clock = Clock()
-    monkeypatch.setattr(watch, "time", clock)
-    return clock
-
-
 def train(data, method, **options):
     return ntpnb.descend(data, method, 1000, **options)
 

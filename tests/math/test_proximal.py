@@ -17,7 +17,6 @@ from margins import answer, prove_enclosed, prove_refused, prove_same, some_of
 from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from quick import slow_but
 from scipy.sparse import csr_array
-from slow_clock import Clock
 
 from ntpnb import (
     ConvergenceError,
@@ -27,7 +26,6 @@ from ntpnb import (
     max_margin,
 )
 from ntpnb import token_priority as priority
-from ntpnb.basics import watch
 from ntpnb.basics.tolerances import ACCEPT
 from ntpnb.margin import narrow, proximal, solve, support_program
 from ntpnb.margin.normal_form import PairMultipliers
@@ -341,12 +339,10 @@ def test_a_gap_lies_between_zero_and_one(gap):
 
 
 @pytest.mark.parametrize("others", [0, 12])
-def test_what_is_known_when_the_time_is_over(as_if_large, monkeypatch, others):
+def test_what_is_known_when_the_time_is_over(as_if_large, slow_clock, others):
     data = planted(0, V=5, m=25, d=3, others=others)
-    clock = Clock()
-    monkeypatch.setattr(watch.time, "monotonic", clock.monotonic)
     exact = max_margin(data, gap=1e-5, seconds=1e9)
-    seconds = clock.now - 3
+    seconds = slow_clock.now - 3
     with pytest.raises(ConvergenceError) as caught:
         max_margin(data, gap=1e-5, seconds=seconds)
     error = pickle.loads(pickle.dumps(caught.value))

@@ -16,7 +16,6 @@ from reference import hessian, pair_matrices, token_embeddings
 from saved import again
 from scipy.optimize import linprog
 from scipy.sparse import eye_array, vstack
-from slow_clock import Clock
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
@@ -464,21 +463,19 @@ def test_a_time_limit_ends_the_search():
         _ = bias.twin
 
 
-def test_the_time_limit_ends_the_search_for_what_wins_the_pairs_too(monkeypatch):
+def test_the_time_limit_ends_the_search_for_what_wins_the_pairs_too(monkeypatch, slow_clock):
     """Newton's method is done in time, and a second is left for the max-margin problem."""
-    clock = Clock()
     begun = []
 
     def max_margin(*arguments, **options):
-        begun.append(clock.now)
+        begun.append(slow_clock.now)
         return ntpnb.max_margin(*arguments, **options)
 
-    monkeypatch.setattr(watch.time, "monotonic", clock.monotonic)
     monkeypatch.setattr(partition, "max_margin", max_margin)
     data = won_in_part(0)
     order = ntpnb.token_priority(data)
     partition.partition_pairs(data, order, watch.Watch(seconds=1e9))
-    clock.now = 0.0
+    slow_clock.now = 0.0
     seconds = begun[-1] + 1
     with pytest.raises(ConvergenceError, match=rf"^undecided: {seconds:g} seconds are over"):
         partition.partition_pairs(data, order, watch.Watch(seconds))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from saved import known_bias
-from slow_clock import Clock
 
 import ntpnb
 from ntpnb import thresholds
@@ -103,14 +102,7 @@ def test_wrong_limits_are_named(name, limits, kind, start):
         (CALLS | OTHERS)[name](**limits)
 
 
-@pytest.fixture
-def ticking(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("ntpnb.basics.watch.time.monotonic", clock.monotonic)
-    return clock
-
-
-def test_joint_descent_brings_the_run_so_far(ticking):
+def test_joint_descent_brings_the_run_so_far(slow_clock):
     whole = features.descend_jointly(TOY, 0.5, 5000, START, record=np.arange(5001))
     with pytest.raises(ntpnb.ConvergenceError) as raised:
         features.descend_jointly(TOY, 0.5, 5000, START, seconds=20)
@@ -122,10 +114,10 @@ def test_joint_descent_brings_the_run_so_far(ticking):
     assert raised.value.residual == found.excess[-1]
 
 
-def test_joint_flow_brings_the_times_so_far(ticking):
-    before = ticking.now
+def test_joint_flow_brings_the_times_so_far(slow_clock):
+    before = slow_clock.now
     whole = flow_of_both(log_times=(7.0, 100.0), seconds=1e9)
-    needed = ticking.now - before
+    needed = slow_clock.now - before
     with pytest.raises(ntpnb.ConvergenceError, match=r"2 of 3 times .*point") as raised:
         flow_of_both(log_times=(7.0, 100.0, 1e9), seconds=needed + 1)
     found = raised.value.point
@@ -134,11 +126,11 @@ def test_joint_flow_brings_the_times_so_far(ticking):
     assert raised.value.residual == found.tie_error[-1]
 
 
-def test_nuclear_path_brings_the_points_so_far(ticking):
+def test_nuclear_path_brings_the_points_so_far(slow_clock):
     whole = features.nuclear_path(TOY, [-10.0, -1000.0])
-    calls = ticking.now
+    calls = slow_clock.now
     features.nuclear_path(TOY, [-10.0], seconds=1e9)
-    needed = ticking.now - calls
+    needed = slow_clock.now - calls
     with pytest.raises(ntpnb.ConvergenceError, match="1 of 2 points") as raised:
         features.nuclear_path(TOY, [-10.0, -1000.0], seconds=needed + 1)
     found = raised.value.point
@@ -147,7 +139,7 @@ def test_nuclear_path_brings_the_points_so_far(ticking):
     assert raised.value.residual == found.gap.max()
 
 
-def test_sweep_brings_the_datasets_so_far(ticking):
+def test_sweep_brings_the_datasets_so_far(slow_clock):
     cells = [(3, 1, 8), (3, 1, 9)]
     whole = thresholds.sweep(cells, trials=3)
     told = []
@@ -170,7 +162,7 @@ def test_sweep_brings_the_datasets_so_far(ticking):
         (6, "all tokens are decomposed, and the common scores are not"),
     ],
 )
-def test_a_subspace_says_how_many_tokens_are_done(ticking, seconds, done):
+def test_a_subspace_says_how_many_tokens_are_done(slow_clock, seconds, done):
     with pytest.raises(ntpnb.ConvergenceError, match=rf": the tied subspace: {done}$") as raised:
         ntpnb.equal_subspace(TOY, seconds=seconds)
     assert raised.value.point is None
@@ -208,10 +200,12 @@ HANDED_ON = {
 
 @pytest.mark.parametrize("asked", [0.05, 3, 20.5])
 @pytest.mark.parametrize("name", HANDED_ON)
-def test_what_is_left_of_a_limit_is_quoted_as_it_was_asked_for(name, asked, monkeypatch):
-    clock = Clock()
+def test_what_is_left_of_a_limit_is_quoted_as_it_was_asked_for(
+    name, asked, monkeypatch, slow_clock
+):
     # Each look at the clock takes a third of the limit, whichever part of the work looks at it.
-    monkeypatch.setattr("ntpnb.basics.watch.time.monotonic", lambda: clock.monotonic() * asked / 3)
+    look = slow_clock.monotonic
+    monkeypatch.setattr(slow_clock, "monotonic", lambda: look() * asked / 3)
     with pytest.raises(ntpnb.ConvergenceError) as raised:
         HANDED_ON[name](seconds=asked)
     quoted = set(re.findall(r"([\d.e+-]+) seconds", str(raised.value)))
