@@ -16,7 +16,7 @@ from problems import lengthened
 from quick import slow_but
 
 import ntpnb
-from ntpnb import NextTokenData, datasets
+from ntpnb import NextTokenData, datasets, equal_subspace, finite_part
 
 DIGITS = 60  # of which the worst condition below, 1e11, costs two times eleven
 
@@ -113,14 +113,14 @@ def right_or_refused(data):
     """Whether the finite part was found; it is the exact one, or its refusal names contexts."""
     basis = orthonormal_basis(data)
     try:
-        assert ntpnb.equal_subspace(data).dim == len(basis)
+        assert equal_subspace(data).dim == len(basis)
     except ValueError as error:
         require_named(error, data)
         with pytest.raises(ValueError, match=r"^the embeddings of contexts \d"):
-            ntpnb.finite_part(data)
+            finite_part(data)
         return False
     try:
-        found = ntpnb.finite_part(data)
+        found = finite_part(data)
     except (ValueError, ntpnb.ConvergenceError) as error:
         require_named(error, data)
         return False
@@ -151,9 +151,9 @@ def test_a_scale_of_the_contexts_changes_nothing(scale, epsilon):
 
 def test_the_paper_s_data_are_as_they_were():
     for data in [datasets.toy(), datasets.figure2()]:
-        assert ntpnb.equal_subspace(data).dim == len(orthonormal_basis(data))
+        assert equal_subspace(data).dim == len(orthonormal_basis(data))
     toy = datasets.toy()
-    require_exact(toy, ntpnb.finite_part(toy), orthonormal_basis(toy))
+    require_exact(toy, finite_part(toy), orthonormal_basis(toy))
 
 
 def test_two_pairs_of_contexts_that_rounding_turns_twice_are_refused():
@@ -202,19 +202,19 @@ def test_what_rounding_hides_is_refused(H, message, T):
     laws = [[0.5, 0.5], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
     data = NextTokenData(H, laws[: len(H)], token_embeddings=T)
     with pytest.raises(ValueError, match="^the embeddings of contexts " + message):
-        ntpnb.finite_part(data)
+        finite_part(data)
 
 
 def test_nearly_equal_contexts_may_be_merged():
     data = NextTokenData(REFUSED["1e-12 apart"][0], [[0.5, 0.5], [0.3, 0.7], [0.4, 0.6]])
-    assert ntpnb.equal_subspace(data.replace(merge_tolerance=1e-9)).dim == 2
+    assert equal_subspace(data.replace(merge_tolerance=1e-9)).dim == 2
 
 
 def test_what_depends_but_for_the_last_digit_depends():
     """Else a context, and three times it, would be independent, and W* as long as 1e16."""
     data = NextTokenData([[0.1, 0.7], [3 * 0.1, 3 * 0.7]], [[0.5, 0.5], [0.3, 0.7]])
     assert len(orthonormal_basis(data)) == 2
-    assert ntpnb.equal_subspace(data).dim == 1
+    assert equal_subspace(data).dim == 1
 
 
 def test_large_data_are_refused_too(monkeypatch):
@@ -224,7 +224,7 @@ def test_large_data_are_refused_too(monkeypatch):
     for seed in range(40):
         data = drawn(nearly_equal, seed, 1e-10)
         try:
-            found = ntpnb.finite_part(data)
+            found = finite_part(data)
         except (ValueError, ntpnb.ConvergenceError) as error:
             require_named(error, data)
             continue

@@ -10,6 +10,7 @@ from problems import any_problem, l24, start, t24
 from reference import rounding_scale
 
 import ntpnb
+from ntpnb import NextTokenData
 from ntpnb.basics.watch import Watch
 from ntpnb.problem import order as problem_order
 from ntpnb.tied import finite, newton
@@ -120,7 +121,7 @@ def test_the_order_is_found_once(monkeypatch):
 def test_contexts_too_rare_to_square_their_slope(share):
     # The inner products of Newton's steps underflow; nothing may be divided by them.
     third, fourth = 1 / 3, 1 / 4
-    data = ntpnb.NextTokenData(
+    data = NextTokenData(
         [[-0.9, 1.3], [2.3, -0.9], [0.0, 0.0], [0.0, 0.0]],
         [
             [third, 0.0, 0.0, third, third],
@@ -140,7 +141,7 @@ def test_contexts_too_rare_to_square_their_slope(share):
 
 def test_laws_too_small_to_square_their_slope():
     # The norm of the slope underflows, and with it the accuracy that is asked of a Newton step.
-    data = ntpnb.NextTokenData(
+    data = NextTokenData(
         [[-1.4], [0.0], [0.0], [-1.4], [0.0]],
         [
             [0, 0, 1, 0, 7e-164],
@@ -160,7 +161,7 @@ def test_a_step_may_saturate_a_rare_context(rare):
     """There the curvature is rounding, below zero perhaps, and the slope leads back."""
     T = [[2, 2, 2], [-2, -1, 2], [0, 3, -1], [0, 3, 1]]
     laws = [[0.0, 0.001, 0.9, 0.099], [0.25, 0.25, 0.25, 0.25]]
-    data = ntpnb.NextTokenData([[1.0], [1.0]], laws, [1 - rare, rare], T)
+    data = NextTokenData([[1.0], [1.0]], laws, [1 - rare, rare], T)
     fin = finite_part(data)
     _, slope = restricted_loss(fin.W, data)
     assert np.abs(slope).max() <= 1e-12

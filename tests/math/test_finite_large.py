@@ -11,6 +11,7 @@ from problems import a_text, changed, lengthened, regimes, t24
 from reference import rounding_scale
 
 import ntpnb
+from ntpnb import ConvergenceError, NextTokenData, equal_subspace
 from ntpnb import bias as bias_module
 from ntpnb.basics.watch import Watch
 from ntpnb.tied import finite, large, newton
@@ -82,7 +83,7 @@ def reached(method, data):
     """
     try:
         return method(data).W
-    except ntpnb.ConvergenceError as refused:
+    except ConvergenceError as refused:
         return refused.point
 
 
@@ -93,7 +94,7 @@ def test_lengths_over_six_decades_agree_with_the_dense_method(seed):
     found = reached(solve, data)
     assert_allclose(found, W, rtol=0, atol=1e-10 * rounding_scale(W, data) ** 2)
     # the longest contexts' log-odds, whose rounding is the largest
-    F = ntpnb.equal_subspace(data)
+    F = equal_subspace(data)
     one, other = (finite._measured(w, restrict(data), F).residual for w in (found, W))
     assert abs(one - other) <= 1e-13 * rounding_scale(W, data)
 
@@ -174,7 +175,7 @@ def test_tokens_that_share_contexts_in_all_directions_are_made_one():
     """The first two share two orthogonal contexts; the third shares two parallel ones with them."""
     H = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 2.0]]
     P = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]]) / 2
-    entries = large.tie_entries(ntpnb.NextTokenData(H, P))
+    entries = large.tie_entries(NextTokenData(H, P))
     core = core_of(entries)
     assert core.all()
     assert large.SmallestFit(entries, core).hub.tolist() == [0, 1]
@@ -186,7 +187,7 @@ def test_a_preconditioner_is_made_where_its_factor_and_inverses_can_be_held(
 ):
     """Each context has two tokens of its own; one of the first context's is the hub."""
     P = np.kron(np.eye(num_contexts), [0.5, 0.5])
-    entries = large.tie_entries(ntpnb.NextTokenData(np.ones((num_contexts, 1)), P))
+    entries = large.tie_entries(NextTokenData(np.ones((num_contexts, 1)), P))
     ties = large.SmallestFit(entries, core_of(entries))._ties
     others = num_contexts - 1
     needed = max(others**2 / 4, 4 * (1 + 2 * others))
@@ -206,7 +207,7 @@ def test_of_the_factor_of_a_text_s_system_no_more_than_a_quarter_is_not_zero():
 def test_a_preconditioner_is_the_inverse_but_for_what_is_added_before_it_is_inverted():
     """Inner products of orthogonal contexts are the identity, and adding 1e-4 changes so much."""
     support = np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 1, 1]])
-    data = ntpnb.NextTokenData(np.eye(4), support / support.sum(1, keepdims=True))
+    data = NextTokenData(np.eye(4), support / support.sum(1, keepdims=True))
     entries = large.tie_entries(data)
     fit = large.SmallestFit(entries, core_of(entries))
     contexts = fit._ties.all_contexts
@@ -252,8 +253,8 @@ def test_the_table_decides_what_is_large():
     H = np.zeros((1024, 1))
     P = np.zeros((1024, 1024))
     P[:, 0] = 1.0
-    assert is_large(ntpnb.NextTokenData(H, P))
-    assert not is_large(ntpnb.NextTokenData(H[1:], P[1:]))
+    assert is_large(NextTokenData(H, P))
+    assert not is_large(NextTokenData(H[1:], P[1:]))
 
 
 def test_the_public_function_says_the_same_of_large_data(monkeypatch):
@@ -290,7 +291,7 @@ def test_no_table_of_contexts_and_tokens_is_formed():
 @pytest.mark.parametrize("name", SIZES)
 def test_the_lazy_subspace_is_the_dense_one(name):
     data = t24(1, **SIZES[name])
-    dense = ntpnb.equal_subspace(data)
+    dense = equal_subspace(data)
     lazy = LargeSubspace(data)
     rng = np.random.default_rng(0)
     for size in (1.0, 1e-9, 1e9):
@@ -335,7 +336,7 @@ def test_dense_factors_that_are_too_large_are_refused(monkeypatch):
 
 def white_slope(W, data):
     """Norm of the restricted gradient in coordinates in which the embeddings have no scale."""
-    whiten = ntpnb.equal_subspace(data).whitening()
+    whiten = equal_subspace(data).whitening()
     return np.linalg.norm(whiten(ntpnb.gradient(W, restrict(data))))
 
 
@@ -344,9 +345,7 @@ def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
     monkeypatch.setattr(newton, "LEAST_STEPS", 1)
     monkeypatch.setattr(large, "HELD", 0)
     data = t24(1, **SIZES[name])
-    with pytest.raises(
-        ntpnb.ConvergenceError, match=r"^stopped after 0 seconds: .* is needed"
-    ) as e:
+    with pytest.raises(ConvergenceError, match=r"^stopped after 0 seconds: .* is needed") as e:
         solve(data, seconds=0)
     W = e.value.point
     assert W.shape == data.shape
@@ -403,7 +402,7 @@ def test_progress_says_what_is_known():
 
 def test_the_dense_method_stops_in_time_too():
     data = t24(2, V=4, m=9, d=2, size=(2, 3))
-    with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds") as e:
+    with pytest.raises(ConvergenceError, match=r"^stopped after 0 seconds") as e:
         finite_part(data, seconds=0)
     assert_allclose(white_slope(e.value.point, data), e.value.residual, rtol=1e-6)
     assert finite_part(data, seconds=1000).gradient_norm <= 1e-9
@@ -419,11 +418,11 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
     H = np.repeat(rng.standard_normal((10, 6)), 2, axis=0)
     H[::2] += angle * rng.standard_normal((10, 6))
     P = np.repeat(t24(0, V=8, m=10, size=(2, 4)).support, 2, axis=0) * rng.uniform(0.1, 1, (20, 8))
-    data = ntpnb.NextTokenData(H, P / P.sum(1, keepdims=True))
+    data = NextTokenData(H, P / P.sum(1, keepdims=True))
     refusal = None
     try:
         W = solve(data).W
-    except ntpnb.ConvergenceError as error:
+    except ConvergenceError as error:
         refusal = error
         W = error.point
     except ValueError:  # test_exact_oracle reads it

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from problems import any_problem, l24, regimes
 
 import ntpnb
-from ntpnb import NextTokenData, NotSeparableError
+from ntpnb import NextTokenData, NotSeparableError, token_priority
 from ntpnb.margin import other_norms, solve
 from ntpnb.problem import order as order_module
 from ntpnb.problem.equivalent import listed_weights, strict_weights
@@ -17,7 +17,7 @@ from ntpnb.problem.order import _distinct_pairs
 
 
 def check_order(data):
-    order = ntpnb.token_priority(data)
+    order = token_priority(data)
     V = data.vocab_size
     brute = reference.reachable(data)
     assert order.groups.tolist() == sorted(brute)
@@ -81,7 +81,7 @@ def test_figure_2_of_the_attention_paper():
 
 
 def test_pairs_without_weight_are_left_out():
-    order = ntpnb.token_priority(ntpnb.datasets.toy())
+    order = token_priority(ntpnb.datasets.toy())
     weights = np.array([3.0, 0.0])
     for found in (
         strict_weights(order, np.array([1, 0]), np.array([2, 0]), weights),
@@ -124,7 +124,7 @@ BY_USE = pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_it_is_taken(monkeypatch, use, is_separable):
     data = l24(4001, cyclic=True) if is_separable else NextTokenData([[1.0], [2.0]], np.eye(2))
     assert ntpnb.is_separable(data) is is_separable
-    order = ntpnb.token_priority(data)
+    order = token_priority(data)
     expected = use(data)
     for module in (solve, other_norms, order_module):
         monkeypatch.delattr(module, "token_priority")
@@ -140,7 +140,7 @@ def test_one_of_other_data_is_refused(use):
         data.replace(context_groups=[5, 6, 7]),
     ]
     for other in others:
-        order = ntpnb.token_priority(other)
+        order = token_priority(other)
         message = r"^order is of . groups and . tokens; that of data with 3"
         with pytest.raises(ValueError, match=message):
             use(data, order=order)

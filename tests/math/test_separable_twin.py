@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 from scipy.sparse import eye_array, vstack
 
 import ntpnb
-from ntpnb import NextTokenData, datasets
+from ntpnb import NextTokenData, datasets, gradient_flow, implicit_bias, token_priority
 from ntpnb.basics import watch
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.bias import Twin, partition
@@ -42,7 +42,7 @@ def random_problem(kind, seed):
 
 
 def twin_of(data, **limits):
-    return ntpnb.implicit_bias(data, **limits).twin
+    return implicit_bias(data, **limits).twin
 
 
 def finite_by_linear_program(data, order):
@@ -73,7 +73,7 @@ def margins(W, data, pairs):
 
 def test_the_residual_is_the_gradient_over_the_largest_that_the_losers_could_make():
     data = NextTokenData([[0.1], [0.2]], [[1.0, 0.0], [0.0, 1.0]])
-    found = partition.contradiction(data, ntpnb.token_priority(data), np.full((2, 2), 0.5))
+    found = partition.contradiction(data, token_priority(data), np.full((2, 2), 0.5))
     largest = 0.5 * 0.5 * (0.1 + 0.2)  # frequencies, the losers' probabilities, lengths
     assert found.residual == pytest.approx(
         np.linalg.norm(ntpnb.gradient(np.zeros((2, 1)), data)) / largest
@@ -86,7 +86,7 @@ def test_an_entry_belongs_to_its_pair_however_components_are_numbered():
     data = NextTokenData(
         np.ones((4, 1)), np.eye(4), candidate_counts=candidates, context_groups=[0] * 4
     )
-    order = ntpnb.token_priority(data)
+    order = token_priority(data)
     numbers = order.sparse_components
     assert len(set(numbers.data.tolist())) == 4
     for renumbered in permutations(range(4)):
@@ -103,7 +103,7 @@ def test_a_linear_program_finds_the_same_partition_and_what_is_said_of_the_twin_
     seen = {"none": 0, "some": 0, "all": 0, "undecided": 0}
     for seed in range(60):
         data = random_problem(kind, seed)
-        order = ntpnb.token_priority(data)
+        order = token_priority(data)
         if not len(order.strict):
             continue
         try:
@@ -213,19 +213,19 @@ def test_descent_on_the_data_follows_the_flow_on_the_twin(seed):
     small: at most ``C / log t`` with a constant ``C``, so that it falls at least as 1/log t.
     """
     data = won_in_part(seed)
-    bias = ntpnb.implicit_bias(data)
+    bias = implicit_bias(data)
     assert bias.separable is False
     twin = bias.twin
     assert len(twin.won)
     assert len(twin.finite)
     with pytest.raises(ntpnb.NotSeparableError):
-        ntpnb.gradient_flow(bias, [0.0])
+        gradient_flow(bias, [0.0])
     step = 0.02 / data.smoothness
     steps = np.array([1000, 10_000, 50_000])
     run = ntpnb.descend(data, ntpnb.GD(step), steps[-1], record=steps)
-    flow = ntpnb.gradient_flow(twin, np.log(step * steps))
+    flow = gradient_flow(twin, np.log(step * steps))
     assert_allclose(run.W, flow.W, atol=0.01 * np.linalg.norm(flow.W[-1]))
-    late = ntpnb.gradient_flow(twin, [1e2, 1e3, 1e4]).compare(twin)
+    late = gradient_flow(twin, [1e2, 1e3, 1e4]).compare(twin)
     assert (late.angle[1:] <= 1.5 * late.angle[:-1] / 10).all()
     assert late.angle[-1] < 0.01
     assert late.finite_error[-1] < 1e-6
@@ -249,7 +249,7 @@ def won_in_part(seed):
 
 def test_separable_and_compatible_data_are_their_own_twin():
     for data in (datasets.toy(), t24(0)):
-        bias = ntpnb.implicit_bias(data)
+        bias = implicit_bias(data)
         assert bias.twin.data is data
         assert bias.twin.max_margin is bias.max_margin
         assert bias.twin.finite_part is bias.finite_part
@@ -264,7 +264,7 @@ def test_separable_data_that_are_not_compatible_keep_direction_and_finite_part()
         np.vstack([toy.context_embeddings, 2 * toy.context_embeddings[0]]),
         np.vstack([toy.target_probs, [0, 0.1, 0.3, 0.6, 0]]),
     )
-    bias = ntpnb.implicit_bias(data)
+    bias = implicit_bias(data)
     assert bias.separable
     assert not bias.finite_part.compatible
     twin = bias.twin
@@ -342,7 +342,7 @@ def test_a_guess_that_is_no_minimum_proves_nothing(monkeypatch):
     monkeypatch.setattr(partition, "_system_for", lambda data, watch: lambda probs: uphill)
     message = r"undecided: the weights of those that stay finite leave a sum of .*, and not zero$"
     with pytest.raises(ConvergenceError, match=message) as undecided:
-        partition.partition_pairs(data, ntpnb.token_priority(data), watch.Watch())
+        partition.partition_pairs(data, token_priority(data), watch.Watch())
     # a slope of 1/4 for each of two tokens, of losers that have the mass 1/2
     assert undecided.value.residual == pytest.approx(np.hypot(0.25, 0.25) / 0.5)
 
@@ -458,7 +458,7 @@ def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):
 
 
 def test_a_time_limit_ends_the_search():
-    bias = ntpnb.implicit_bias(a_text(20, context_length=2), seconds=0)
+    bias = implicit_bias(a_text(20, context_length=2), seconds=0)
     with pytest.raises(ConvergenceError):
         _ = bias.twin
 
@@ -473,7 +473,7 @@ def test_the_time_limit_ends_the_search_for_what_wins_the_pairs_too(monkeypatch,
 
     monkeypatch.setattr(partition, "max_margin", max_margin)
     data = won_in_part(0)
-    order = ntpnb.token_priority(data)
+    order = token_priority(data)
     partition.partition_pairs(data, order, watch.Watch(seconds=1e9))
     slow_clock.now = 0.0
     seconds = begun[-1] + 1

@@ -8,7 +8,7 @@ from margins import prove_refused
 from numpy.testing import assert_allclose
 
 import ntpnb
-from ntpnb import NextTokenData, NotSeparableError, is_separable, max_margin
+from ntpnb import ConvergenceError, NextTokenData, NotSeparableError, is_separable, max_margin
 from ntpnb.basics.tolerances import VANISHES
 from ntpnb.margin import separation, solve
 from ntpnb.margin.growing_set import ROUND
@@ -127,7 +127,7 @@ def test_an_undecided_search_in_other_coordinates_is_not_the_end(monkeypatch):
     def undecided_first(search):
         asked.append(search.data)
         if len(asked) == 1:
-            raise ntpnb.ConvergenceError("undecided: ", 1.0)
+            raise ConvergenceError("undecided: ", 1.0)
         return original(search)
 
     monkeypatch.setattr(solve.MarginSearch, "verdict", undecided_first)
@@ -156,10 +156,10 @@ def test_what_progress_raises_there_ends_the_search_too():
 
     def enough(text):
         told.append(text)
-        raise ntpnb.ConvergenceError("enough", 0.0)
+        raise ConvergenceError("enough", 0.0)
 
     data = stretched(0, m=40, V=5, d=6, digits=1)
     assert whitened(data).data is not data
-    with pytest.raises(ntpnb.ConvergenceError, match=r"^enough$"):
+    with pytest.raises(ConvergenceError, match=r"^enough$"):
         is_separable(data, progress=enough)
     assert len(told) == 1
