@@ -117,43 +117,42 @@ def test_the_order_is_found_once(monkeypatch):
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("share", 10.0 ** -np.arange(10, 170, 5))
-def test_contexts_too_rare_to_square_their_slope(share):
-    # The inner products of Newton's steps underflow; nothing may be divided by them.
-    third, fourth = 1 / 3, 1 / 4
-    data = NextTokenData(
+def with_rare_contexts(share):
+    """The inner products of Newton's steps underflow; nothing may be divided by them."""
+    laws = np.array([[1, 0, 0, 1, 1], [1, 1, 0, 1, 0], [1, 0, 0, 0, 0], [1, 0, 1, 1, 1]])
+    return ntpnb.NextTokenData(
         [[-0.9, 1.3], [2.3, -0.9], [0.0, 0.0], [0.0, 0.0]],
-        [
-            [third, 0.0, 0.0, third, third],
-            [third, third, 0.0, third, 0.0],
-            [1.0, 0.0, 0.0, 0.0, 0.0],
-            [fourth, 0.0, fourth, fourth, fourth],
-        ],
+        laws / laws.sum(axis=1, keepdims=True),
         [1e-175, share, 1 - share, 1e-163],
         np.random.default_rng(0).standard_normal((5, 6)),
         [[3, 0, 0, 2, 2], [1, 1, 0, 1, 1], [1, 2, 1, 2, 2], [1, 3, 1, 3, 1]],
     )
+
+
+# The norm of the slope underflows, and with it the accuracy that is asked of a Newton step.
+WITH_RARE_TOKENS = ntpnb.NextTokenData(
+    [[-1.4], [0.0], [0.0], [-1.4], [0.0]],
+    [
+        [0, 0, 1, 0, 7e-164],
+        [6e-144, 0, 1, 3e-31, 8e-207],
+        [0, 9e-75, 0, 1, 0],
+        [0, 1, 0, 0, 0],
+        [0, 1, 0, 0, 1e-60],
+    ],
+    context_groups=[8, -4, 5, 8, 2],
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [WITH_RARE_TOKENS, *map(with_rare_contexts, 10.0 ** -np.arange(10, 170, 5))],
+    ids=lambda data: f"{data.context_probs[1]:.0e}",
+)
+def test_what_is_too_rare_to_square_its_slope(data):
     with np.errstate(all="raise", under="ignore"):
         fin = finite_part(data)
     assert not fin.compatible
     assert fin.gradient_norm <= 1e-9
-
-
-def test_laws_too_small_to_square_their_slope():
-    # The norm of the slope underflows, and with it the accuracy that is asked of a Newton step.
-    data = NextTokenData(
-        [[-1.4], [0.0], [0.0], [-1.4], [0.0]],
-        [
-            [0, 0, 1, 0, 7e-164],
-            [6e-144, 0, 1, 3e-31, 8e-207],
-            [0, 9e-75, 0, 1, 0],
-            [0, 1, 0, 0, 0],
-            [0, 1, 0, 0, 1e-60],
-        ],
-        context_groups=[8, -4, 5, 8, 2],
-    )
-    with np.errstate(all="raise", under="ignore"):
-        assert finite_part(data).gradient_norm <= 1e-9
 
 
 @pytest.mark.parametrize("rare", [1e-4, 1e-5, 1e-6, 1e-7])
