@@ -103,7 +103,6 @@ def test_a_floor_above_the_entropy_refutes_what_the_margin_refutes(seed, monkeyp
     assert "for every loss is at least" in str(asked.refusal)
     assert asked.refusal.pair_weights is None
     weights = asked.refusal.certificate
-    assert weights.sum() == pytest.approx(1)
     margins.prove_refused(data, asked.refusal)
     said = str(ntpnb.report(asked))
     assert f"the loss stays above {asked.floor.lower:.4g} nats" in said

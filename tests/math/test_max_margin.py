@@ -125,7 +125,6 @@ def test_a_refusal_says_how_many_pairs_contradict_each_other():
             max_margin(data)
         prove_refused(data, caught.value)
         weights = caught.value.certificate
-        assert weights.sum() == pytest.approx(1.0, rel=1e-12)
         assert str(caught.value) == (
             f"no W keeps all {len(weights)} strict pairs at a positive margin: weighted as "
             f".certificate says, {np.count_nonzero(weights)} of them contradict each other"
