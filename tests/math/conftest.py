@@ -5,7 +5,9 @@ import random
 
 import problems
 import pytest
+from slow_clock import Clock
 
+from ntpnb.basics import watch
 from ntpnb.problem import sums, table
 from ntpnb.problem.sums import shares
 
@@ -43,3 +45,11 @@ def agg():
 
     yield
     plt.close("all")
+
+
+@pytest.fixture
+def slow_clock(monkeypatch):
+    """Time limits count looks at the clock, so that tests do not depend on the machine."""
+    clock = Clock()
+    monkeypatch.setattr(watch, "time", clock)
+    return clock

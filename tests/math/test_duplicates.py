@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from problems import rearranged, t24
 
 from ntpnb import NextTokenData
@@ -77,7 +78,7 @@ def test_the_same_rows_as_by_comparing_all(seed, num_contexts, dim, tolerance, g
         first = H[duplicates.rows[0]]
         expected = [relative_distance(H[j], first) for j in duplicates.rows]
         # Differences of vectors that agree to the tolerance: rounding of the vectors themselves.
-        np.testing.assert_allclose(duplicates.distances, expected, rtol=0, atol=4 * EPS)
+        assert_allclose(duplicates.distances, expected, rtol=0, atol=4 * EPS)
 
 
 def test_zero_embeddings_agree_with_each_other_only():
@@ -127,27 +128,25 @@ def test_rows_of_one_context_are_merged_into_their_means(seed, noise, candidates
     which = list(dict.fromkeys(rows.tolist()))
     assert merged.merged_rows == tuple(tuple(np.flatnonzero(rows == j).tolist()) for j in which)
     if noise == 0:
-        np.testing.assert_array_equal(merged.context_embeddings, whole.context_embeddings[which])
+        assert_array_equal(merged.context_embeddings, whole.context_embeddings[which])
     for k, some in enumerate(map(list, merged.merged_rows)):
         # Default names are counted anew.
         assert merged.context_groups[k] == (named_from + some[0] if named_from else k)
         if candidates:
-            np.testing.assert_array_equal(
-                merged.candidate_counts[k], apart.candidate_counts[some[0]]
-            )
+            assert_array_equal(merged.candidate_counts[k], apart.candidate_counts[some[0]])
         pi = apart.context_probs[some]
         assert abs(merged.context_probs[k] - pi.sum()) <= 4 * EPS
         for name in ("context_embeddings", "target_probs"):
             mean = pi @ getattr(apart, name)[some] / pi.sum()
             atol = 10 * EPS * np.abs(mean).max()
-            np.testing.assert_allclose(getattr(merged, name)[k], mean, rtol=0, atol=atol)
+            assert_allclose(getattr(merged, name)[k], mean, rtol=0, atol=atol)
 
 
 def test_nothing_to_merge_leaves_the_data_as_they_are():
     data = t24(5)
     merged = data.replace(merge_tolerance=1e-6)
     assert merged.merged_rows == tuple((j,) for j in range(6))
-    np.testing.assert_array_equal(merged.context_embeddings, data.context_embeddings)
+    assert_array_equal(merged.context_embeddings, data.context_embeddings)
     assert data.merged_rows is None
     assert merged.replace(context_probs=None).merged_rows == merged.merged_rows
 
@@ -210,7 +209,7 @@ def test_merged_laws_sum_to_one_and_the_others_stay_to_the_last_bit():
     merged, rows = merge(given_contexts, tolerance=1e-6)
     assert rows == ((0, 1), (2,))
     assert abs(merged.laws.dense[0].sum() - 1) <= 2 * EPS
-    np.testing.assert_array_equal(merged.laws.dense[1], laws[2])
+    assert_array_equal(merged.laws.dense[1], laws[2])
 
 
 def test_equal_contexts_are_found_without_a_tolerance():

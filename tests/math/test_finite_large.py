@@ -5,10 +5,13 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
-from problems import changed, regimes, t24
+from problems import a_text, changed, lengthened, regimes, t24
+from reference import rounding_scale
 
 import ntpnb
+from ntpnb import ConvergenceError, NextTokenData, equal_subspace
 from ntpnb import bias as bias_module
 from ntpnb.basics.watch import Watch
 from ntpnb.tied import finite, large, newton
@@ -27,12 +30,6 @@ def is_decoder(data):
     """Whether the large method is meant for such data, of whatever size."""
     plain = data.token_embeddings is None and data.candidate_counts is None
     return plain and len(data.group_names) == len(data.context_probs)
-
-
-def scale(W, data):
-    """Largest product of norms that a score is made of: the scale of its rounding."""
-    h = np.linalg.norm(data.context_embeddings, axis=1).max()
-    return 1 + np.linalg.norm(W) * h
 
 
 def smallest_with_these_odds(data, W):
@@ -68,14 +65,14 @@ def test_data_of_every_kind_agree_with_the_dense_method(data):
     dense = finite_part(data)
     found = solve(data)
     # ill-conditioned draws have large W, and differ in as many digits
-    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * scale(dense.W, data) ** 2)
+    assert_allclose(found.W, dense.W, rtol=0, atol=1e-10 * rounding_scale(dense.W, data) ** 2)
     assert abs(found.residual - dense.residual) <= 1e-8 * (1 + dense.residual)
     slope = np.linalg.norm(ntpnb.gradient(found.W, restrict(data)))
-    rounding = 1e-14 * scale(found.W, data)
+    rounding = 1e-14 * rounding_scale(found.W, data)
     assert slope <= 1e-9 + rounding
     assert abs(found.gradient_norm - slope) <= rounding
     outside = found.W - smallest_with_these_odds(data, found.W)
-    assert np.linalg.norm(outside) <= 1e-10 * scale(found.W, data)
+    assert np.linalg.norm(outside) <= 1e-10 * rounding_scale(found.W, data)
 
 
 def reached(method, data):
@@ -86,7 +83,7 @@ def reached(method, data):
     """
     try:
         return method(data).W
-    except ntpnb.ConvergenceError as refused:
+    except ConvergenceError as refused:
         return refused.point
 
 
@@ -95,20 +92,11 @@ def test_lengths_over_six_decades_agree_with_the_dense_method(seed):
     data = t24(seed, V=8, m=49, d=23, size=(1, 7), norms=6, parallel=5)
     W = reached(finite_part, data)
     found = reached(solve, data)
-    np.testing.assert_allclose(found, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
+    assert_allclose(found, W, rtol=0, atol=1e-10 * rounding_scale(W, data) ** 2)
     # the longest contexts' log-odds, whose rounding is the largest
-    F = ntpnb.equal_subspace(data)
+    F = equal_subspace(data)
     one, other = (finite._measured(w, restrict(data), F).residual for w in (found, W))
-    assert abs(one - other) <= 1e-13 * scale(W, data)
-
-
-def a_text(dim):
-    """The words of Genesis 1, each a context with a random embedding."""
-    text = np.concatenate(ntpnb.datasets.text_corpus(31).verses)
-    rng = np.random.default_rng(0)
-    return ntpnb.NextTokenData.from_sequences(
-        [text], lambda context: rng.standard_normal(dim), context_length=1
-    )
+    assert abs(one - other) <= 1e-13 * rounding_scale(W, data)
 
 
 @pytest.mark.parametrize("dim", [4, 20])
@@ -128,7 +116,7 @@ def test_a_text_agrees_with_the_dense_method_also_without_what_only_saves_time(
         )
         monkeypatch.setattr(ntpnb.problem.table, "BLOCK", 1)
     found = solve(data).W
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * scale(expected, data) ** 2)
+    assert_allclose(found, expected, rtol=0, atol=1e-10 * rounding_scale(expected, data) ** 2)
 
 
 def test_uniform_supports_need_nothing():
@@ -168,7 +156,7 @@ def test_the_core_is_what_ranks_leave(name, seed):
     found = np.zeros(data.support.shape, dtype=bool)
     inside = core_of(entries)
     found[rows[entries.context[inside]], entries.token[inside]] = True
-    np.testing.assert_array_equal(found, core_by_ranks(data))
+    assert_array_equal(found, core_by_ranks(data))
 
 
 @pytest.mark.parametrize("num_rows", [-1, 1])
@@ -187,7 +175,7 @@ def test_tokens_that_share_contexts_in_all_directions_are_made_one():
     """The first two share two orthogonal contexts; the third shares two parallel ones with them."""
     H = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 2.0]]
     P = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]]) / 2
-    entries = large.tie_entries(ntpnb.NextTokenData(H, P))
+    entries = large.tie_entries(NextTokenData(H, P))
     core = core_of(entries)
     assert core.all()
     assert large.SmallestFit(entries, core).hub.tolist() == [0, 1]
@@ -199,7 +187,7 @@ def test_a_preconditioner_is_made_where_its_factor_and_inverses_can_be_held(
 ):
     """Each context has two tokens of its own; one of the first context's is the hub."""
     P = np.kron(np.eye(num_contexts), [0.5, 0.5])
-    entries = large.tie_entries(ntpnb.NextTokenData(np.ones((num_contexts, 1)), P))
+    entries = large.tie_entries(NextTokenData(np.ones((num_contexts, 1)), P))
     ties = large.SmallestFit(entries, core_of(entries))._ties
     others = num_contexts - 1
     needed = max(others**2 / 4, 4 * (1 + 2 * others))
@@ -219,7 +207,7 @@ def test_of_the_factor_of_a_text_s_system_no_more_than_a_quarter_is_not_zero():
 def test_a_preconditioner_is_the_inverse_but_for_what_is_added_before_it_is_inverted():
     """Inner products of orthogonal contexts are the identity, and adding 1e-4 changes so much."""
     support = np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 1, 1]])
-    data = ntpnb.NextTokenData(np.eye(4), support / support.sum(1, keepdims=True))
+    data = NextTokenData(np.eye(4), support / support.sum(1, keepdims=True))
     entries = large.tie_entries(data)
     fit = large.SmallestFit(entries, core_of(entries))
     contexts = fit._ties.all_contexts
@@ -237,17 +225,16 @@ def test_a_preconditioner_is_the_inverse_but_for_what_is_added_before_it_is_inve
 def test_scaling_the_embeddings_scales_it_back(seed, dim, c):
     data = t24(seed, V=8, m=15, d=dim, size=(1, 4))
     W = solve(data).W
-    scaled = solve(changed(data, context_embeddings=c * data.context_embeddings))
-    np.testing.assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * scale(W, data) ** 2)
+    scaled = solve(lengthened(data, c))
+    assert_allclose(c * scaled.W, W, rtol=0, atol=1e-10 * rounding_scale(W, data) ** 2)
 
 
 def test_a_fit_down_to_the_last_digit_divides_by_nothing():
     data = t24(184, V=8, m=15, d=2, size=(1, 4))
-    H = data.context_embeddings
     with np.errstate(all="raise", under="ignore"):
-        W = solve(changed(data, context_embeddings=1e-8 * H)).W
+        W = solve(lengthened(data, 1e-8)).W
     expected = solve(data).W
-    np.testing.assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * scale(expected, data))
+    assert_allclose(1e-8 * W, expected, rtol=0, atol=1e-12 * rounding_scale(expected, data))
 
 
 # -- which data are large -------------------------------------------------------------------------
@@ -266,8 +253,8 @@ def test_the_table_decides_what_is_large():
     H = np.zeros((1024, 1))
     P = np.zeros((1024, 1024))
     P[:, 0] = 1.0
-    assert is_large(ntpnb.NextTokenData(H, P))
-    assert not is_large(ntpnb.NextTokenData(H[1:], P[1:]))
+    assert is_large(NextTokenData(H, P))
+    assert not is_large(NextTokenData(H[1:], P[1:]))
 
 
 def test_the_public_function_says_the_same_of_large_data(monkeypatch):
@@ -277,7 +264,7 @@ def test_the_public_function_says_the_same_of_large_data(monkeypatch):
     monkeypatch.setattr(finite, "order_of", None)  # calling them would fail
     monkeypatch.setattr(bias_module, "token_priority", None)
     found = ntpnb.implicit_bias(data).finite_part
-    np.testing.assert_allclose(found.W, dense.W, rtol=0, atol=1e-9)
+    assert_allclose(found.W, dense.W, rtol=0, atol=1e-9)
     assert found.compatible is True
     assert found.residual <= 1e-8
     assert type(found.gradient_norm) is float
@@ -304,23 +291,23 @@ def test_no_table_of_contexts_and_tokens_is_formed():
 @pytest.mark.parametrize("name", SIZES)
 def test_the_lazy_subspace_is_the_dense_one(name):
     data = t24(1, **SIZES[name])
-    dense = ntpnb.equal_subspace(data)
+    dense = equal_subspace(data)
     lazy = LargeSubspace(data)
     rng = np.random.default_rng(0)
     for size in (1.0, 1e-9, 1e9):
         W = size * rng.standard_normal((2, 3, *data.shape))
         expected = dense.project(W)
-        np.testing.assert_allclose(lazy.project(W), expected, rtol=0, atol=1e-9 * size)
+        assert_allclose(lazy.project(W), expected, rtol=0, atol=1e-9 * size)
     assert lazy.dim == dense.dim
     W = rng.standard_normal(data.shape)
     inside = np.einsum("npq,pq->n", lazy.basis, W)
     expected = np.einsum("n,npq->pq", inside, lazy.basis)
-    np.testing.assert_allclose(expected, dense.project(W), rtol=0, atol=1e-10)
+    assert_allclose(expected, dense.project(W), rtol=0, atol=1e-10)
     targets = data.context_embeddings @ W.T
-    np.testing.assert_allclose(lazy.fit(targets), dense.fit(targets), rtol=0, atol=1e-9)
+    assert_allclose(lazy.fit(targets), dense.fit(targets), rtol=0, atol=1e-9)
     white = dense.whitening()(dense.project(W))
     tolerance = 1e-9 * np.abs(white).max()
-    np.testing.assert_allclose(lazy.whitening()(lazy.project(W)), white, rtol=0, atol=tolerance)
+    assert_allclose(lazy.whitening()(lazy.project(W)), white, rtol=0, atol=tolerance)
 
 
 def test_without_ties_it_is_the_zero_subspace():
@@ -349,7 +336,7 @@ def test_dense_factors_that_are_too_large_are_refused(monkeypatch):
 
 def white_slope(W, data):
     """Norm of the restricted gradient in coordinates in which the embeddings have no scale."""
-    whiten = ntpnb.equal_subspace(data).whitening()
+    whiten = equal_subspace(data).whitening()
     return np.linalg.norm(whiten(ntpnb.gradient(W, restrict(data))))
 
 
@@ -358,16 +345,14 @@ def test_a_stopped_run_ends_with_the_point_that_it_reached(monkeypatch, name):
     monkeypatch.setattr(newton, "LEAST_STEPS", 1)
     monkeypatch.setattr(large, "HELD", 0)
     data = t24(1, **SIZES[name])
-    with pytest.raises(
-        ntpnb.ConvergenceError, match=r"^stopped after 0 seconds: .* is needed"
-    ) as e:
+    with pytest.raises(ConvergenceError, match=r"^stopped after 0 seconds: .* is needed") as e:
         solve(data, seconds=0)
     W = e.value.point
     assert W.shape == data.shape
     # as recomputed; the bound for the core is by weights of the core alone
     assert 1e-9 < white_slope(W, data) <= e.value.residual * (1 + 1e-9)
     outside = W - smallest_with_these_odds(data, W)
-    assert np.linalg.norm(outside) <= 1e-10 * scale(W, data)
+    assert np.linalg.norm(outside) <= 1e-10 * rounding_scale(W, data)
 
 
 def test_a_run_without_time_may_be_done_all_the_same():
@@ -389,7 +374,7 @@ def test_interruption_leaves_nothing_broken(method, line):
 
     with pytest.raises(KeyboardInterrupt):
         method(data, progress=interrupt)
-    np.testing.assert_array_equal(method(data).W, expected)
+    assert_array_equal(method(data).W, expected)
 
 
 def test_rows_that_fit_are_gathered_once_and_others_each_time(monkeypatch):
@@ -400,7 +385,7 @@ def test_rows_that_fit_are_gathered_once_and_others_each_time(monkeypatch):
     assert rows[0] is rows[0]
     assert rows[1] is not rows[1]
     for found, where in zip(rows, contexts, strict=True):
-        np.testing.assert_array_equal(found, embeddings[where])
+        assert_array_equal(found, embeddings[where])
 
 
 def test_progress_says_what_is_known():
@@ -417,9 +402,9 @@ def test_progress_says_what_is_known():
 
 def test_the_dense_method_stops_in_time_too():
     data = t24(2, V=4, m=9, d=2, size=(2, 3))
-    with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds") as e:
+    with pytest.raises(ConvergenceError, match=r"^stopped after 0 seconds") as e:
         finite_part(data, seconds=0)
-    np.testing.assert_allclose(white_slope(e.value.point, data), e.value.residual, rtol=1e-6)
+    assert_allclose(white_slope(e.value.point, data), e.value.residual, rtol=1e-6)
     assert finite_part(data, seconds=1000).gradient_norm <= 1e-9
 
 
@@ -433,11 +418,11 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
     H = np.repeat(rng.standard_normal((10, 6)), 2, axis=0)
     H[::2] += angle * rng.standard_normal((10, 6))
     P = np.repeat(t24(0, V=8, m=10, size=(2, 4)).support, 2, axis=0) * rng.uniform(0.1, 1, (20, 8))
-    data = ntpnb.NextTokenData(H, P / P.sum(1, keepdims=True))
+    data = NextTokenData(H, P / P.sum(1, keepdims=True))
     refusal = None
     try:
         W = solve(data).W
-    except ntpnb.ConvergenceError as error:
+    except ConvergenceError as error:
         refusal = error
         W = error.point
     except ValueError:  # test_exact_oracle reads it
@@ -445,7 +430,7 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
         return
     slope = np.linalg.norm(ntpnb.gradient(W, restrict(data)))
     if refusal is None:
-        assert slope <= 1e-9 * scale(0 * W, data) + 1e-14 * scale(W, data)
+        assert slope <= 1e-9 * rounding_scale(0 * W, data) + 1e-14 * rounding_scale(W, data)
     else:
         # Odds that differ at so small an angle need scores so large that their rounding alone, in
         # sums of 6 products, may exceed the slope that is asked for.
@@ -453,7 +438,7 @@ def test_nearly_parallel_contexts_end_with_an_answer_or_the_best_point(angle):
         differences = odds[::2] - odds[1::2]
         spread = np.nanmax(differences, axis=1) - np.nanmin(differences, axis=1)
         scores = (spread / np.linalg.norm(H[::2] - H[1::2], axis=1)).max() * np.linalg.norm(H[0])
-        assert 6 * EPS * max(scores, scale(W, data)) > 1e-9
+        assert 6 * EPS * max(scores, rounding_scale(W, data)) > 1e-9
         assert "Nearly dependent embeddings" in str(refusal)
         assert refusal.residual > 1e-9
         assert np.isfinite(slope)

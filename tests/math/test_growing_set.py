@@ -12,9 +12,11 @@ from margins import (
     dense_rows,
     made,
     separable,
-    some_of,
+    sets,
+    solvable,
     without_solution,
 )
+from numpy.testing import assert_allclose, assert_array_equal
 from peak import allocates_less_than
 
 import ntpnb
@@ -118,7 +120,7 @@ def test_the_active_set_exchanges_all_that_is_wrong(by_pair):
             decision = np.where(now.mask, -now.iterate.dual, -now.slack)
             is_clear = np.abs(decision) > 1e-9 * max(1, np.abs(decision).max())
             clear = now.program.ordered & is_clear
-            np.testing.assert_array_equal(after.mask[clear], (decision > 0)[clear])
+            assert_array_equal(after.mask[clear], (decision > 0)[clear])
             exchanges += 1
     assert exchanges >= 10
 
@@ -196,13 +198,13 @@ def test_the_interior_point_hands_on_what_is_tight_at_the_solution(monkeypatch):
             while len(guesses) < 3:
                 next(steps)
         *_, best = active_set_from_all(program)
-        np.testing.assert_array_equal(guesses[-1], program.tied | (best.dual < 0))
+        assert_array_equal(guesses[-1], program.tied | (best.dual < 0))
 
 
 @pytest.mark.parametrize("alike", [1.0, 1e-3])
 def test_the_interior_point_tries_the_active_set_after_every_two_digits_more(monkeypatch, alike):
     """Relative to ``W``, which is long where contexts are alike; and to its square in products."""
-    data = problems.t24(5109, V=6, m=9, d=12, size=(1, 4))
+    data = solvable(5109)
     H = data.context_embeddings[0] + alike * data.context_embeddings
     program = pairs_of(problems.changed(data, context_embeddings=H)).everything()
     corrected_step = one_set._corrected_step
@@ -278,7 +280,7 @@ def test_dual_steps_are_as_fast_as_their_theorem(kind):
 
 def test_dual_steps_restart_where_momentum_points_uphill():
     """So the gap shrinks linearly on a problem with a unique solution: it does not ripple."""
-    program = pairs_of(problems.t24(5109, V=6, m=9, d=12, size=(1, 4))).everything()
+    program = pairs_of(solvable(5109)).everything()
     *_, best = active_set_from_all(program)
     *_, found = duals(program, curvature(program))
     assert np.linalg.norm(found - best.dual) <= 1e-4 * np.linalg.norm(best.dual)
@@ -300,23 +302,21 @@ def test_projections_are_the_nearest_duals(kind, share):
 
     From any guess of the entries that stay below their bounds.
     """
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        program = some_of(made(kind, 5700 + seed)[1], share, rng)
+    for _, program, rng in sets(kind, [share] * 10, 5700):
         y = rng.standard_normal(len(program)).astype(np.float32)
         found, below = Projection(program)(y, program.tied | (rng.random(len(y)) < 0.5))
         assert found.dtype == np.float32
         tolerance = 30 * np.finfo(np.float32).eps * max(1.0, np.abs(y).max(initial=0))
         sums = program.column_sums(found.astype(float))
-        np.testing.assert_allclose(sums, 0, rtol=0, atol=10 * tolerance)
+        assert_allclose(sums, 0, rtol=0, atol=10 * tolerance)
         left = y
         if program.num_columns:  # the ties of a column show its multiple
             shift = np.zeros(program.num_columns)
             shift[program.column[program.tied]] = ((y - found) / program.roots)[program.tied]
             left = y - program.spread(shift)
         expected = np.where(program.ordered, np.minimum(left, 0.0), left)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
-        np.testing.assert_array_equal(below, program.tied | (found < 0))
+        assert_allclose(found, expected, rtol=0, atol=tolerance)
+        assert_array_equal(below, program.tied | (found < 0))
 
 
 def test_first_steps_separate_wide_margins_and_are_steps_of_the_method(monkeypatch):
@@ -328,7 +328,7 @@ def test_first_steps_separate_wide_margins_and_are_steps_of_the_method(monkeypat
     for step, again in zip(first, growing_set(pairs), strict=False):
         assert step.iterate.direction is None
         assert not step.iterate.settled
-        np.testing.assert_array_equal(step.iterate.dual, again.iterate.dual)
+        assert_array_equal(step.iterate.dual, again.iterate.dual)
 
 
 def test_the_first_set_has_most_of_the_pairs_that_matter_and_few_others(monkeypatch):
@@ -439,7 +439,7 @@ def test_the_last_step_solves_the_problem_of_all_pairs_from_any_first_set(monkey
             assert found.kkt_residual <= 1e-12
             solutions.append(found.W)
         for W in solutions:
-            np.testing.assert_allclose(W, solutions[0], atol=1e-10 * np.abs(W).max())
+            assert_allclose(W, solutions[0], atol=1e-10 * np.abs(W).max())
 
 
 def test_the_interior_point_solves_a_set_where_the_active_set_gives_up(monkeypatch):
@@ -453,7 +453,7 @@ def test_the_interior_point_solves_a_set_where_the_active_set_gives_up(monkeypat
 def test_a_set_is_solved_where_rounding_is_left_or_nothing_gets_better(monkeypatch, error, settled):
     monkeypatch.setattr(one_set, "error_on_set", lambda program, iterate: error)
     monkeypatch.setattr(module, "first_steps", FIRST_SETS["all pairs"])
-    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    steps = growing_set(pairs_of(solvable(5001)))
     found = [step.iterate.settled for step in steps]
     assert sum(found) == settled
     assert found[-1]
@@ -463,7 +463,7 @@ def test_a_set_that_is_solved_with_a_larger_error_is_left_to_the_interior_point(
     """However often the active set settles, and though nothing gets better."""
     monkeypatch.setattr(one_set, "error_on_set", lambda program, iterate: 1e-11)
     monkeypatch.setattr(module, "first_steps", FIRST_SETS["all pairs"])
-    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    steps = growing_set(pairs_of(solvable(5001)))
     settled = 0
     for step in steps:
         settled += step.iterate.settled
@@ -494,10 +494,10 @@ def test_a_larger_set_begins_with_what_the_last_one_had_and_with_what_it_missed(
         list(growing_set(pairs_of(data)))
         for (before, *_), last, (after, dual, tight) in zip(begun, ended, begun[1:], strict=False):
             assert last.settled
-            np.testing.assert_array_equal(dual, after.values_of(before, last.dual))
+            assert_array_equal(dual, after.values_of(before, last.dual))
             had = after.values_of(before, (last.dual < 0).astype(float)) > 0
             joined = ~np.isin(after.keys, before.keys)
-            np.testing.assert_array_equal(tight, after.tied | had | joined)
+            assert_array_equal(tight, after.tied | had | joined)
             without_multiplier += np.count_nonzero(~tight)
     assert without_multiplier > 0
 
@@ -515,11 +515,11 @@ def test_a_set_ends_at_its_last_settled_step_or_where_none_is_at_its_last(monkey
 
     monkeypatch.setattr(module, "solve_set", two_steps)
     monkeypatch.setattr(module, "first_steps", FIRST_SETS["one pair"])
-    steps = growing_set(pairs_of(problems.t24(5001, V=6, m=9, d=12, size=(1, 4))))
+    steps = growing_set(pairs_of(solvable(5001)))
     assert len(list(itertools.islice(steps, 4))) == 4  # a guess, two steps, one on the next set
     (first, _), (second, dual) = begun
     expected = second.values_of(first, np.where(first.ordered, -0.001 if settled else -0.002, 0.0))
-    np.testing.assert_array_equal(dual, expected)
+    assert_array_equal(dual, expected)
 
 
 @pytest.mark.parametrize("first", ["all pairs", "one pair"])
@@ -532,7 +532,7 @@ def test_sets_grow_until_one_has_a_certificate_where_there_is_no_solution(monkey
             refutation(pairs, step.program, step.iterate.direction) for step in growing_set(pairs)
         )
         weights = next(weights for weights in found if weights is not None)
-        np.testing.assert_array_equal(priority(data).strict[weights.positions], weights.pairs)
+        assert_array_equal(priority(data).strict[weights.positions], weights.pairs)
 
 
 @pytest.mark.parametrize("last", [3, module.ROUND + 3], ids=["all pairs", "a set"])

@@ -6,12 +6,13 @@ import re
 import numpy as np
 import pytest
 from margins import prove_refused
+from numpy.testing import assert_array_equal
+from problems import a_text
 from scipy.sparse import csr_array
 
 from ntpnb import (
     NextTokenData,
     NotSeparableError,
-    datasets,
     equal_subspace,
     is_separable,
     max_margin,
@@ -32,26 +33,20 @@ def contradictory(seed, V=44, m=60, names=None):
     return NextTokenData(rng.standard_normal((m, 2)), P, context_groups=names)
 
 
-def named(seed):
-    """The same, with groups whose names are out of order."""
-    return contradictory(seed, names=np.random.default_rng(seed).permutation(60) * 3 - 100)
+OUT_OF_ORDER = np.random.default_rng(0).permutation(60) * 3 - 100
 
 
-@pytest.mark.parametrize("make", [contradictory, named])
-def test_a_part_s_certificate_is_one_of_the_whole(make):
+@pytest.mark.parametrize("names", [None, OUT_OF_ORDER], ids=["positions", "names out of order"])
+def test_a_part_s_certificate_is_one_of_the_whole(names):
     for seed in range(2):
-        data = make(seed)
-        order = priority(data)
+        data = contradictory(seed, names=names)
         refuted = 0
         for part in separation.parts(data):
             weights = contradiction_in(part, data)
             if weights is None:
                 continue
             refuted += 1
-            np.testing.assert_array_equal(order.strict[weights.positions], weights.pairs)
-            assert weights.num_strict == len(order.strict)
             assert (weights.weights > 0).all()
-            assert weights.weights.sum() == pytest.approx(1.0, rel=1e-12)
             assert np.isin(weights.pairs[:, 2], part.tokens).all()
             assert np.isin(weights.pairs[:, 0], data.context_groups[part.contexts]).all()
             prove_refused(data, NotSeparableError("this part contradicts itself", weights))
@@ -68,9 +63,9 @@ def test_a_part_is_the_whole_s_contexts_and_tokens():
         assert (np.diff(part.contexts) > 0).all()
         sizes.append((len(part.tokens), len(part.contexts)))
         embeddings = data.context_embeddings[part.contexts]
-        np.testing.assert_array_equal(part.data.context_embeddings, embeddings)
+        assert_array_equal(part.data.context_embeddings, embeddings)
         inside = support[np.ix_(part.contexts, part.tokens)]
-        np.testing.assert_array_equal(part.data.target_probs > 0, inside)
+        assert_array_equal(part.data.target_probs > 0, inside)
         assert inside.any(1).all()
         assert followed[part.tokens].min() >= np.delete(followed, part.tokens).max()
     assert np.count_nonzero(followed) > 10
@@ -121,37 +116,31 @@ def test_large_data_are_refuted_by_parts(monkeypatch):
     )
     prove_refused(data, caught.value)
     copy = pickle.loads(pickle.dumps(caught.value))
-    np.testing.assert_array_equal(copy.certificate, caught.value.certificate)
+    assert_array_equal(copy.certificate, caught.value.certificate)
     assert not is_separable(data)
 
     sparse = data.replace(target_probs=csr_array(data.target_probs))
     with pytest.raises(NotSeparableError) as again:
         max_margin(sparse)
-    np.testing.assert_array_equal(again.value.pair_weights.pairs, weights.pairs)
+    assert_array_equal(again.value.pair_weights.pairs, weights.pairs)
 
 
 def test_real_text_in_sixty_dimensions():
     """Far above its threshold a part refutes it; with few contexts it is separable.
 
-    Contexts are pairs of words of Genesis 1 with random embeddings, followed by the next word.
+    Contexts are pairs of words of Genesis 1 to 4 with random embeddings, followed by the next word.
     """
-    corpus = datasets.text_corpus()
-    windows = corpus.windows(3)
-    contexts, row = np.unique(windows[:, :2], axis=0, return_inverse=True)
-    counts = np.zeros((len(contexts), len(corpus.words)))
-    np.add.at(counts, (row.ravel(), windows[:, 2]), 1.0)
-    probs = counts / counts.sum(1, keepdims=True)
-    H = np.random.default_rng(60).standard_normal((len(contexts), 60))
-    data = NextTokenData(H, probs)
+    data = a_text(60, num_verses=106, context_length=2)
     with pytest.raises(NotSeparableError, match="most frequent tokens in ") as caught:
         max_margin(data)
     found = caught.value.pair_weights
-    np.testing.assert_array_equal(priority(data).strict[found.positions], found.pairs)
+    assert_array_equal(priority(data).strict[found.positions], found.pairs)
     context, *tokens = found.pairs.T
     left = np.zeros(data.shape)
     for token, sign in zip(tokens, (1, -1), strict=True):
-        np.add.at(left, token, sign * found.weights[:, None] * H[context])
-    size = found.weights @ np.linalg.norm(H[context], axis=1)
+        np.add.at(left, token, sign * found.weights[:, None] * data.context_embeddings[context])
+    size = found.weights @ data.context_lengths[context]
     assert np.linalg.norm(equal_subspace(data).reject(left)) <= 1e-10 * size
 
-    assert max_margin(NextTokenData(H[:120], probs[:120])).kkt_residual <= 1e-10
+    few = NextTokenData(data.context_embeddings[:120], data.target_probs[:120])
+    assert max_margin(few).kkt_residual <= 1e-10

@@ -6,7 +6,8 @@ import numpy as np
 import problems
 import pytest
 import reference
-from margins import dense_rows, made, some_of
+from margins import dense_rows, made, sets, some_of
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ntpnb import NextTokenData
 from ntpnb import token_priority as priority
@@ -59,7 +60,7 @@ def test_programs_are_in_normal_form(zero, kind):
     for seed in range(2):
         program = made(kind, seed, zero=zero)[1].everything()
         length = np.linalg.norm(dense_rows(program), axis=1)
-        np.testing.assert_allclose(length[length > 0], 1.0, rtol=1e-12)
+        assert_allclose(length[length > 0], 1.0, rtol=1e-12)
         assert (length == 0).any() == (zero > 0)
         assert (length > 0).any() == (zero < 6)
         assert program.rhs.max() == 1
@@ -88,13 +89,13 @@ def test_constraints_are_those_of_the_data(kind):
         is_strict = np.arange(len(rows)) >= len(order.equal)
         expected = (rows @ W.ravel() - is_strict) * pairs.unit / norms
         slack = program.slack(pairs.unit * W, common)[entry]
-        np.testing.assert_allclose(slack, expected, rtol=0, atol=1e-12)
-        np.testing.assert_array_equal(program.ordered[entry], is_strict)
+        assert_allclose(slack, expected, rtol=0, atol=1e-12)
+        assert_array_equal(program.ordered[entry], is_strict)
         assert pairs.num_strict == len(order.strict) == np.count_nonzero(program.ordered)
         assert pairs.num_weights == W.size
         if kind != "supports":
             listed = pairs.entries_of_strict(program)
-            np.testing.assert_array_equal(listed, entry[is_strict])
+            assert_array_equal(listed, entry[is_strict])
 
 
 @pytest.mark.parametrize("kind", ["copies", *KINDS])
@@ -122,14 +123,14 @@ def test_multipliers_are_those_of_the_data_s_pairs(kind):
         if kind == "copies":
             weights *= pairs.roots[:, None]
         size = np.abs(weights).max()
-        np.testing.assert_allclose(combined, weights.ravel(), rtol=0, atol=1e-12 * size)
+        assert_allclose(combined, weights.ravel(), rtol=0, atol=1e-12 * size)
 
         if kind == "copies":
             program = pairs.for_single_tokens(program)
             dual = dual * pairs.roots[program.token]
         shares = pairs.pair_weights(program, dual)
-        np.testing.assert_array_equal(order.strict[shares.positions], shares.pairs)
-        np.testing.assert_allclose(shares.dense(), strict / strict.sum(), rtol=0, atol=1e-14)
+        assert_array_equal(order.strict[shares.positions], shares.pairs)
+        assert_allclose(shares.dense(), strict / strict.sum(), rtol=0, atol=1e-14)
         assert np.count_nonzero(shares.dense()) == np.count_nonzero(program.ordered)
 
 
@@ -138,51 +139,46 @@ def test_multipliers_are_those_of_the_data_s_pairs(kind):
 
 @pytest.mark.parametrize("kind", ["copies", *KINDS])
 def test_a_set_is_a_part_of_the_program(kind):
-    for seed in range(3):
-        pairs = made(kind, seed)[1]
-        rng = np.random.default_rng(seed)
-        everything, program = pairs.everything(), some_of(pairs, 0.5, rng)
+    for pairs, program, rng in sets(kind, [0.5] * 3):
+        everything = pairs.everything()
         place = np.searchsorted(everything.keys, program.keys)
-        np.testing.assert_array_equal(everything.keys[place], program.keys)
+        assert_array_equal(everything.keys[place], program.keys)
         assert np.isin(everything.keys[everything.tied], program.keys).all()
         for name in ("tied", "ordered", "rhs", "roots", "column"):
-            own, whole = getattr(program, name), getattr(everything, name)
-            np.testing.assert_array_equal(own, whole[place])
+            assert_array_equal(getattr(program, name), getattr(everything, name)[place])
         assert program.num_columns == everything.num_columns
         assert program.column[program.first_of_column].tolist() == [*range(program.num_columns)]
 
         W, common = some_point(program, rng)
         margins = everything.margins(W, common)[place]
-        np.testing.assert_allclose(program.margins(W, common), margins, rtol=0, atol=1e-13)
+        assert_allclose(program.margins(W, common), margins, rtol=0, atol=1e-13)
         dual = rng.standard_normal(len(program))
         carried = everything.values_of(program, dual)
-        np.testing.assert_array_equal(carried[place], dual)
+        assert_array_equal(carried[place], dual)
         assert np.count_nonzero(carried) == len(dual)
         weights = everything.weights(carried)
-        np.testing.assert_allclose(program.weights(dual), weights, rtol=0, atol=1e-13)
+        assert_allclose(program.weights(dual), weights, rtol=0, atol=1e-13)
         sums = everything.column_sums(carried)
-        np.testing.assert_allclose(program.column_sums(dual), sums, rtol=0, atol=1e-13)
+        assert_allclose(program.column_sums(dual), sums, rtol=0, atol=1e-13)
         other = some_of(pairs, 0.5, rng)
         shared = carried[np.searchsorted(everything.keys, other.keys)]
-        np.testing.assert_array_equal(other.values_of(program, dual), shared)
+        assert_array_equal(other.values_of(program, dual), shared)
 
 
 @pytest.mark.parametrize("kind", ["copies", *KINDS])
 def test_weights_and_scores_are_adjoint_and_columns_add_up_by_the_roots(kind):
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        program = some_of(made(kind, seed)[1], (1.0, 0.5, 0.05)[seed], rng)
+    for _, program, rng in sets(kind, [1.0, 0.5, 0.05]):
         W, common = some_point(program, rng)
         dual = rng.standard_normal(len(program))
         weights, scores = program.weights(dual), program.scores(W)
         assert np.vdot(weights, W) == pytest.approx(dual @ scores, abs=1e-12)
         of_dual = program.scores(weights)
-        np.testing.assert_allclose(program.scores_of(dual), of_dual, rtol=0, atol=1e-12)
+        assert_allclose(program.scores_of(dual), of_dual, rtol=0, atol=1e-12)
         sums = program.column_sums(dual)
         assert sums @ common == pytest.approx(dual @ program.spread(common), abs=1e-12)
         if program.num_columns:
             by_column = np.bincount(program.column, program.roots * dual)
-            np.testing.assert_allclose(sums, by_column, rtol=0, atol=1e-13)
+            assert_allclose(sums, by_column, rtol=0, atol=1e-13)
         if kind in BY_SUPPORTS:  # steps in single precision are taken with these
             W, dual = W.astype(np.float32), dual.astype(np.float32)
             for single, expected in (
@@ -191,7 +187,7 @@ def test_weights_and_scores_are_adjoint_and_columns_add_up_by_the_roots(kind):
                 (program.scores_of(dual), of_dual),
             ):
                 assert single.dtype == np.float32
-                np.testing.assert_allclose(single, expected, rtol=0, atol=1e-5)
+                assert_allclose(single, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("block", [1, 20, table.BLOCK])
@@ -201,10 +197,8 @@ def test_pairs_that_are_missed_and_the_least_margin_are_those_of_all_pairs(
 ):
     monkeypatch.setattr(table, "BLOCK", block)
     num_missed = 0
-    for seed in range(4):
-        pairs = made(kind, seed)[1]
-        rng = np.random.default_rng(seed)
-        everything, program = pairs.everything(), some_of(pairs, 0.3, rng)
+    for pairs, program, rng in sets(kind, [0.3] * 4):
+        everything = pairs.everything()
         W, common = some_point(program, rng)
         margins = (everything.margins(W, common) / everything.roots)[everything.ordered]
         assert pairs.least_margin(W, common) == pytest.approx(margins.min(), abs=1e-13)
@@ -212,7 +206,7 @@ def test_pairs_that_are_missed_and_the_least_margin_are_those_of_all_pairs(
         is_outside = everything.ordered & ~np.isin(everything.keys, program.keys)
         for by in (0.0, 0.5):
             missed = everything.keys[is_outside & (slack < -by)]
-            np.testing.assert_array_equal(pairs.missed(program, W, common, by), missed)
+            assert_array_equal(pairs.missed(program, W, common, by), missed)
             num_missed += len(missed)
             if kind not in BY_SUPPORTS:
                 continue
@@ -223,7 +217,7 @@ def test_pairs_that_are_missed_and_the_least_margin_are_those_of_all_pairs(
                 for j in range(program.num_columns):
                     worst += [key for key in by_slack if key // pairs.vocab_size == j][:most]
                 found = pairs.missed(program, W, common, by, most)
-                np.testing.assert_array_equal(found, sorted(worst))
+                assert_array_equal(found, sorted(worst))
     assert num_missed > 20
 
 
@@ -247,9 +241,9 @@ def assert_solves(program, mask, theta, rng):
     rhs = np.append(residual[mask], imbalance)
     found = np.append(step[mask], common)
     size = np.abs(found).max()
-    np.testing.assert_allclose(matrix @ found, rhs, rtol=0, atol=1e-9 * (1 + size))
+    assert_allclose(matrix @ found, rhs, rtol=0, atol=1e-9 * (1 + size))
     tolerance = 1e-14 * np.linalg.cond(matrix) * size
-    np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=0, atol=tolerance)
+    assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=0, atol=tolerance)
 
 
 SHAPES = {"few contexts": {"m": 6, "d": 9}, "few dimensions": {"m": 14, "d": 4, "zero": 2}}
@@ -261,10 +255,7 @@ SHAPES = {"few contexts": {"m": 6, "d": 9}, "few dimensions": {"m": 14, "d": 4, 
 @pytest.mark.parametrize("kind", ["copies", *KINDS])
 def test_newton_systems_solve_their_equations(kind, shape, theta, share):
     """Of masks of all pairs, and of sets with nearly all of them."""
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        pairs = made(kind, 5200 + seed, V=7, size=(1, 4), **SHAPES[shape])[1]
-        program = some_of(pairs, (1.0, 0.95)[seed], rng)
+    for _, program, rng in sets(kind, [1.0, 0.95], 5200, V=7, **SHAPES[shape]):
         mask = program.tied | (rng.random(len(program)) < share)
         by_entry = rng.uniform(0.1, 1, len(program))
         assert_solves(program, mask, by_entry if theta == "by entry" else theta, rng)
@@ -281,9 +272,7 @@ def test_newton_systems_solve_their_equations(kind, shape, theta, share):
 def test_tokens_are_solved_by_the_smallest_matrix(monkeypatch, shape, share, kind, block):
     """By each of two kinds, however many tokens are solved together."""
     monkeypatch.setattr(row_system, "BLOCK", block)
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        program = made("copies", seed, V=9, size=(1, 2), **SHAPES[shape])[1].everything()
+    for _, program, rng in sets("copies", [1.0] * 3, V=9, size=(1, 2), **SHAPES[shape]):
         mask = program.tied | (rng.random(len(program)) < share)
         batches = program.kkt_solver(mask, PROX)._batches
         assert any(isinstance(batch, kind) for batch in batches)
@@ -296,7 +285,7 @@ def test_tokens_are_solved_by_the_smallest_matrix(monkeypatch, shape, share, kin
             batch.add_diagonals(diagonals)
             inverses = inverses[:-1, :-1]  # the last is for padding
             size = np.abs(inverses).max()
-            np.testing.assert_allclose(np.diag(inverses), diagonals[:-1], atol=1e-12 * size)
+            assert_allclose(np.diag(inverses), diagonals[:-1], atol=1e-12 * size)
 
 
 @pytest.mark.parametrize("theta", [1.0, 1e-2, 1e-4])
@@ -304,10 +293,8 @@ def test_tokens_are_solved_by_the_smallest_matrix(monkeypatch, shape, share, kin
 @pytest.mark.parametrize("kind", BY_SUPPORTS)
 def test_conjugate_gradients_solve_what_is_too_large_for_a_matrix(monkeypatch, kind, shape, theta):
     monkeypatch.setattr(support_program, "WHOLE", 1)
-    rng = np.random.default_rng(0)
-    pairs = made(kind, 5200, V=7, **SHAPES[shape])[1]
+    [(pairs, program, rng)] = sets(kind, [0.8], 5200, V=7, **SHAPES[shape])
     assert not pairs.fits
-    program = some_of(pairs, 0.8, rng)
     mask = program.tied | (rng.random(len(program)) < 0.7)
     assert_solves(program, mask, theta, rng)
     assert_solves(program, mask, rng.uniform(theta, 2 * theta, len(program)), rng)
@@ -318,7 +305,7 @@ def test_conjugate_gradients_solve_what_is_too_large_for_a_matrix(monkeypatch, k
     step, common = system(residual, imbalance, 0.1)
     assert np.linalg.norm(program.column_sums(step) - imbalance) <= 0.1
     missed = theta * step - program.margins(program.weights(step), common) - residual
-    np.testing.assert_allclose(missed[mask], 0, atol=1e-9)
+    assert_allclose(missed[mask], 0, atol=1e-9)
 
 
 def test_one_conjugate_gradient_is_enough_where_contexts_are_orthogonal(monkeypatch):
@@ -337,20 +324,19 @@ def test_one_conjugate_gradient_is_enough_where_contexts_are_orthogonal(monkeypa
 @pytest.mark.parametrize("kind", BY_SUPPORTS)
 def test_guesses_are_iterated_to_the_accuracy_that_is_asked_for(kind, share, accuracy):
     """The column sums are met whatever the accuracy, and the constraints up to it."""
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        program = some_of(made(kind, 5300 + seed, V=7, m=9, d=16)[1], (1.0, 0.9, 0.5)[seed], rng)
+    for _, program, rng in sets(kind, [1.0, 0.9, 0.5], 5300, V=7, m=9, d=16):
         tight = program.tied | (rng.random(len(program)) < share)
         residual = rng.standard_normal(len(program))
-        imbalance = rng.standard_normal(program.num_columns) * (seed > 0)
         system = IteratedSystem(program, tight)
-        step, common = system(residual, imbalance, accuracy)
-        assert "_by_factors" not in vars(system)
-        assert not step[~tight].any()
-        rounding = 1e-13 * (1 + np.abs(step).max())
-        np.testing.assert_allclose(program.column_sums(step), imbalance, rtol=0, atol=rounding)
-        missed = PROX * step - program.margins(program.weights(step), common) - residual
-        assert np.linalg.norm(missed[tight]) <= accuracy + 10 * rounding
+        for size in (0.0, 1.0):
+            imbalance = size * rng.standard_normal(program.num_columns)
+            step, common = system(residual, imbalance, accuracy)
+            assert "_by_factors" not in vars(system)
+            assert not step[~tight].any()
+            rounding = 1e-13 * (1 + np.abs(step).max())
+            assert_allclose(program.column_sums(step), imbalance, rtol=0, atol=rounding)
+            missed = PROX * step - program.margins(program.weights(step), common) - residual
+            assert np.linalg.norm(missed[tight]) <= accuracy + 10 * rounding
 
 
 def test_systems_of_contexts_that_nearly_agree_are_solved_by_factors():
@@ -363,7 +349,7 @@ def test_systems_of_contexts_that_nearly_agree_are_solved_by_factors():
     asked = rng.standard_normal(len(program)), rng.standard_normal(9)
     found = IteratedSystem(program, tight)(*asked, 1e-12)
     for one, other in zip(found, program.kkt_solver(tight, PROX)(*asked), strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("kind", BY_SUPPORTS)
@@ -386,7 +372,7 @@ def test_iterated_guesses_lead_to_the_same_solution(monkeypatch, kind):
             solutions.append(program.weights(iterate.dual))
         size = np.abs(solutions[0]).max()
         for solution in solutions[1:]:
-            np.testing.assert_allclose(solution, solutions[0], rtol=0, atol=1e-11 * size)
+            assert_allclose(solution, solutions[0], rtol=0, atol=1e-11 * size)
 
 
 def test_guesses_are_iterated_where_factors_take_more_memory(monkeypatch):
@@ -417,14 +403,14 @@ def test_products_of_some_entries_are_those_of_the_whole(monkeypatch, dtype, blo
             for row, column in (distinct, np.divmod(rng.integers(0, m * V, number), V)):
                 found = scores_at(contexts, tokens, row, column)
                 assert found.dtype == dtype
-                np.testing.assert_allclose(found, (contexts @ tokens.T)[row, column], **close)
+                assert_allclose(found, (contexts @ tokens.T)[row, column], **close)
                 doubles = scores_at(contexts.astype(float), tokens, row, column)
                 assert doubles.dtype == float
             dense = np.zeros((m, V), dtype)
             dense[distinct] = values = rng.uniform(-1, 1, number).astype(dtype)
             combined = combined_at(values, *distinct, contexts, V)
             assert combined.dtype == dtype
-            np.testing.assert_allclose(combined, dense.T @ contexts, **close)
+            assert_allclose(combined, dense.T @ contexts, **close)
 
 
 def test_entries_are_gathered_once_and_in_parts_that_a_cache_holds(monkeypatch):
@@ -457,4 +443,4 @@ def test_what_no_pair_names_has_rows_of_zeros(monkeypatch):
     for block in (sums_of_pairs.BLOCK, 0):  # dense, and sparse
         monkeypatch.setattr(sums_of_pairs, "BLOCK", block)
         found = sums_of_pairs.combined_pairs(data, order, np.ones(1))
-        np.testing.assert_array_equal(found, [[1.0], [-1.0], [0.0]])
+        assert_array_equal(found, [[1.0], [-1.0], [0.0]])

@@ -10,7 +10,16 @@ import numpy as np
 import problems
 import pytest
 from hypothesis import settings
-from margins import active_set_from_all, prove_optimal, prove_refused, without_solution
+from margins import (
+    active_set_from_all,
+    answer,
+    prove_optimal,
+    prove_refused,
+    proved,
+    solvable,
+    without_solution,
+)
+from numpy.testing import assert_allclose
 
 from ntpnb import (
     ConvergenceError,
@@ -34,25 +43,16 @@ SLOW_BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block else []) fo
 def test_the_toy_is_exact():
     exact = np.array([[-3, -24], [27, 16], [2, 16], [-23, 16], [-3, -24]]) / 25
     svm = max_margin(datasets.toy())
-    np.testing.assert_allclose(svm.W, exact, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(svm.W[0], svm.W[4], rtol=0, atol=1e-12)
+    assert_allclose(svm.W, exact, rtol=0, atol=1e-12)
+    assert_allclose(svm.W[0], svm.W[4], rtol=0, atol=1e-12)
 
 
 # -- answers and refusals on random problems ------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", REGIMES)
-def test_every_regime_ends_in_a_proof(name):
-    data = REGIMES[name]
-    try:
-        svm = max_margin(data)
-    except NotSeparableError as error:
-        prove_refused(data, error)
-        assert not is_separable(data)
-    else:
-        assert is_separable(data)
-        assert svm.kkt_residual <= 1e-10
-        prove_optimal(data, svm, 1e-10)
+@pytest.mark.parametrize("data", REGIMES.values(), ids=REGIMES)
+def test_every_regime_ends_in_a_proof(data):
+    assert is_separable(data) is proved(data)
 
 
 def decoder(i):
@@ -61,6 +61,13 @@ def decoder(i):
     size = [(1, V - 1), 1, V - 1, (1, 2)][i % 4]
     d = [18, 12, 11][i % 3]
     return problems.t24(1000 + i, V=V, m=12, d=d, size=size, norms=6 * (i % 7 == 0))
+
+
+def in_few_dimensions(i):
+    """Decoders and sequences of which many contradict themselves."""
+    if i % 4 == 3:
+        return problems.l24(i, K=6, d=1 + i % 2, n=10)
+    return problems.t24(i, V=5, m=10, d=2 + i % 4, size=(1, 3))
 
 
 def twins(i):
@@ -72,44 +79,21 @@ def twins(i):
 
 @pytest.mark.parametrize("block", SLOW_BLOCKS)
 def test_two_hundred_random_problems(block):
-    solved = 0
-    for i in range(20 * block, 20 * block + 20):
-        data = twins(i) if i % 5 == 4 else decoder(i)
-        try:
-            svm = max_margin(data)
-        except NotSeparableError as error:
-            prove_refused(data, error)
-            continue
-        solved += 1
-        assert svm.kkt_residual <= 1e-10
-        prove_optimal(data, svm, 1e-10)
-    assert solved >= 12
+    seeds = range(20 * block, 20 * block + 20)
+    solved = [proved(twins(i) if i % 5 == 4 else decoder(i)) for i in seeds]
+    assert sum(solved) >= 12
 
 
 @pytest.mark.parametrize("block", SLOW_BLOCKS)
 def test_every_refusal_carries_a_valid_certificate(block):
     refused = 0
-    for i in range(80 * block, 80 * block + 80):
-        if i % 4 == 3:
-            data = problems.l24(7000 + i, K=6, d=1 + i % 2, n=10)
-        else:
-            data = problems.t24(7000 + i, V=5, m=10, d=2 + i % 4, size=(1, 3))
-        try:
-            max_margin(data)
-        except NotSeparableError as error:
-            prove_refused(data, error)
+    for i in range(7000 + 80 * block, 7000 + 80 * block + 80):
+        data = in_few_dimensions(i)
+        found = answer(data)
+        if isinstance(found, NotSeparableError):
+            prove_refused(data, found)
             refused += 1
     assert refused >= 30  # 300 over the ten blocks
-
-
-def test_without_strict_pairs_there_is_nothing_to_win():
-    data = REGIMES["every token in every support"]
-    svm = max_margin(data)
-    numbers = svm.norm, svm.min_margin, svm.kkt_residual, svm.duality_gap
-    assert numbers == (0, np.inf, 0, 0)
-    assert svm.solver == "no strict pairs"
-    assert svm.multipliers.shape == (0,)
-    assert is_separable(data)
 
 
 @pytest.mark.parametrize("seed", [504, 1691, 2740, 3193])
@@ -131,7 +115,7 @@ def test_random_problems_are_solved_in_few_steps():
     """Random problems with d > m: the active set of the first set of pairs, and its rounding."""
     for seed in range(10):
         told = []
-        data = problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4))
+        data = solvable(5000 + seed)
         margin = 1 / max_margin(data, progress=told.append).norm
         assert len(told) <= 3
         for line in told:
@@ -148,7 +132,6 @@ def test_a_refusal_says_how_many_pairs_contradict_each_other():
             max_margin(data)
         prove_refused(data, caught.value)
         weights = caught.value.certificate
-        assert weights.sum() == pytest.approx(1.0, rel=1e-12)
         assert str(caught.value) == (
             f"no W keeps all {len(weights)} strict pairs at a positive margin: weighted as "
             f".certificate says, {np.count_nonzero(weights)} of them contradict each other"
@@ -169,22 +152,6 @@ def test_where_no_active_set_settles_the_search_goes_on():
     prove_optimal(data, max_margin(data), 1e-10)
 
 
-def test_an_order_at_hand_is_taken(monkeypatch):
-    data = problems.t24(5000, V=6, m=9, d=12, size=(1, 4))
-    order = priority(data)
-    expected = max_margin(data)
-    monkeypatch.delattr(solve, "token_priority")
-    np.testing.assert_array_equal(max_margin(data, order=order).W, expected.W)
-    assert is_separable(data, order=order)
-
-
-@pytest.mark.parametrize("function", [max_margin, is_separable])
-def test_an_order_at_hand_does_not_excuse_wrong_data(function):
-    order = priority(datasets.toy())
-    with pytest.raises(TypeError, match=r"^data is of type str; NextTokenData is needed$"):
-        function("toy", order=order)
-
-
 # -- where the search ends ------------------------------------------------------------------------
 
 
@@ -201,7 +168,7 @@ def test_separability_is_settled_at_the_first_proof(monkeypatch):
     fewer = 0
     for seed in range(10):
         for size in (1, (1, 3)):
-            data = problems.t24(5000 + seed, V=6, m=9, d=12, size=size)
+            data = solvable(5000 + seed, size=size)
             taken.clear()
             assert is_separable(data)
             for_verdict = len(taken)
@@ -218,7 +185,7 @@ def test_undecided_says_how_close_it_came(monkeypatch, entries):
     monkeypatch.setattr(solve, "STOP", -1.0)
     monkeypatch.setattr(solve, "ACCEPT", -1.0)
     monkeypatch.setattr(narrow, "ENTRIES", entries)
-    data = problems.t24(5000, V=6, m=9, d=12, size=(1, 4))
+    data = solvable(5000)
     told = []
     with pytest.raises(ConvergenceError) as caught:
         max_margin(data, progress=told.append)
@@ -239,7 +206,7 @@ def test_undecided_says_how_close_it_came(monkeypatch, entries):
 def test_what_is_close_enough_is_accepted_once_the_method_has_ended(monkeypatch):
     monkeypatch.setattr(solve, "STOP", -1.0)
     told = []
-    data = problems.t24(5000, V=6, m=9, d=12, size=(1, 4))
+    data = solvable(5000)
     svm = max_margin(data, progress=told.append)
     residuals = [float(re.match(r"KKT residual (\S+),", line)[1]) for line in told]
     assert svm.kkt_residual == pytest.approx(min(residuals), rel=0.1)

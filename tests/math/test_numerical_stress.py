@@ -15,11 +15,22 @@ from functools import cache
 import numpy as np
 import problems
 import pytest
+from numpy.testing import assert_allclose
 from peak import PEAK_UNIT
 from quick import slow_but
 
 import ntpnb
-from ntpnb import GD, NextTokenData, NotSeparableError
+from ntpnb import (
+    GD,
+    ConvergenceError,
+    NextTokenData,
+    NotSeparableError,
+    finite_part,
+    gradient_flow,
+    is_separable,
+    max_margin,
+    regularization_path,
+)
 from ntpnb.training import flow as flow_module
 
 RADII = [0.5, 5.0, 100.0]
@@ -46,11 +57,11 @@ def answers(data, W, c=1.0):
     """What the package says of data whose embeddings were multiplied by ``c``, in units of W."""
     L = data.smoothness
     W = W / c
-    finite, svm = ntpnb.finite_part(data), ntpnb.max_margin(data)
+    finite, svm = finite_part(data), max_margin(data)
     run = ntpnb.descend(data, GD(0.5 / L), 50)
-    path = ntpnb.regularization_path(data, np.array(RADII) * svm.norm)
+    path = regularization_path(data, np.array(RADII) * svm.norm)
     ridge = ntpnb.ridge_path(data, np.array(LOG_MULTIPLIERS) + 2 * np.log(c))
-    assert ntpnb.is_separable(data)
+    assert is_separable(data)
     assert finite.compatible in (True, False)
     return {
         "smoothness": L / c**2,
@@ -73,11 +84,11 @@ def answers(data, W, c=1.0):
 
 def flow_answers(data, _, c=1.0):
     """The flow of data whose embeddings were multiplied by ``c``, in units of W."""
-    flow = ntpnb.gradient_flow(data, np.array(LOG_TIMES) - np.log(data.smoothness))
+    flow = gradient_flow(data, np.array(LOG_TIMES) - np.log(data.smoothness))
     return {
         "flow": flow.W * c,
         "flow's excess": flow.excess,
-        "flow's angle": flow.compare(ntpnb.finite_part(data), ntpnb.max_margin(data)).angle,
+        "flow's angle": flow.compare(finite_part(data), max_margin(data)).angle,
     }
 
 
@@ -95,10 +106,6 @@ class Change:
     scale: float = 1.0  # of all lengths
 
 
-def lengthened(data, c):
-    return problems.changed(data, context_embeddings=c * data.context_embeddings)
-
-
 def a_rotation(data):
     q = data.shape[1]
     return np.linalg.qr(np.random.default_rng(7).standard_normal((q, q)))[0]
@@ -113,8 +120,8 @@ def permuted_rows(W, data):
 
 
 CHANGES = {
-    "short contexts": Change(lambda data: lengthened(data, 1e-6), scale=1e-6),
-    "long contexts": Change(lambda data: lengthened(data, 1e6), scale=1e6),
+    "short contexts": Change(lambda data: problems.lengthened(data, 1e-6), scale=1e-6),
+    "long contexts": Change(lambda data: problems.lengthened(data, 1e6), scale=1e6),
     "rotation": Change(
         lambda data: problems.rotated(data, a_rotation(data)),
         of_matrix=lambda W, data: W @ a_rotation(data),
@@ -174,22 +181,22 @@ def test_nearly_parallel_contexts(angle):
     # the angle. A third, orthogonal one ties two tokens.
     H = [[1.0, 0.0, 0.0], [np.cos(angle), np.sin(angle), 0.0], [0.0, 0.0, 1.0]]
     data = NextTokenData(H, [[1, 0, 0], [1, 0, 0], [0, 0.5, 0.5]])
-    svm, finite = ntpnb.max_margin(data), ntpnb.finite_part(data)
-    alone = ntpnb.max_margin(NextTokenData([H[0], H[2]], [[1, 0, 0], [0, 0.5, 0.5]]))
+    svm, finite = max_margin(data), finite_part(data)
+    alone = max_margin(NextTokenData([H[0], H[2]], [[1, 0, 0], [0, 0.5, 0.5]]))
     assert svm.norm == pytest.approx(alone.norm, rel=angle)
     assert finite.compatible
-    assert ntpnb.is_separable(data)
-    path = ntpnb.regularization_path(data, [1.0, 100 * svm.norm])
+    assert is_separable(data)
+    path = regularization_path(data, [1.0, 100 * svm.norm])
     assert path.residual.max() <= 1e-10
-    flow = ntpnb.gradient_flow(data, [10.0, 1e5])
+    flow = gradient_flow(data, [10.0, 1e5])
     assert flow.compare(finite, svm).angle[-1] <= 1e-3
 
 
 def solution_or_undecided(data):
     """The max-margin solution, or None where the solver says that it could not decide."""
     try:
-        return ntpnb.max_margin(data)
-    except ntpnb.ConvergenceError as error:
+        return max_margin(data)
+    except ConvergenceError as error:
         undecided = error
     assert undecided.residual >= 0, undecided  # false for nan
     return None
@@ -228,7 +235,7 @@ def test_small_multipliers_are_no_certificate():
         H = h + 1e-5 * np.random.default_rng(seed).standard_normal((3, 5))
         H[1:] *= -1
         data = NextTokenData(H, [[0, 0, 1]] * 3, context_groups=[2, -1, -4])
-        assert ntpnb.is_separable(data)
+        assert is_separable(data)
         if (svm := solution_or_undecided(data)) is not None:
             assert svm.kkt_residual <= 1e-9
 
@@ -243,16 +250,16 @@ def test_long_weights_do_not_excuse_a_missed_margin():
     H += [[1.0251848243410053e-03, 8.4721290245202442e-04, -2.8842611338464656e-05]]
     P = np.array([[1, 0, 0, 1, 1], [1, 0, 1, 0, 1], [0, 0, 1, 0, 0], [1, 0, 0, 0, 0]])
     data = NextTokenData(H, (P / P.sum(1, keepdims=True))[[0, 1, 2, 3, 1]])
-    with suppress(NotSeparableError, ntpnb.ConvergenceError):
-        assert ntpnb.max_margin(data).min_margin >= 0.9
+    with suppress(NotSeparableError, ConvergenceError):
+        assert max_margin(data).min_margin >= 0.9
 
 
 @pytest.mark.parametrize("tiny", [1e-30, 1e-100, 1e-300])
 def test_tiny_target_probabilities(tiny):
     data = NextTokenData(np.eye(2, 3), [[1 - tiny, tiny, 0], [0, 0.5, 0.5]])
-    finite = ntpnb.finite_part(data)
+    finite = finite_part(data)
     assert finite.compatible
-    np.testing.assert_allclose(finite.W[0, 0] - finite.W[1, 0], -np.log(tiny), rtol=1e-12)
+    assert_allclose(finite.W[0, 0] - finite.W[1, 0], -np.log(tiny), rtol=1e-12)
     assert data.entropy == pytest.approx(np.log(2) / 2, rel=1e-12)
     assert 0 <= ntpnb.excess_loss(finite.W, data) < 10
 
@@ -263,14 +270,14 @@ def test_tiny_context_probabilities(tiny):
     P = [[1, 0, 0], [0.25, 0.75, 0], [0, 0.5, 0.5]]
     H = np.random.default_rng(3).standard_normal((3, 3))
     data, usual = NextTokenData(H, P, [tiny, 0.5, 0.5]), NextTokenData(H, P)
-    np.testing.assert_allclose(ntpnb.max_margin(data).W, ntpnb.max_margin(usual).W, rtol=1e-12)
-    finite = ntpnb.finite_part(data)
-    np.testing.assert_allclose(finite.W, ntpnb.finite_part(usual).W, rtol=0, atol=1e-12)
+    assert_allclose(max_margin(data).W, max_margin(usual).W, rtol=1e-12)
+    finite = finite_part(data)
+    assert_allclose(finite.W, finite_part(usual).W, rtol=0, atol=1e-12)
     for trace in (
-        ntpnb.regularization_path(data, [1.0, 1e6]),
-        ntpnb.gradient_flow(data, [0.0, 1e6]),
+        regularization_path(data, [1.0, 1e6]),
+        gradient_flow(data, [0.0, 1e6]),
     ):
-        assert trace.compare(finite, ntpnb.max_margin(data)).angle[-1] <= 1e-2
+        assert trace.compare(finite, max_margin(data)).angle[-1] <= 1e-2
 
 
 @pytest.mark.parametrize(
@@ -296,8 +303,8 @@ CONTRADICTIONS += [
 @pytest.mark.parametrize("data", CONTRADICTIONS)
 def test_contradictions_are_refused_at_every_scale(data):
     with pytest.raises(NotSeparableError):
-        ntpnb.max_margin(data)
-    assert not ntpnb.is_separable(data)
+        max_margin(data)
+    assert not is_separable(data)
 
 
 LARGE = """
@@ -348,13 +355,13 @@ def test_ten_thousand_tokens_with_small_supports():
 def test_a_flow_that_rounding_stops_ends_with_an_error(monkeypatch):
     monkeypatch.setattr(flow_module, "EVALUATIONS", 5000)  # ten times what an ordinary flow takes
     data = problems.l24(28, n=12, norms=6, cyclic=True)
-    with pytest.raises(ntpnb.ConvergenceError, match=r"came to log t = .* and no further"):
-        ntpnb.gradient_flow(data, [0.0, 1e4])
+    with pytest.raises(ConvergenceError, match=r"came to log t = .* and no further"):
+        gradient_flow(data, [0.0, 1e4])
 
 
 def test_ties_slower_than_rounding():
     data = NextTokenData([[0.1]], [[1e-50, 1.0]])
-    flow = ntpnb.gradient_flow(data, [0.0, 10.0])
+    flow = gradient_flow(data, [0.0, 10.0])
     assert np.isfinite(flow.W).all()
     assert (np.diff(flow.excess) <= 0).all()
 
@@ -362,7 +369,7 @@ def test_ties_slower_than_rounding():
 def test_next_order_term_with_odds_far_apart():
     H = np.array([[0.13, -0.13, 0.64], [0.10, -0.54, 0.36]])
     data = NextTokenData(H, [[0, 0, 1], [1, 0, 1.3e-115]])
-    tilde, svm = ntpnb.next_order_term(data), ntpnb.max_margin(data)
+    tilde, svm = ntpnb.next_order_term(data), max_margin(data)
     path = ntpnb.ridge_path(data, [-1e4])
     R = -path.log_multiplier[0]
     assert np.abs(path.W[0] - (R - np.log(R)) * svm.W - tilde).max() <= 1e-2 * np.abs(tilde).max()

@@ -9,16 +9,16 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from problems import l24, start, t24
+from numpy.testing import assert_allclose, assert_array_equal
+from problems import a_text, l24, start, t24
 from quick import slow_but
 from reference import hessian, pair_matrices, token_embeddings
 from saved import again
 from scipy.optimize import linprog
 from scipy.sparse import eye_array, vstack
-from slow_clock import Clock
 
 import ntpnb
-from ntpnb import NextTokenData, datasets
+from ntpnb import NextTokenData, datasets, gradient_flow, implicit_bias, token_priority
 from ntpnb.basics import watch
 from ntpnb.basics.errors import ConvergenceError
 from ntpnb.bias import Twin, partition
@@ -39,6 +39,10 @@ def random_problem(kind, seed):
     V, m = rng.integers(3, 6), rng.integers(2, 8)
     laws = np.eye(V)[rng.integers(0, V, m)]
     return NextTokenData(rng.integers(-2, 3, (m, 2)).astype(float), laws)
+
+
+def twin_of(data, **limits):
+    return implicit_bias(data, **limits).twin
 
 
 def finite_by_linear_program(data, order):
@@ -69,7 +73,7 @@ def margins(W, data, pairs):
 
 def test_the_residual_is_the_gradient_over_the_largest_that_the_losers_could_make():
     data = NextTokenData([[0.1], [0.2]], [[1.0, 0.0], [0.0, 1.0]])
-    found = partition.contradiction(data, ntpnb.token_priority(data), np.full((2, 2), 0.5))
+    found = partition.contradiction(data, token_priority(data), np.full((2, 2), 0.5))
     largest = 0.5 * 0.5 * (0.1 + 0.2)  # frequencies, the losers' probabilities, lengths
     assert found.residual == pytest.approx(
         np.linalg.norm(ntpnb.gradient(np.zeros((2, 1)), data)) / largest
@@ -82,7 +86,7 @@ def test_an_entry_belongs_to_its_pair_however_components_are_numbered():
     data = NextTokenData(
         np.ones((4, 1)), np.eye(4), candidate_counts=candidates, context_groups=[0] * 4
     )
-    order = ntpnb.token_priority(data)
+    order = token_priority(data)
     numbers = order.sparse_components
     assert len(set(numbers.data.tolist())) == 4
     for renumbered in permutations(range(4)):
@@ -90,7 +94,7 @@ def test_an_entry_belongs_to_its_pair_however_components_are_numbered():
         components.data = np.array(renumbered)[numbers.data]
         pair = partition.pair_of_entries(data, replace(order, sparse_components=components))
         wins, loses = np.nonzero(pair >= 0)
-        np.testing.assert_array_equal(order.strict[pair[wins, loses], 1:].T, (wins, loses))
+        assert_array_equal(order.strict[pair[wins, loses], 1:].T, (wins, loses))
         assert len(wins) == len(order.strict)
 
 
@@ -99,18 +103,18 @@ def test_a_linear_program_finds_the_same_partition_and_what_is_said_of_the_twin_
     seen = {"none": 0, "some": 0, "all": 0, "undecided": 0}
     for seed in range(60):
         data = random_problem(kind, seed)
-        order = ntpnb.token_priority(data)
+        order = token_priority(data)
         if not len(order.strict):
             continue
         try:
-            twin = ntpnb.implicit_bias(data).twin
+            twin = twin_of(data)
         except ConvergenceError:  # an extreme problem, about one in 300
             seen["undecided"] += 1
             continue
         finite = twin.certificate > 0
-        np.testing.assert_array_equal(finite, finite_by_linear_program(data, order))
-        np.testing.assert_array_equal(twin.finite, order.strict[finite])
-        np.testing.assert_array_equal(twin.won, order.strict[~finite])
+        assert_array_equal(finite, finite_by_linear_program(data, order))
+        assert_array_equal(twin.finite, order.strict[finite])
+        assert_array_equal(twin.won, order.strict[~finite])
         seen["none" if not finite.any() else "all" if finite.all() else "some"] += 1
 
         D = pair_matrices(data, order.strict)
@@ -153,7 +157,7 @@ def test_the_loss_tends_to_its_floor(kind):
                 1, 5, (data.num_contexts, data.vocab_size)
             )
             data = data.replace(candidate_counts=counts)
-        twin = ntpnb.implicit_bias(data).twin
+        twin = twin_of(data)
         floor = ntpnb.loss_floor(data)
         rounding = 1e-9 * max(1.0, floor.upper)  # probabilities of the twin are right to 1e-8
         assert floor.lower - rounding <= twin.loss_limit <= floor.upper + rounding
@@ -164,8 +168,8 @@ def test_the_loss_tends_to_its_floor(kind):
 @pytest.mark.parametrize("rare", [1e-3, 1e-5, 1e-8])
 def test_a_rare_contradiction_is_settled_too(rare):
     data = NextTokenData([[1.0], [1.0]], [[0, 1], [1, 0]], [1 - rare, rare])
-    q = ntpnb.implicit_bias(data).twin.data.target_probs
-    np.testing.assert_allclose(q, [[rare, 1 - rare]] * 2, rtol=1e-7)
+    q = twin_of(data).data.target_probs
+    assert_allclose(q, [[rare, 1 - rare]] * 2, rtol=1e-7)
 
 
 # -- training, which knows nothing of it ----------------------------------------------------------
@@ -179,7 +183,7 @@ def test_descent_converges_where_all_pairs_contradict_each_other(seed):
     change within that distance.
     """
     data = all_contradicting(seed)
-    twin = ntpnb.implicit_bias(data).twin
+    twin = twin_of(data)
     assert len(twin.won) == 0
     assert twin.require_max_margin().norm == 0
     run = ntpnb.descend(data, ntpnb.GD(1 / data.smoothness), 200_000, record=[200_000])
@@ -209,19 +213,19 @@ def test_descent_on_the_data_follows_the_flow_on_the_twin(seed):
     small: at most ``C / log t`` with a constant ``C``, so that it falls at least as 1/log t.
     """
     data = won_in_part(seed)
-    bias = ntpnb.implicit_bias(data)
+    bias = implicit_bias(data)
     assert bias.separable is False
     twin = bias.twin
     assert len(twin.won)
     assert len(twin.finite)
     with pytest.raises(ntpnb.NotSeparableError):
-        ntpnb.gradient_flow(bias, [0.0])
+        gradient_flow(bias, [0.0])
     step = 0.02 / data.smoothness
     steps = np.array([1000, 10_000, 50_000])
     run = ntpnb.descend(data, ntpnb.GD(step), steps[-1], record=steps)
-    flow = ntpnb.gradient_flow(twin, np.log(step * steps))
-    np.testing.assert_allclose(run.W, flow.W, atol=0.01 * np.linalg.norm(flow.W[-1]))
-    late = ntpnb.gradient_flow(twin, [1e2, 1e3, 1e4]).compare(twin)
+    flow = gradient_flow(twin, np.log(step * steps))
+    assert_allclose(run.W, flow.W, atol=0.01 * np.linalg.norm(flow.W[-1]))
+    late = gradient_flow(twin, [1e2, 1e3, 1e4]).compare(twin)
     assert (late.angle[1:] <= 1.5 * late.angle[:-1] / 10).all()
     assert late.angle[-1] < 0.01
     assert late.finite_error[-1] < 1e-6
@@ -245,7 +249,7 @@ def won_in_part(seed):
 
 def test_separable_and_compatible_data_are_their_own_twin():
     for data in (datasets.toy(), t24(0)):
-        bias = ntpnb.implicit_bias(data)
+        bias = implicit_bias(data)
         assert bias.twin.data is data
         assert bias.twin.max_margin is bias.max_margin
         assert bias.twin.finite_part is bias.finite_part
@@ -260,18 +264,16 @@ def test_separable_data_that_are_not_compatible_keep_direction_and_finite_part()
         np.vstack([toy.context_embeddings, 2 * toy.context_embeddings[0]]),
         np.vstack([toy.target_probs, [0, 0.1, 0.3, 0.6, 0]]),
     )
-    bias = ntpnb.implicit_bias(data)
+    bias = implicit_bias(data)
     assert bias.separable
     assert not bias.finite_part.compatible
     twin = bias.twin
     assert twin.finite_part.compatible
-    np.testing.assert_allclose(twin.finite_part.W, bias.finite_part.W, atol=1e-8)
+    assert_allclose(twin.finite_part.W, bias.finite_part.W, atol=1e-8)
     assert twin.max_margin is bias.max_margin
     assert twin.data.entropy > data.entropy
     cyclic = l24(0, cyclic=True)
-    np.testing.assert_allclose(
-        ntpnb.implicit_bias(cyclic).twin.finite_part.W, ntpnb.finite_part(cyclic).W, atol=1e-7
-    )
+    assert_allclose(twin_of(cyclic).finite_part.W, ntpnb.finite_part(cyclic).W, atol=1e-7)
 
 
 def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
@@ -279,12 +281,12 @@ def test_both_ways_to_solve_newtons_equations_agree(monkeypatch):
         data = random_problem("decoder", seed)
         if ntpnb.is_separable(data):
             continue
-        direct = ntpnb.implicit_bias(data).twin
+        direct = twin_of(data)
         with monkeypatch.context() as changed:
             changed.setattr(partition, "_is_for_least_squares", lambda data: False)
-            iterative = ntpnb.implicit_bias(data).twin
-        np.testing.assert_array_equal(direct.finite, iterative.finite)
-        np.testing.assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
+            iterative = twin_of(data)
+        assert_array_equal(direct.finite, iterative.finite)
+        assert_allclose(direct.data.target_probs, iterative.data.target_probs, atol=1e-7)
 
 
 def test_a_vector_added_to_all_token_embeddings_changes_no_newton_step():
@@ -297,7 +299,7 @@ def test_a_vector_added_to_all_token_embeddings_changes_no_newton_step():
         for tokens in (T, T + 2.0**40)
     ]
     assert np.abs(steps[0]).max() > 0.1
-    np.testing.assert_allclose(*steps, rtol=0, atol=1e-12)
+    assert_allclose(*steps, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("length", "has_settled"), [(0.02, False), (0.005, True)])
@@ -312,7 +314,7 @@ def test_where_no_step_improves_anything_a_short_one_counts_as_none(
     if has_settled:
         newton.minimise()
         assert newton.correction == pytest.approx(length)
-        np.testing.assert_allclose(newton.probs(), 0.5, rtol=0, atol=1e-9)
+        assert_allclose(newton.probs(), 0.5, rtol=0, atol=1e-9)
         return
     message = r"undecided: after 2 Newton steps nothing improves, .* by a share of 2.0e-02$"
     with pytest.raises(ConvergenceError, match=message) as undecided:
@@ -330,7 +332,7 @@ def test_for_two_tokens_one_product_with_the_curvature_makes_a_newton_step(monke
     expected = partition._LeastSquares(data)(probs)
     found = partition._ConjugateGradients(data, watch.Watch())(probs)
     # two decompositions; their weights lie three digits apart, and rounding is 1e-16
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_a_guess_that_is_no_minimum_proves_nothing(monkeypatch):
@@ -340,7 +342,7 @@ def test_a_guess_that_is_no_minimum_proves_nothing(monkeypatch):
     monkeypatch.setattr(partition, "_system_for", lambda data, watch: lambda probs: uphill)
     message = r"undecided: the weights of those that stay finite leave a sum of .*, and not zero$"
     with pytest.raises(ConvergenceError, match=message) as undecided:
-        partition.partition_pairs(data, ntpnb.token_priority(data), watch.Watch())
+        partition.partition_pairs(data, token_priority(data), watch.Watch())
     # a slope of 1/4 for each of two tokens, of losers that have the mass 1/2
     assert undecided.value.residual == pytest.approx(np.hypot(0.25, 0.25) / 0.5)
 
@@ -352,7 +354,7 @@ def test_a_probability_that_stays_positive_and_is_no_float_is_said():
     """
     data = NextTokenData([[1.0], [100.0], [1.0]], [[1, 0], [1, 0], [0, 1]], [0.5, 0.5 - 1e-9, 1e-9])
     with pytest.raises(ConvergenceError, match=r"tends to less than 1e-308$") as undecided:
-        _ = ntpnb.implicit_bias(data).twin
+        _ = twin_of(data)
     assert 0 <= undecided.value.residual <= partition.SETTLED
 
 
@@ -368,34 +370,23 @@ def test_a_wrong_guess_is_found_and_mended(monkeypatch):
         return self.kept & self._may_fall
 
     data = won_in_part(0)
-    expected = ntpnb.implicit_bias(data).twin
+    expected = twin_of(data)
     monkeypatch.setattr(partition._Newton, "_fallen", too_many)
-    found = ntpnb.implicit_bias(data).twin
+    found = twin_of(data)
     assert guessed
-    np.testing.assert_array_equal(found.finite, expected.finite)
-    np.testing.assert_allclose(found.certificate, expected.certificate, atol=1e-9)
+    assert_array_equal(found.finite, expected.finite)
+    assert_allclose(found.certificate, expected.certificate, atol=1e-9)
 
 
 # -- sizes, time and files ------------------------------------------------------------------------
-
-
-def text(num_verses, dim):
-    corpus = datasets.text_corpus(num_verses)
-    rng = np.random.default_rng(0)
-    return NextTokenData.from_sequences(
-        corpus.verses,
-        lambda context: rng.standard_normal(dim),
-        context_length=2,
-        vocab_size=len(corpus.words),
-    )
 
 
 @pytest.mark.parametrize(
     ("num_verses", "dim"), [(31, 20), pytest.param(106, 60, marks=pytest.mark.stress)]
 )
 def test_a_text_in_few_dimensions_is_answered(num_verses, dim):
-    data = text(num_verses, dim)
-    twin = ntpnb.implicit_bias(data).twin
+    data = a_text(dim, num_verses, context_length=2)
+    twin = twin_of(data)
     assert len(twin.won) == 0
     assert twin.residual <= 1e-12
     assert twin.finite_part.compatible
@@ -407,7 +398,7 @@ def test_a_text_in_few_dimensions_is_answered(num_verses, dim):
 
 def test_progress_says_how_far_a_newton_step_goes_and_then_how_wide_the_margin_is():
     lines = []
-    _ = ntpnb.implicit_bias(won_in_part(0), progress=lines.append).twin
+    _ = twin_of(won_in_part(0), progress=lines.append)
     assert any(line.startswith("Newton step 1: probabilities change by") for line in lines)
     assert "margin between" in lines[-1]
 
@@ -445,48 +436,46 @@ def test_near_the_edge_the_search_ends_with_an_error(monkeypatch):
     monkeypatch.setattr(partition, "MUCH_WORK", 0)  # so that conjugate gradients are taken
     monkeypatch.setattr(partition, "MOST_PRODUCTS", 3)
     with pytest.raises(ConvergenceError, match="3 products with the loss's curvature") as ended:
-        _ = ntpnb.implicit_bias(all_contradicting(0)).twin
+        _ = twin_of(all_contradicting(0))
     assert ended.value.residual == np.inf
 
 
 def test_too_many_ties_beside_pairs_that_are_won_are_said(monkeypatch):
     data = won_in_part(0)
-    twin = ntpnb.implicit_bias(data).twin
+    twin = twin_of(data)
     assert len(twin.won) > 0
     # what a max-margin problem with these ties costs: third powers of each token's contexts
     work = int((np.count_nonzero(twin.data.target_probs, axis=0) ** 3).sum())
     monkeypatch.setattr(partition, "MOST_WORK", work)
-    assert len(ntpnb.implicit_bias(data).twin.won) == len(twin.won)
+    assert len(twin_of(data).won) == len(twin.won)
     monkeypatch.setattr(partition, "MOST_WORK", work - 1)
     message = (
         r"pairs that seem to be won, \d+ are tied, too many to solve for; use fewer contexts, or "
         r"dimensions enough to separate them$"
     )
     with pytest.raises(ConvergenceError, match=message):
-        _ = ntpnb.implicit_bias(data).twin
+        _ = twin_of(data)
 
 
 def test_a_time_limit_ends_the_search():
-    bias = ntpnb.implicit_bias(text(31, dim=20), seconds=0)
+    bias = implicit_bias(a_text(20, context_length=2), seconds=0)
     with pytest.raises(ConvergenceError):
         _ = bias.twin
 
 
-def test_the_time_limit_ends_the_search_for_what_wins_the_pairs_too(monkeypatch):
+def test_the_time_limit_ends_the_search_for_what_wins_the_pairs_too(monkeypatch, slow_clock):
     """Newton's method is done in time, and a second is left for the max-margin problem."""
-    clock = Clock()
     begun = []
 
     def max_margin(*arguments, **options):
-        begun.append(clock.now)
+        begun.append(slow_clock.now)
         return ntpnb.max_margin(*arguments, **options)
 
-    monkeypatch.setattr(watch.time, "monotonic", clock.monotonic)
     monkeypatch.setattr(partition, "max_margin", max_margin)
     data = won_in_part(0)
-    order = ntpnb.token_priority(data)
+    order = token_priority(data)
     partition.partition_pairs(data, order, watch.Watch(seconds=1e9))
-    clock.now = 0.0
+    slow_clock.now = 0.0
     seconds = begun[-1] + 1
     with pytest.raises(ConvergenceError, match=rf"^undecided: {seconds:g} seconds are over"):
         partition.partition_pairs(data, order, watch.Watch(seconds))
@@ -497,7 +486,7 @@ def test_a_twin_whose_counts_a_file_has_changed_is_refused():
     """Both datasets alike, so that they differ in distributions only and have equal gradients."""
     counts = np.ones((4, 4))
     data = won_in_part(0).replace(candidate_counts=counts)
-    twin = ntpnb.implicit_bias(data).twin
+    twin = twin_of(data)
     assert again(twin).finite.tolist() == twin.finite.tolist()
     counts[0, 0] = 2.0
     both = [x.replace(candidate_counts=counts) for x in (twin.data, data)]
@@ -549,7 +538,7 @@ def test_tiny_probabilities_count_as_zero_where_that_is_asked_for():
     assert "NextTokenData(…, support_threshold=1e-09)" in str(ntpnb.report(data))
     found = ntpnb.report(data.replace(support_threshold=1e-9))
     assert found.num_ordered_pairs == 3
-    np.testing.assert_allclose(found.data.target_probs, [[0.5, 0.5, 0], [1, 0, 0]], atol=1e-15)
+    assert_allclose(found.data.target_probs, [[0.5, 0.5, 0], [1, 0, 0]], atol=1e-15)
 
 
 def test_a_query_is_named_by_its_word():

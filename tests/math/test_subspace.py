@@ -6,6 +6,7 @@ import pytest
 import reference
 from exact import many, orthonormal_basis
 from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
 from problems import any_problem, changed, l24, regimes, start, t24
 
 import ntpnb
@@ -17,7 +18,7 @@ from ntpnb.tied.subspace import equal_subspace
 
 
 def check_subspace(data, tolerance):
-    F = ntpnb.equal_subspace(data)
+    F = equal_subspace(data)
     dense = reference.equal_basis(data)
     assert F.dim == len(dense)
     W = np.random.default_rng(1).standard_normal((2, 3, *data.shape))
@@ -78,12 +79,12 @@ def test_duplicated_tokens_and_contexts():
     cycle = [(0, 1, 2), (1, 3, 0, 2), (3, 0, 1, 2)]
     data = NextTokenData.from_attention(E, cycle, [0, 1, 3])
     check_subspace(data, GENERIC)
-    assert ntpnb.equal_subspace(data).dim == 1  # tokens 1 and 3 coincide
+    assert equal_subspace(data).dim == 1  # tokens 1 and 3 coincide
     cycle = [(0, 4), (4, 0, 4), (1, 0), (0, 1, 3, 0), (3, 1, 0)]
     check_subspace(NextTokenData.from_attention(E, cycle, [0, 4, 1, 0, 3]), GENERIC)
     twice = NextTokenData([[1.0, 2.0]] * 3, [[0.5, 0.5, 0], [0.2, 0.8, 0], [0, 0.5, 0.5]])
     check_subspace(twice, GENERIC)
-    assert ntpnb.equal_subspace(twice).dim == 2
+    assert equal_subspace(twice).dim == 2
 
 
 def nearly_parallel(gap):
@@ -103,7 +104,7 @@ def two_contexts(gap, T=None):
 )
 def test_a_small_gap_costs_its_share_of_the_digits_and_not_its_square(make, gap):
     data = make(gap)
-    F = ntpnb.equal_subspace(data)
+    F = equal_subspace(data)
     W = start(data)
     with mpmath.workdps(60):
         basis = orthonormal_basis(data)
@@ -129,7 +130,7 @@ def test_fit_between_nearly_parallel_contexts(gap):
     data = nearly_parallel(gap)
     rng = np.random.default_rng(1)
     W, shifts = rng.standard_normal(data.shape), rng.standard_normal((4, 1))
-    F = ntpnb.equal_subspace(data)
+    F = equal_subspace(data)
     # a common score of a context's tokens must not count; the gap costs its share of the digits
     # where the score is found, and again where the rows are
     found = F.fit(data.context_embeddings @ W.T + shifts)
@@ -147,7 +148,7 @@ def test_fit_returns_the_projection_of_what_made_the_targets(name):
     order = token_priority(data)
     shifts = rng.standard_normal(order.components.max() + 1)
     targets = targets + np.where(order.components >= 0, shifts[order.components], np.nan)
-    F = ntpnb.equal_subspace(data)
+    F = equal_subspace(data)
     # shifts of size one, divided by the shortest embedding, are what the differences must cancel
     h = np.linalg.norm(data.group_embeddings, axis=1)
     reach = 1 / h[h > 0].min(initial=1)
@@ -163,7 +164,7 @@ def test_whitening_gives_curvature_of_size_one(make, norms):
         rare = 10.0 ** -(np.arange(len(data.group_names)) % 4)  # contexts from common to rare
         weights = data.context_probs * rare[data.group_index]
         data = changed(data, context_probs=weights / weights.sum())
-        F = ntpnb.equal_subspace(data)
+        F = equal_subspace(data)
         tied = ntpnb.tied.finite.restrict(data)
         whiten = F.whitening()
         size = int(np.prod(data.shape))
@@ -183,8 +184,8 @@ def test_whitening_takes_a_long_context_that_is_rare_for_a_short_one(T, length):
     """Beside it the short one's length alone would be rounding; a tie counts by its token's."""
     data = NextTokenData([[1e17, 0], [0, 1]], np.full((2, 2), 0.5), [1e-34, 1.0], T)
     G = np.array([[1.0, 2.0], [-1.0, -2.0]])
-    found = ntpnb.equal_subspace(data).whitening()(G)
-    np.testing.assert_allclose(found, G / length, rtol=1e-12)
+    found = equal_subspace(data).whitening()(G)
+    assert_allclose(found, G / length, rtol=1e-12)
 
 
 @pytest.mark.parametrize("T", [None, np.eye(3)])
@@ -192,7 +193,7 @@ def test_whitening_takes_a_long_context_that_is_rare_for_a_short_one(T, length):
 def test_whitening_drops_no_row_of_a_wrong_matrix(T, shape):
     data = NextTokenData(np.eye(2), np.full((2, 3), 1 / 3), token_embeddings=T)
     with pytest.raises(ValueError, match=r"^W has shape .*; its last two axes must be \(3, 2\)$"):
-        ntpnb.equal_subspace(data).whitening()(np.ones(shape))
+        equal_subspace(data).whitening()(np.ones(shape))
 
 
 @pytest.mark.parametrize("T", [None, np.eye(3)])
@@ -208,7 +209,7 @@ def test_a_huge_basis_is_refused():
     P = np.zeros((2, 3000))
     P[:, :1500] = 1 / 1500
     data = NextTokenData(np.random.default_rng(0).standard_normal((2, 8)), P)
-    F = ntpnb.equal_subspace(data)
+    F = equal_subspace(data)
     assert F.dim == 2 * 1499
     message = (
         r"a basis of 2998 matrices of shape \(3000, 8\) has 71952000 entries, more than 67108864; "
@@ -227,20 +228,20 @@ def test_too_many_dense_generators_are_refused():
         r"contexts, or token_embeddings=None where tokens are one-hot$"
     )
     with pytest.raises(ValueError, match=message):
-        ntpnb.equal_subspace(NextTokenData(H, P, token_embeddings=T))
+        equal_subspace(NextTokenData(H, P, token_embeddings=T))
     # the same sizes in one direction each need little
     flat = NextTokenData(H[:, :1] * H[:1], P, token_embeddings=T[:, :1] * T[:1])
-    assert ntpnb.equal_subspace(flat).dim == 1
+    assert equal_subspace(flat).dim == 1
 
 
 def test_as_many_dense_generators_as_the_limit_says_are_allowed(monkeypatch):
     """Four ties, two of each context, between tokens in two dimensions and contexts in two."""
     data = NextTokenData(np.eye(2), np.full((2, 3), 1 / 3), None, [[0, 0], [1, 0], [0, 1]])
     monkeypatch.setattr(subspace, "DENSE_LIMIT", 16)
-    assert ntpnb.equal_subspace(data).dim == 4
+    assert equal_subspace(data).dim == 4
     monkeypatch.setattr(subspace, "DENSE_LIMIT", 15)
     with pytest.raises(ValueError, match=r"need 16 numbers, more than 15; use fewer contexts"):
-        ntpnb.equal_subspace(data)
+        equal_subspace(data)
 
 
 @pytest.mark.parametrize("name", ["project", "reject"])
@@ -248,19 +249,19 @@ def test_a_wrong_matrix_is_named(name):
     with pytest.raises(
         ValueError, match=r"W has shape \(3, 3\); its last two axes must be \(5, 2\)"
     ):
-        getattr(ntpnb.equal_subspace(ntpnb.datasets.toy()), name)(np.zeros((3, 3)))
+        getattr(equal_subspace(ntpnb.datasets.toy()), name)(np.zeros((3, 3)))
 
 
 def test_factors_are_kept_within_their_limit(monkeypatch):
     """Results never depend on what is kept, only memory and time do."""
     data = t24(2, V=6, m=9, d=4, size=(2, 4))
     W = start(data, 5)
-    whole = ntpnb.equal_subspace(data)
+    whole = equal_subspace(data)
     assert len(whole._cached_svds) == 6
     monkeypatch.setattr(subspace, "HELD", 0)
-    part = ntpnb.equal_subspace(data)
+    part = equal_subspace(data)
     assert len(part._cached_svds) == 1  # one is, before there is anything to count
-    np.testing.assert_array_equal(part.project(W), whole.project(W))
+    assert_array_equal(part.project(W), whole.project(W))
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from saved import known_bias
-from slow_clock import Clock
 
 import ntpnb
-from ntpnb import thresholds
+from ntpnb import ConvergenceError, equal_subspace, implicit_bias, thresholds
 from ntpnb_book import features
 
 TOY = ntpnb.datasets.toy()
@@ -31,10 +31,8 @@ TWICE = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0], [1, 0]], [0.75, 0.25])
 
 
 CALLS = {
-    "subspace": lambda **limits: ntpnb.equal_subspace(TOY, **limits),
-    "subspace of attention": lambda **limits: ntpnb.equal_subspace(
-        ntpnb.datasets.figure2(), **limits
-    ),
+    "subspace": lambda **limits: equal_subspace(TOY, **limits),
+    "subspace of attention": lambda **limits: equal_subspace(ntpnb.datasets.figure2(), **limits),
     "sweep": lambda **limits: thresholds.sweep([(3, 1, 8), (3, 1, 9)], trials=2, **limits),
     "joint descent": lambda **limits: features.descend_jointly(TOY, 0.5, 5000, START, **limits),
     "joint flow": flow_of_both,
@@ -49,7 +47,7 @@ OTHERS = {
     "finite part": lambda **limits: ntpnb.finite_part(TOY, **limits),
     "direction": lambda **limits: ntpnb.max_margin(TOY, **limits),
     "verdict": lambda **limits: ntpnb.is_separable(TOY, **limits),
-    "bias": lambda **limits: ntpnb.implicit_bias(TOY, **limits),
+    "bias": lambda **limits: implicit_bias(TOY, **limits),
     "report": lambda **limits: ntpnb.report(TOY, **limits),
     "floor": lambda **limits: ntpnb.loss_floor(TOY, **limits),
     "descent": lambda **limits: ntpnb.descend(TOY, ntpnb.GD(0.5), 9, **limits),
@@ -59,13 +57,13 @@ OTHERS = {
 }
 
 
-class TimeIsOver(ntpnb.ConvergenceError):
+class TimeIsOver(ConvergenceError):
     """What a caller raises that has heard enough, of a kind that solvers raise themselves."""
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_no_time_is_said_to_be_over(name):
-    with pytest.raises(ntpnb.ConvergenceError, match=r"^stopped after 0 seconds") as stopped:
+    with pytest.raises(ConvergenceError, match=r"^stopped after 0 seconds") as stopped:
         CALLS[name](seconds=0)
     has_begun = name in ("sweep", "joint descent")  # with no dataset, and with no step
     assert (stopped.value.point is not None) == has_begun
@@ -102,55 +100,48 @@ def test_wrong_limits_are_named(name, limits, kind, start):
         (CALLS | OTHERS)[name](**limits)
 
 
-@pytest.fixture
-def ticking(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("ntpnb.basics.watch.time.monotonic", clock.monotonic)
-    return clock
-
-
-def test_joint_descent_brings_the_run_so_far(ticking):
+def test_joint_descent_brings_the_run_so_far(slow_clock):
     whole = features.descend_jointly(TOY, 0.5, 5000, START, record=np.arange(5001))
-    with pytest.raises(ntpnb.ConvergenceError) as raised:
+    with pytest.raises(ConvergenceError) as raised:
         features.descend_jointly(TOY, 0.5, 5000, START, seconds=20)
     found = raised.value.point
     last = int(found.steps[-1])
     assert 0 < last < 5000
-    np.testing.assert_array_equal(found.W, whole.W[found.steps])
-    np.testing.assert_array_equal(found.logits, whole.logits[found.steps])
+    assert_array_equal(found.W, whole.W[found.steps])
+    assert_array_equal(found.logits, whole.logits[found.steps])
     assert raised.value.residual == found.excess[-1]
 
 
-def test_joint_flow_brings_the_times_so_far(ticking):
-    before = ticking.now
+def test_joint_flow_brings_the_times_so_far(slow_clock):
+    before = slow_clock.now
     whole = flow_of_both(log_times=(7.0, 100.0), seconds=1e9)
-    needed = ticking.now - before
-    with pytest.raises(ntpnb.ConvergenceError, match=r"2 of 3 times .*point") as raised:
+    needed = slow_clock.now - before
+    with pytest.raises(ConvergenceError, match=r"2 of 3 times .*point") as raised:
         flow_of_both(log_times=(7.0, 100.0, 1e9), seconds=needed + 1)
     found = raised.value.point
-    np.testing.assert_array_equal(found.log_times, [7.0, 100.0])
-    np.testing.assert_allclose(found.logits, whole.logits, rtol=1e-3)
+    assert_array_equal(found.log_times, [7.0, 100.0])
+    assert_allclose(found.logits, whole.logits, rtol=1e-3)
     assert raised.value.residual == found.tie_error[-1]
 
 
-def test_nuclear_path_brings_the_points_so_far(ticking):
+def test_nuclear_path_brings_the_points_so_far(slow_clock):
     whole = features.nuclear_path(TOY, [-10.0, -1000.0])
-    calls = ticking.now
+    calls = slow_clock.now
     features.nuclear_path(TOY, [-10.0], seconds=1e9)
-    needed = ticking.now - calls
-    with pytest.raises(ntpnb.ConvergenceError, match="1 of 2 points") as raised:
+    needed = slow_clock.now - calls
+    with pytest.raises(ConvergenceError, match="1 of 2 points") as raised:
         features.nuclear_path(TOY, [-10.0, -1000.0], seconds=needed + 1)
     found = raised.value.point
-    np.testing.assert_array_equal(found.log_multipliers, [-10.0])
-    np.testing.assert_array_equal(found.logits, whole.logits[:1])
+    assert_array_equal(found.log_multipliers, [-10.0])
+    assert_array_equal(found.logits, whole.logits[:1])
     assert raised.value.residual == found.gap.max()
 
 
-def test_sweep_brings_the_datasets_so_far(ticking):
+def test_sweep_brings_the_datasets_so_far(slow_clock):
     cells = [(3, 1, 8), (3, 1, 9)]
     whole = thresholds.sweep(cells, trials=3)
     told = []
-    with pytest.raises(ntpnb.ConvergenceError) as raised:
+    with pytest.raises(ConvergenceError) as raised:
         # Each dataset reads the clock for several verdicts, and once for the sweep.
         thresholds.sweep(cells, trials=3, seconds=15, progress=told.append)
     found = raised.value.point
@@ -159,7 +150,7 @@ def test_sweep_brings_the_datasets_so_far(ticking):
     assert len(found) == 2
     assert told[-1] == f"sweep: {done} of 6 datasets"
     for some, full in zip(found, whole, strict=True):
-        np.testing.assert_array_equal(some, full[: len(some)])
+        assert_array_equal(some, full[: len(some)])
 
 
 @pytest.mark.parametrize(
@@ -169,9 +160,9 @@ def test_sweep_brings_the_datasets_so_far(ticking):
         (6, "all tokens are decomposed, and the common scores are not"),
     ],
 )
-def test_a_subspace_says_how_many_tokens_are_done(ticking, seconds, done):
-    with pytest.raises(ntpnb.ConvergenceError, match=rf": the tied subspace: {done}$") as raised:
-        ntpnb.equal_subspace(TOY, seconds=seconds)
+def test_a_subspace_says_how_many_tokens_are_done(slow_clock, seconds, done):
+    with pytest.raises(ConvergenceError, match=rf": the tied subspace: {done}$") as raised:
+        equal_subspace(TOY, seconds=seconds)
     assert raised.value.point is None
 
 
@@ -179,18 +170,18 @@ def test_a_subspace_says_how_many_tokens_are_done(ticking, seconds, done):
 
 
 def direction(**limits):
-    raise ntpnb.implicit_bias(TOY, **limits).refusal
+    raise implicit_bias(TOY, **limits).refusal
 
 
 def direction_after_the_finite_part(**limits):
-    bias = ntpnb.implicit_bias(TOY, **limits)
-    with contextlib.suppress(ntpnb.ConvergenceError):
+    bias = implicit_bias(TOY, **limits)
+    with contextlib.suppress(ConvergenceError):
         _ = bias.finite_part
     raise bias.refusal
 
 
 def direction_in_a_report(**limits):
-    raise ntpnb.ConvergenceError(str(ntpnb.report(TOY, **limits)), 0.0)
+    raise ConvergenceError(str(ntpnb.report(TOY, **limits)), 0.0)
 
 
 CONTRADICTING = ntpnb.NextTokenData([[1.0], [1.0]], [[1, 0, 0], [0, 1, 0]])
@@ -199,7 +190,7 @@ HANDED_ON = {
     "direction": direction,
     "direction after the finite part": direction_after_the_finite_part,
     "report": direction_in_a_report,
-    "twin": lambda **limits: ntpnb.implicit_bias(CONTRADICTING, **limits).twin,
+    "twin": lambda **limits: implicit_bias(CONTRADICTING, **limits).twin,
     "flow": lambda **limits: ntpnb.gradient_flow(TOY, [10.0, 1e3], **limits),
     "path": lambda **limits: ntpnb.regularization_path(TOY, [10.0, 1e3], **limits),
 }
@@ -207,11 +198,13 @@ HANDED_ON = {
 
 @pytest.mark.parametrize("asked", [0.05, 3, 20.5])
 @pytest.mark.parametrize("name", HANDED_ON)
-def test_what_is_left_of_a_limit_is_quoted_as_it_was_asked_for(name, asked, monkeypatch):
-    clock = Clock()
+def test_what_is_left_of_a_limit_is_quoted_as_it_was_asked_for(
+    name, asked, monkeypatch, slow_clock
+):
     # Each look at the clock takes a third of the limit, whichever part of the work looks at it.
-    monkeypatch.setattr("ntpnb.basics.watch.time.monotonic", lambda: clock.monotonic() * asked / 3)
-    with pytest.raises(ntpnb.ConvergenceError) as raised:
+    look = slow_clock.monotonic
+    monkeypatch.setattr(slow_clock, "monotonic", lambda: look() * asked / 3)
+    with pytest.raises(ConvergenceError) as raised:
         HANDED_ON[name](seconds=asked)
     quoted = set(re.findall(r"([\d.e+-]+) seconds", str(raised.value)))
     assert quoted == {f"{asked:g}"}

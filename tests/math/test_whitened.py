@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from margins import prove_refused
+from numpy.testing import assert_allclose
 
 import ntpnb
-from ntpnb import NextTokenData, NotSeparableError, is_separable, max_margin
+from ntpnb import ConvergenceError, NextTokenData, NotSeparableError, is_separable, max_margin
 from ntpnb.basics.tolerances import VANISHES
 from ntpnb.margin import separation, solve
 from ntpnb.margin.growing_set import ROUND
@@ -15,7 +16,7 @@ from ntpnb.problem.equivalent import whitened
 
 
 def stretched(seed, m, V, d, digits):
-    """Contexts in general position, and the same with a common part and unequal coordinates."""
+    """Contexts with a common part and unequal coordinates."""
     rng = np.random.default_rng([31, seed])
     h = rng.standard_normal((m, d))
     laws = np.eye(V)[rng.integers(0, V, m)]
@@ -23,7 +24,7 @@ def stretched(seed, m, V, d, digits):
     seen = h * scales @ np.linalg.qr(rng.standard_normal((d, d)))[0]
     seen += 5 * rng.standard_normal(d) * np.linalg.norm(seen, axis=1).mean()
     seen *= rng.uniform(0.5, 2, (m, 1))
-    return NextTokenData(h, laws), NextTokenData(seen, laws)
+    return NextTokenData(seen, laws)
 
 
 @given(st.integers(0, 10**6))
@@ -40,10 +41,10 @@ def test_the_verdict_does_not_depend_on_coordinates(seed):
 
 
 def test_second_moments_become_the_identity():
-    _, data = stretched(0, m=50, V=4, d=6, digits=3)
+    data = stretched(0, m=50, V=4, d=6, digits=3)
     found = whitened(data)
     H = found.data.context_embeddings
-    np.testing.assert_allclose(H.T @ H / 50, np.eye(6), atol=1e-6)
+    assert_allclose(H.T @ H / 50, np.eye(6), atol=1e-6)
     s = np.linalg.svd(data.context_embeddings / data.context_lengths[:, None], compute_uv=False)
     assert found.condition == pytest.approx(s[0] / s[-1], rel=1e-6)
 
@@ -56,7 +57,7 @@ def test_coordinates_that_no_context_has_are_left_out():
 
 @pytest.mark.parametrize("digits", range(5, 14))
 def test_no_direction_is_lost_though_it_is_short(digits):
-    data = stretched(2, m=30, V=3, d=4, digits=digits)[1]
+    data = stretched(2, m=30, V=3, d=4, digits=digits)
     found = whitened(data).data
     assert found is data or found.shape == data.shape
 
@@ -66,7 +67,7 @@ def test_what_is_left_as_it_is(monkeypatch):
     nothing = NextTokenData(np.zeros((3, 1)), np.eye(3))
     for data in (few, nothing, ntpnb.datasets.figure2()):
         assert whitened(data) == (data, 1.0)
-    data = stretched(2, m=30, V=3, d=4, digits=1)[1]
+    data = stretched(2, m=30, V=3, d=4, digits=1)
     assert whitened(data).data is not data
     monkeypatch.setattr("ntpnb.problem.equivalent.WHOLE", 30 * 4 - 1)
     assert whitened(data).data is data
@@ -77,7 +78,7 @@ def test_what_is_left_as_it_is(monkeypatch):
 def test_states_that_have_much_in_common_are_solved_or_refused(seed, digits):
     """Pairs are named, and contradictions found, where all directions count alike."""
     for m in (60, 160):
-        _, data = stretched(seed, m=m, V=20, d=16, digits=digits)
+        data = stretched(seed, m=m, V=20, d=16, digits=digits)
         assert whitened(data).condition > 40
         if is_separable(data):
             svm = max_margin(data)
@@ -91,7 +92,7 @@ def test_states_that_have_much_in_common_are_solved_or_refused(seed, digits):
 
 def test_a_contradiction_in_other_coordinates_is_one_of_the_data_as_it_stands(monkeypatch):
     """Also where a token in it stands for many that are never a target, and counts as these do."""
-    seen = stretched(0, m=160, V=8, d=8, digits=2)[1].context_embeddings
+    seen = stretched(0, m=160, V=8, d=8, digits=2).context_embeddings
     seen = seen - seen.mean(axis=0)  # else nothing contradicts that they lose everywhere
     laws = np.eye(8, 48)[np.random.default_rng(0).integers(0, 8, 160)]
     data = NextTokenData(seen, laws)
@@ -118,7 +119,7 @@ def test_a_contradiction_in_other_coordinates_is_one_of_the_data_as_it_stands(mo
 
 
 def test_an_undecided_search_in_other_coordinates_is_not_the_end(monkeypatch):
-    _, data = stretched(0, m=40, V=5, d=6, digits=1)
+    data = stretched(0, m=40, V=5, d=6, digits=1)
     verdict = is_separable(data)
     asked = []
     original = solve.MarginSearch.verdict
@@ -126,7 +127,7 @@ def test_an_undecided_search_in_other_coordinates_is_not_the_end(monkeypatch):
     def undecided_first(search):
         asked.append(search.data)
         if len(asked) == 1:
-            raise ntpnb.ConvergenceError("undecided: ", 1.0)
+            raise ConvergenceError("undecided: ", 1.0)
         return original(search)
 
     monkeypatch.setattr(solve.MarginSearch, "verdict", undecided_first)
@@ -136,7 +137,7 @@ def test_an_undecided_search_in_other_coordinates_is_not_the_end(monkeypatch):
 
 
 def test_arithmetic_that_fails_in_other_coordinates_is_not_the_end(monkeypatch):
-    _, data = stretched(0, m=60, V=20, d=16, digits=2)
+    data = stretched(0, m=60, V=20, d=16, digits=2)
     assert is_separable(data)
     calls = []
 
@@ -155,10 +156,10 @@ def test_what_progress_raises_there_ends_the_search_too():
 
     def enough(text):
         told.append(text)
-        raise ntpnb.ConvergenceError("enough", 0.0)
+        raise ConvergenceError("enough", 0.0)
 
-    _, data = stretched(0, m=40, V=5, d=6, digits=1)
+    data = stretched(0, m=40, V=5, d=6, digits=1)
     assert whitened(data).data is not data
-    with pytest.raises(ntpnb.ConvergenceError, match=r"^enough$"):
+    with pytest.raises(ConvergenceError, match=r"^enough$"):
         is_separable(data, progress=enough)
     assert len(told) == 1

@@ -8,7 +8,7 @@ import numpy as np
 import problems
 import pytest
 import reference
-from scipy.linalg import svd
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ntpnb import NotSeparableError, is_separable, max_margin
 from ntpnb import token_priority as priority
@@ -18,20 +18,11 @@ from ntpnb.margin.support_program import all_pairs
 from ntpnb.problem.equivalent import collapsed
 
 
-def complement(data):
-    """Orthogonal projector away from the tied subspace, from all tied pairs."""
-    rows = reference.pair_matrices(data, reference.equal_pairs(data), unit=True)
-    if not len(rows):
-        return np.eye(rows.shape[1])
-    _, s, V = svd(rows, full_matrices=False)
-    V = V[s > 1e-10 * s[0]]
-    return np.eye(rows.shape[1]) - V.T @ V
-
-
 def relative_sum(data, multipliers):
     """``(I − P_F) Σ λ (t_i − t_j) h_gᵀ`` and the sum of its terms' norms."""
-    terms = reference.pair_matrices(data, priority(data).strict.tolist())
-    return complement(data) @ (multipliers @ terms), multipliers @ np.linalg.norm(terms, axis=1)
+    terms = reference.pair_matrices(data, priority(data).strict)
+    combined, basis = multipliers @ terms, reference.equal_basis(data)
+    return combined - combined @ basis.T @ basis, multipliers @ np.linalg.norm(terms, axis=1)
 
 
 def dense_rows(program):
@@ -85,17 +76,41 @@ def prove_optimal(data, svm, tolerance):
     margins = (strict @ above - 1) / np.linalg.norm(strict, axis=1)
     assert margins.min(initial=0.0) >= -rounding(above)
     assert np.linalg.norm(above) == pytest.approx(norm, rel=1e-9)
-    assert svm.norm == pytest.approx(norm, rel=1e-12)
+    assert svm.norm == pytest.approx(norm, rel=1e-13)
+
+
+def prove_enclosed(data, svm, exact):
+    """The bounds of the largest margin from all pairs, and between them the exact one."""
+    order = priority(data)
+    strict = reference.pair_matrices(data, order.strict)
+    equal = reference.pair_matrices(data, order.equal)
+    W = svm.W.ravel()
+    reach = svm.norm * np.linalg.norm(data.context_embeddings, axis=1).max()
+    combined = svm.multipliers @ strict + svm.equal_multipliers @ equal
+    assert_allclose(combined, W, rtol=0, atol=1e-12 * svm.norm)
+    assert svm.norm == pytest.approx(np.linalg.norm(W), rel=1e-12)
+    assert (svm.multipliers >= 0).all()
+    assert np.abs(equal @ W).max(initial=0.0) <= 1e-9 * reach
+    assert svm.min_margin == pytest.approx((strict @ W).min(), abs=1e-12 * reach)
+    below, above = svm.min_margin / svm.norm, svm.norm / svm.multipliers.sum()
+    # A margin counts where ties are met to 1e-12; on some processors they are met to no more.
+    counts = svm.tie_residual <= min(1e-12, 1e-8 * svm.relative_margin)
+    assert svm.margin_bounds == pytest.approx((below * counts, above), rel=1e-9)
+    assert below * (1 - 1e-9) <= 1 / exact.norm <= above * (1 + 1e-9)
 
 
 def prove_refused(data, error):
-    """Farkas: nonnegative weights, not all zero, whose combination vanishes."""
-    weights = error.certificate
-    assert weights.shape == (len(priority(data).strict),)
+    """Farkas: nonnegative weights of sum one, whose combination vanishes."""
+    order, weights = priority(data), error.certificate
+    assert weights.shape == (len(order.strict),)
     assert weights.min() >= 0
+    assert weights.sum() == pytest.approx(1.0, rel=1e-12)
     combined, size = relative_sum(data, weights)
-    assert size > 0 or weights.sum() > 0
-    assert np.linalg.norm(combined) <= 1e-9 * size
+    assert np.linalg.norm(combined) <= 1e-12 * size
+    found = error.pair_weights
+    if found is not None:  # a floor's certificate has none
+        assert_array_equal(order.strict[found.positions], found.pairs)
+        assert found.num_strict == len(order.strict)
 
 
 def answer(data, **arguments):
@@ -106,6 +121,43 @@ def answer(data, **arguments):
         return error
 
 
+def prove_same(data, found, expected):
+    """Both answers are proved from the data and say the same, and so does the verdict."""
+    assert type(found) is type(expected)
+    order = priority(data)
+    refused = isinstance(found, NotSeparableError)
+    assert is_separable(data) is not refused
+    if refused:
+        prove_refused(data, found)
+        assert str(len(order.strict)) in str(found)
+        return
+    prove_optimal(data, found, 1e-9)
+    assert_allclose(found.W, expected.W, rtol=0, atol=1e-8 * expected.norm)
+    assert found.kkt_residual <= 1e-10
+    assert found.multipliers.shape == (len(order.strict),)
+    assert found.equal_multipliers.shape == (len(order.equal),)
+    # A margin is known up to the residuals, which are relative to the norms of W and a context.
+    reach = max(1.0, found.norm * np.linalg.norm(data.context_embeddings, axis=1).max())
+    rel = 1e-9 + reach * (found.kkt_residual + expected.kkt_residual)
+    assert found.margin_bounds == pytest.approx(expected.margin_bounds, rel=rel)
+
+
+def proved(data):
+    """Whether data are separable, by a solution or a refusal that is proved here."""
+    found = answer(data)
+    if isinstance(found, NotSeparableError):
+        prove_refused(data, found)
+        return False
+    assert found.kkt_residual <= 1e-10
+    prove_optimal(data, found, 1e-10)
+    return True
+
+
+def solvable(seed, **options):
+    """A decoder with more dimensions than contexts; as a rule with ties."""
+    return problems.t24(seed, **{"V": 6, "m": 9, "d": 12, "size": (1, 4)} | options)
+
+
 def without_solution(seed):
     """A decoder in so few dimensions that hardly any is separable."""
     return problems.t24(seed, V=5, m=10, d=2 + seed % 3, size=(1, 3))
@@ -114,10 +166,10 @@ def without_solution(seed):
 def separable(seed):
     """Problems of several kinds that have a solution, with their programs; most have ties."""
     for data in (
-        problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4)),
-        problems.t24(5000 + seed, V=6, m=9, d=12, size=1),
-        problems.t24(5000 + seed, V=6, m=9, d=12, size=(1, 4), candidates=True),
-        problems.t24(5000 + seed, V=6, m=5, d=12, size=(2, 4), tokens=4),
+        solvable(5000 + seed),
+        solvable(5000 + seed, size=1),
+        solvable(5000 + seed, candidates=True),
+        solvable(5000 + seed, m=5, size=(2, 4), tokens=4),
         problems.l24(4000 + seed, cyclic=bool(seed % 2)),
     ):
         order = priority(data)
@@ -149,3 +201,11 @@ def some_of(pairs, share, rng):
     everything = pairs.everything()
     chosen = everything.ordered & (rng.random(len(everything)) < share)
     return pairs.program(everything.keys[chosen])
+
+
+def sets(kind, shares, first=0, **options):
+    """For each share other data's pairs, the program of so many of them, and a generator."""
+    for seed, share in enumerate(shares):
+        rng = np.random.default_rng(seed)
+        pairs = made(kind, first + seed, **options)[1]
+        yield pairs, some_of(pairs, share, rng), rng

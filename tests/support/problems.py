@@ -4,7 +4,7 @@ import numpy as np
 import reference
 from hypothesis import strategies as st
 
-from ntpnb import NextTokenData
+from ntpnb import NextTokenData, datasets
 
 
 def t24(
@@ -71,6 +71,33 @@ def l24(seed, K=6, d=8, n=6, T=4, *, repeats=False, cyclic=None, norms=0, priori
         data = NextTokenData.from_attention(E, X, y)
         if cyclic is None or cyclic == bool(reference.equal_pairs(data)):
             return data
+
+
+def whole_numbers(seed, exponent=None):
+    """Contexts of small whole numbers, plus ``2**exponent`` times others, where that is given.
+
+    In every third case tokens have embeddings of such numbers.
+    """
+    rng = np.random.default_rng([40, seed])
+    V, m, q = rng.integers([2, 1, 1], [5, 6, 4])
+    H = rng.integers(-2, 3, (m, q)).astype(float)
+    if exponent is not None:
+        H += 2.0**exponent * rng.integers(-2, 3, (m, q))
+    P = np.zeros((m, V))
+    for row in P:
+        size = rng.integers(1, V + 1)
+        row[rng.permutation(V)[:size]] = 1 / size
+    T = rng.integers(-2, 3, (V, 2)).astype(float) if seed % 3 == 0 else None
+    return NextTokenData(H, P, token_embeddings=T)
+
+
+def a_text(dim, num_verses=31, context_length=1):
+    """The words of Genesis 1, or of more verses, after contexts with random embeddings."""
+    corpus = datasets.text_corpus(num_verses)
+    rng = np.random.default_rng(0)
+    return NextTokenData.from_sequences(
+        corpus.verses, lambda context: rng.standard_normal(dim), context_length=context_length
+    )
 
 
 def regimes():
@@ -166,6 +193,11 @@ def same_data(one, other):
 def changed(data, **arguments):
     """``data`` built again with some of its constructor's arguments replaced."""
     return NextTokenData(**{name: getattr(data, name) for name in ARGUMENTS} | arguments)
+
+
+def lengthened(data, factor):
+    """Embeddings ``factor h``."""
+    return changed(data, context_embeddings=factor * data.context_embeddings)
 
 
 def rotated(data, Q):

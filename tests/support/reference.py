@@ -83,6 +83,13 @@ def hessian(W, data):
     return total
 
 
+def rounding_scale(W, data):
+    """Largest product of norms that a score is made of: the scale of its rounding."""
+    longest = np.linalg.norm(token_embeddings(data), axis=1).max()
+    h = np.linalg.norm(data.context_embeddings, axis=1).max()
+    return 1 + longest * np.linalg.norm(W) * h
+
+
 # -- the order ------------------------------------------------------------------------------------
 
 
