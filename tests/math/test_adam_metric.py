@@ -11,7 +11,6 @@ from ntpnb_book import drawn_problems
 BETAS = (0.9, 0.99)  # a memory of 100 steps, where the default's has 1000
 STEPS = 8000
 SMALL = next(iter(drawn_problems(7101, 1, (6, 5, 6, 3)).values()))
-ONE_HOT = NextTokenData([[1.0, 2.0]], [[0.0, 1.0, 0.0]])
 
 
 def log_ratio(D, other):
@@ -171,25 +170,6 @@ def test_data_that_are_not_separable_have_the_bowl_of_their_twin():
 
 
 # -- what is refused ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"data": ONE_HOT}, r"^data have no bowl, F is \{0\}"),
-        ({"data": NextTokenData([[0.0]], [[0.5, 0.5]])}, "^data have no bowl"),
-        ({"data": ntpnb.datasets.figure2()}, "^data have token embeddings"),
-        ({"betas": 0.9}, "^betas has 0 dimensions"),
-        ({"betas": (0.9,)}, r"^betas has shape \(1,\); it needs"),
-        ({"betas": (0.9, 1.0)}, "^beta2 is 1.0"),
-        ({"steps": 15_999}, "^steps is 15999; .* 16000"),
-        ({"steps": 0}, "^steps is 0"),
-        ({"seed": -1}, "^seed is -1"),
-    ],
-)
-def test_bad_input_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        adam_metric(**{"data": SMALL} | arguments)
 
 
 def test_time_that_is_over_leaves_no_answer():

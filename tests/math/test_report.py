@@ -352,12 +352,6 @@ def test_without_unique_multipliers_there_is_no_law(no_flow):
     assert "and more were not tried" in str(found)
 
 
-@pytest.mark.parametrize("degrees", [0, 90])
-def test_angles_without_a_meaning_are_refused(degrees):
-    with pytest.raises(ValueError, match="between 0 and 90"):
-        ntpnb.report(datasets.toy()).log10_steps(degrees)
-
-
 def test_an_angle_near_the_least_of_floats_takes_for_ever():
     assert report_on("toy").log10_steps(1e-320) == np.inf
 

@@ -421,23 +421,6 @@ def test_a_result_with_a_missing_part_is_explained(tmp_path):
         ntpnb.load(tmp_path / "svm.npz")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("W", [[1.0]]),
-        ("W", np.ones((5, 2), dtype=int)),
-        ("norm", "1.0"),
-        ("norm", np.ones(1)),
-        ("strict_multipliers", ntpnb.max_margin(TOY)),
-        ("_data", FIGURE2.context_probs),
-    ],
-)
-def test_parts_of_other_types_are_refused(name, value):
-    svm = dataclasses.replace(ntpnb.max_margin(TOY), **{name: value})
-    with pytest.raises(ValueError, match=f"in the MarginSolution: {name} is of another type"):
-        again(svm)
-
-
 @pytest.mark.parametrize("data", [TOY, FIGURE2], ids=["decoder", "attention"])
 def test_factors_of_a_subspace_are_not_read(data, tmp_path):
     subspace = ntpnb.equal_subspace(data)

@@ -89,13 +89,3 @@ def test_what_is_packed_says_how_large_it_is():
     of_block, arguments = packed.unpacked()
     assert of_block is moments
     np.testing.assert_array_equal(arguments, [matrix])
-
-
-@pytest.mark.parametrize(
-    ("n_jobs", "error"),
-    [(0, ValueError), (2.5, ValueError), (2**70, ValueError), ("two", TypeError)],
-)
-def test_a_number_of_jobs_that_is_none_is_refused(n_jobs, error):
-    needed = r"^n_jobs .* it must be an integer other than zero, of at most nine digits$"
-    with pytest.raises(error, match=needed):
-        ntpnb.loss_floor(ntpnb.datasets.toy(), n_jobs=n_jobs)

@@ -107,15 +107,6 @@ def test_degenerate_draws_are_counted_and_left_out():
     assert all(len(ntpnb.token_priority(d).strict) for d in trials.data)
 
 
-def test_trials_are_solvable_and_their_fits_finite():
-    for kind in ("acyclic", "cyclic"):
-        for data in attention_trials(10, kind).data:
-            assert ntpnb.max_margin(data).min_margin >= 1 - 1e-9  # K ≤ d: always feasible
-            fin = ntpnb.finite_part(data)
-            assert (fin.subspace.dim > 0) == (kind == "cyclic")
-            assert np.isfinite(fin.W).all()
-
-
 def test_no_trials_are_no_trials():
     assert attention_trials(0) == datasets.TrialSet((), 0, 0, 0)
 
