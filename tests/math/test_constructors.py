@@ -64,4 +64,4 @@ def test_from_attention_by_hand():
     assert data.token_embeddings.tolist() == E
     assert data.context_probs.tolist() == [1 / 3] * 3
     assert data.shape == (2, 2)
-    assert str(data.entropy) == "0.0"
+    assert str(data.entropy) == "0.0"  # and not −0.0

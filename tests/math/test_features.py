@@ -42,7 +42,7 @@ def alignment(L, other):
 # -- the margin problem ----------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_certificate_can_be_recomputed(seed):
     table = supports(seed)
@@ -69,7 +69,7 @@ def test_equal_supports_have_equal_logits_and_those_of_all_words_have_none(seed)
     np.testing.assert_array_equal(best.logits[-1], 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_criterion_says_when_the_centred_supports_are_the_solution(seed):
     table = supports(seed)
@@ -105,7 +105,7 @@ def test_ring_of_words_loses_its_finest_waves():
 # -- the ridge path --------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6))
 def test_path_certificate_is_the_gradient(seed):
     data = problem(seed)

@@ -149,19 +149,6 @@ def test_room_is_counted_for_linear_decoders_only(name):
     assert "general position" not in str(report_on(name))
 
 
-def test_room_agrees_with_compatibility_in_general_position():
-    """Random laws: compatible exactly if there are as many dimensions as the supports need."""
-    verdicts = []
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        data = ntpnb.thresholds.random_data(rng, 5, {2: 0.5, 3: 0.5}, num_contexts=7)
-        narrow = data.context_embeddings[:, : rng.integers(1, 8)]
-        found = Findings(ntpnb.implicit_bias(ntpnb.NextTokenData(narrow, data.target_probs)))
-        verdicts.append(found.compatible)
-        assert found.compatible == (narrow.shape[1] >= found.generic_dimension.dim)
-    assert 5 < sum(verdicts) < 25
-
-
 # -- how many steps -------------------------------------------------------------------------------
 
 LAST = 5000

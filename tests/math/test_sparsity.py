@@ -71,16 +71,6 @@ def test_it_is_the_largest_need_of_all_sets_and_names_one_that_needs_it(kind):
             assert len(found.tokens) == 0
 
 
-def test_few_tokens_that_ask_most_are_found_among_many():
-    rng = np.random.default_rng(0)
-    support = random_support(rng, num_contexts=300, vocab_size=200, kind="pairs")
-    crowded = np.zeros((30, 200), dtype=bool)
-    crowded[:, [17, 90, 143]] = True
-    found = compatible_dimension(np.vstack([support, crowded]))
-    assert found.tokens.tolist() == [17, 90, 143]
-    assert found.dim >= 30
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 5])
 def test_ten_thousand_contexts_and_a_thousand_tokens(size):

@@ -43,15 +43,6 @@ def test_a_block_of_all_contexts_is_the_dataset_with_what_it_has_computed(in_blo
     assert len(block_of(in_blocks, slice(0, 39)).context_probs) == 39
 
 
-def test_what_joblib_is_told_to_do_here_gives_the_same_sum(in_blocks):
-    """Where nothing else is configured, ``None`` is one worker: this process."""
-    alone = ContextSums(in_blocks)(moments, 3)
-    with ContextSums(in_blocks, n_jobs=None) as workers:
-        together = workers(moments, 3)
-    np.testing.assert_array_equal(together[0], alone[0])
-    assert together[1] == alone[1]
-
-
 @pytest.mark.parametrize(
     ("error", "seen", "message"),
     [
