@@ -1,4 +1,4 @@
-"""Adam's metric from its bouncing: against trained Adam, in closed form, and refused."""
+"""Adam's metric from its bouncing: against trained Adam, in closed form, and out of time."""
 
 import numpy as np
 import pytest
@@ -169,7 +169,7 @@ def test_data_that_are_not_separable_have_the_bowl_of_their_twin():
         np.testing.assert_array_equal(D, adam_metric(twin.data, BETAS, STEPS).D)
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- time and progress ----------------------------------------------------------------------------
 
 
 def test_time_that_is_over_leaves_no_answer():

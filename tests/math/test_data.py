@@ -1,4 +1,4 @@
-"""The container: what it accepts, what it refuses and in which words, and what it derives."""
+"""The container: what it accepts, and what it derives."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
-from ntpnb_book import features
+from ntpnb_book import cosine, features
 
 
 def supports(seed, contexts=None, tokens=None):
@@ -33,10 +33,6 @@ def ring(tokens, size):
     """Each context is followed by neighbours on a ring of words."""
     offset = (np.arange(tokens) - np.arange(tokens)[:, None]) % tokens
     return offset < size
-
-
-def alignment(L, other):
-    return np.sum(L * other) / np.linalg.norm(L) / np.linalg.norm(other)
 
 
 # -- the margin problem ----------------------------------------------------------------------------
@@ -197,7 +193,7 @@ def test_flow_tends_to_the_margin_solution(seed):
     _, early = handed_over(data, 20_000, seed)
     flow = features.late_joint_flow(data, early, np.log(1000), [10.0, 3000.0])
     best = features.logit_margin(data.support)
-    early_angle, late_angle = np.arccos([alignment(L, best.logits) for L in flow.logits])
+    early_angle, late_angle = np.arccos(cosine(flow.logits, best.logits))
     assert late_angle < 0.01 < early_angle
     A = flow.certificate[-1] / np.linalg.norm(flow.certificate[-1], 2)
     assert A[data.support].sum() == pytest.approx(best.norm, rel=0.01)

@@ -1,4 +1,4 @@
-"""A text as data: from a string or a file, by any tokenizer and embedding, and what is refused."""
+"""A text as data: from a string or a file, by any tokenizer and embedding."""
 
 import numpy as np
 import pytest

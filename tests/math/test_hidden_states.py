@@ -1,4 +1,4 @@
-"""Data from a model's hidden states: what is read, what is merged, and what is refused."""
+"""Data from a model's hidden states: what is read, what is merged, and what it is called."""
 
 import pickle
 

@@ -366,7 +366,10 @@ VALUES = {
             f"{name} is a sparse matrix; a dense array is needed": {name: sp.eye_array(8)}
             for name in ("context_embeddings", "context_probs", "token_embeddings")
         },
-        "support_threshold is 0.55, and target_probs row 0 has": {"support_threshold": 0.55},
+        "support_threshold is 0.55, and target_probs row 1 has": {
+            "target_probs": [[0.6, 0.4, 0.0], [0.0, 0.5, 0.5]],
+            "support_threshold": 0.55,
+        },
         "support_threshold is -0.1": {"support_threshold": -0.1},
         "support_threshold is 1.0": {"support_threshold": 1.0},
         "support_threshold is nan": {"support_threshold": np.nan},
@@ -397,7 +400,7 @@ VALUES = {
         r"embed .* shape \(1, 1\) for the context \(0,": {"embed": lambda context: [[1.0]]},
         r"embed .* shape \(2,\) for the context \(0, 1, 2, 3, 4, 5, \.\.\.\); "
         "a vector of length 1": {
-            "sequences": [[0, 1, 2, 3, 4, 5, 6, 7, 8]],
+            "sequences": [range(9)],
             "context_length": None,
             "vocab_size": None,
             "embed": lambda context: [1.0] * max(1, len(context) - 5),

@@ -357,9 +357,6 @@ def test_a_text_is_counted(length):
     np.testing.assert_array_equal(data.target_probs, counted.target_probs)
     np.testing.assert_array_equal(data.context_probs, counted.context_probs)
     assert data.shape == (len(data.words), len(data.contexts))
-    bias = ntpnb.implicit_bias(data)
-    assert bias.finite_part.compatible  # T24 Lemma 1: as many dimensions as contexts
-    assert bias.separable
 
 
 # -- errors, figures, cost ------------------------------------------------------------------------

@@ -264,23 +264,6 @@ def test_what_was_computed_is_not_computed_again(monkeypatch):
     assert back.finite_part.compatible
 
 
-# -- data stay read-only --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("data", [TOY, FIGURE2], ids=["decoder", "attention"])
-def test_data_that_came_back_are_read_only_and_their_caches_fit(data, way):
-    assert data.support.any()
-    assert data.entropy >= 0  # cached in the original
-    back = WAYS[way](data)
-    for name, value in vars(back).items():
-        assert not (isinstance(value, np.ndarray) and value.flags.writeable), name
-    assert "support" not in vars(back)
-    np.testing.assert_array_equal(back.support, data.support)
-    assert back.entropy == data.entropy
-    assert back.contexts == data.contexts
-
-
 # -- between processes ----------------------------------------------------------------------------
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
-from problems import any_problem, changed, regimes, t24
+from problems import ARGUMENTS, any_problem, changed, regimes, t24
+from saved import again
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -369,29 +370,26 @@ def test_sparse_input_is_neither_followed_nor_changed():
 
 
 def read_only_arrays(data):
-    """All arrays of both tables and of what is derived from them."""
+    """All arrays of data, and of the tables that are derived from them."""
     matrices = [data.sparse_target_probs, data.sparse_candidate_counts]
     parts = [getattr(m, part) for m in matrices for part in ("data", "indices", "indptr")]
-    return [
-        data.target_probs,
-        data.candidate_counts,
-        data.support,
-        data.candidates,
-        data.context_embeddings,
-        data.context_probs,
-        data.context_groups,
-        *parts,
-    ]
+    return [getattr(data, name) for name in (*ARGUMENTS, "support", "candidates")] + parts
 
 
-@pytest.mark.parametrize(
-    "transport",
-    [lambda data: data, copy.copy, copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))],
-)
-def test_tables_are_read_only_in_every_copy(transport):
-    data = made_sparse(t24(20, V=6, m=10, candidates=True))
+COPIES = {
+    "itself": lambda data: data,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda data: pickle.loads(pickle.dumps(data)),
+    "file": again,
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_data_are_read_only_in_every_copy(way):
+    data = made_sparse(t24(22, V=6, m=10, rows=3, candidates=True, tokens=4))
     read_only_arrays(data)  # derived before it is copied
-    moved = transport(data)
+    moved = COPIES[way](data)
     for array, original in zip(read_only_arrays(moved), read_only_arrays(data), strict=True):
         assert not array.flags.writeable
         np.testing.assert_array_equal(array, original)
