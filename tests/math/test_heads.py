@@ -201,17 +201,12 @@ def test_net_pulls_are_what_moving_attention_gains(loss):
     assert tested >= 4
 
 
-def counterexample():
-    """Seven sequences of six orthonormal tokens, all of which select their first token."""
-    rows = [[0, 2, 4, 5], [1, 2, 3, 5], *[[0, 3, 5]] * 5]
-    data = NextTokenData.from_attention(np.eye(6), rows, [0, 1, 0, 0, 0, 3, 3])
-    return data, [0, 1, 0, 0, 0, 0, 0]
-
-
 def test_a_pulled_tight_pair_can_be_carried_by_the_others():
     """The refuted conjecture: by closed forms, by the balance, and by training."""
-    data, chosen = counterexample()
-    local = local_balance(data, chosen, cross_entropy)
+    # Seven sequences of six orthonormal tokens, all of which select their first token.
+    rows = [[0, 2, 4, 5], [1, 2, 3, 5], *[[0, 3, 5]] * 5]
+    data = NextTokenData.from_attention(np.eye(6), rows, [0, 1, 0, 0, 0, 3, 3])
+    local = local_balance(data, [0, 1, 0, 0, 0, 0, 0], cross_entropy)
     selected = np.e / (np.e + 5)  # probabilities where all attention is on one token
     other = 1 / (np.e + 5)
     hold = 1 - selected + other  # its slope is q − 1, that of any other token q
