@@ -51,13 +51,6 @@ def test_what_was_drawn_again_is_what_is_printed(log):
         assert trial.drawn["labels"] == trial.printed["labels"]
 
 
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="log is 'none'"):
-        authors_trials("none")
-    with pytest.raises(ValueError, match="curve is 'none'"):
-        authors_curve("fig5a_correlation", "none", [0])
-
-
 def test_a_shifted_curve_is_found():
     ours = np.random.default_rng(0).normal(size=(3, 100, 5))
     assert curve_distance(ours, np.zeros(5)) < 4 < curve_distance(ours, np.ones(5))

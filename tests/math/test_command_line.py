@@ -244,24 +244,24 @@ def test_a_missing_matplotlib_is_named_before_anything_is_computed(run, story, m
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ([], "COMMAND"),
-        (["summarise"], "invalid choice: 'summarise'"),
-        (["report"], "FILE"),
-        (["report", "a", "b"], "unrecognized arguments: b"),
-        (["report", "a", "--dim", "0"], "'0' is no positive integer"),
-        (["report", "a", "--dim", "2.5"], "'2.5' is no positive integer"),
-        (["report", "a", "--context-length", "-1"], "argument --context-length"),
-        (["report", "a", "--seed", "-1"], "argument --seed"),
-        (["report", "a", "--seconds", "nan"], "'nan' is no number of seconds"),
-        (["report", "a", "--seconds", "soon"], "'soon' is no number of seconds"),
-        (["report", "a", "--embedding", "glove"], "invalid choice: 'glove'"),
-        (["report", "a", "--embedding", "concatenated", "--dim", "3"], "must be a multiple"),
-        (["report", "a", "--plot", "figure.docx"], "ends in '.docx'"),
-        (["report", "a", "--plot", "no/such/folder/figure.png"], "there is no folder"),
+        ("", "COMMAND"),
+        ("summarise", "invalid choice: 'summarise'"),
+        ("report", "FILE"),
+        ("report a b", "unrecognized arguments: b"),
+        ("report a --dim 0", "'0' is no positive integer"),
+        ("report a --dim 2.5", "'2.5' is no positive integer"),
+        ("report a --context-length -1", "argument --context-length"),
+        ("report a --seed -1", "argument --seed"),
+        ("report a --seconds nan", "'nan' is no number of seconds"),
+        ("report a --seconds soon", "'soon' is no number of seconds"),
+        ("report a --embedding glove", "invalid choice: 'glove'"),
+        ("report a --embedding concatenated --dim 3", "must be a multiple"),
+        ("report a --plot figure.docx", "ends in '.docx'"),
+        ("report a --plot no/such/folder/figure.png", "there is no folder"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_explained_in_one_line(run, arguments, why):
-    status, output, errors = run(*arguments)
+    status, output, errors = run(*arguments.split())
     assert (status, output) == (2, "")
     assert why in errors
     assert errors.count("\n") == 1

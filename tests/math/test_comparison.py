@@ -111,19 +111,6 @@ def test_a_batch_compares_problem_by_problem():
     assert descend(problems[:1], GD(1.0), 2).compare(biases[:1]).angle.shape == (1, 3)
 
 
-def test_comparisons_need_one_theory_for_each_problem():
-    data, fin, svm = theory()
-    for problem, arguments, message in [
-        (data, ([fin], [svm]), r"lengths \[1, 1\] \(None: not a list\) for one run; give one"),
-        ([data] * 2, (fin, svm), r"lengths \[None, None\] .* for a batch of 2 runs; give one"),
-        ([data] * 2, ([fin] * 2, svm), r"lengths \[2, None\] .* for a batch of 2 runs; give one"),
-    ]:
-        with pytest.raises(
-            ValueError, match=f"^finite and svm have {message} of each per problem$"
-        ):
-            descend(problem, GD(1.0), 2).compare(*arguments)
-
-
 # -- where a trained matrix stands ----------------------------------------------------------------
 
 
@@ -172,19 +159,6 @@ def test_comparisons_have_the_shape_of_the_stack(lead):
     found = ntpnb.compare(np.zeros((*lead, 5, 2)), ntpnb.datasets.toy())
     assert found.margin.shape == (*lead, 3)
     assert found.excess.shape == found.angle.shape == lead
-
-
-@pytest.mark.parametrize(
-    ("W", "message"),
-    [
-        (np.ones((2, 5)), r"W has shape \(2, 5\); its last two axes must be \(5, 2\)"),
-        ([np.ones((5, 2)), np.ones((5, 3))], "W is not a rectangular array of numbers"),
-        (np.full((5, 2), np.nan), "W has entries that are not finite"),
-    ],
-)
-def test_matrices_that_do_not_fit_are_explained(W, message):
-    with pytest.raises(ValueError, match=message):
-        ntpnb.compare(W, ntpnb.datasets.toy())
 
 
 CONTRADICTING = ntpnb.NextTokenData([[1.0], [1.0]], [[0.6, 0.4, 0], [0, 1, 0]])
@@ -364,16 +338,3 @@ def test_the_floor_is_that_of_the_data_though_the_twin_has_another(monkeypatch):
     for found in (known, unknown):
         gained = found.loss - found.above_floor
         assert floor.lower - 1e-9 <= gained <= floor.upper + 1e-9
-
-
-def test_named_matrices_that_do_not_fit_are_explained():
-    matrices, data = checkpoints(0)
-    first = next(iter(matrices))
-    with pytest.raises(TypeError, match="data is of type dict; where W has no names"):
-        ntpnb.compare(matrices[first], data)
-    with pytest.raises(ValueError, match="data has none for 'another', which W names"):
-        ntpnb.compare({**matrices, "another": matrices[first]}, data)
-    with pytest.raises(ValueError, match="W names no matrix"):
-        ntpnb.compare({}, data)
-    with pytest.raises(ValueError, match=r"W\['step 1'\] has 3 dimensions"):
-        ntpnb.compare({**matrices, first: [matrices[first]]}, data)

@@ -46,23 +46,9 @@ def test_from_sequences_counts_like_a_counter(sequences, length):
     np.testing.assert_allclose(data.target_probs, counts / sums[:, None], rtol=2 * EPS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([[0, 5, 1]], one_hot_last, None, 5), r"sequences\[0\] holds the token 5; .* in 0…4"),
-        (([[0, 1], [-1, 0]], one_hot_last, None, None), r"sequences\[1\] holds the token -1"),
-        (([[0, 1.5]], one_hot_last, None, None), r"sequences\[0\] has dtype float64"),
-        (([[[0], [1]]], one_hot_last, None, None), r"sequences\[0\] has dtype int\d+ and 2 dim"),
-        (([[0, 1]], one_hot_last, 0, None), r"context_length is 0; it must be a positive integer"),
-        (([[0, 1], [1]], one_hot_last, 2, None), r"at least one sequence must be longer than 2"),
-        (([], one_hot_last, None, None), r"at least one sequence must be longer than 1"),
-        (([[0, 1, 1]], lambda c: [np.nan], None, None), r"context_embeddings\[0, 0\] is nan"),
-    ],
-)
-def test_from_sequences_refuses(arguments, message):
-    sequences, embed, length, size = arguments
-    with pytest.raises(ValueError, match=message):
-        NextTokenData.from_sequences(sequences, embed, context_length=length, vocab_size=size)
+def test_long_sequences_of_short_contexts_fit_in_memory():
+    data = NextTokenData.from_sequences([[0] * 40_000], one_hot_last, context_length=2)
+    assert data.num_contexts == 1
 
 
 # -- from_attention -------------------------------------------------------------------------------
@@ -78,23 +64,4 @@ def test_from_attention_by_hand():
     assert data.token_embeddings.tolist() == E
     assert data.context_probs.tolist() == [1 / 3] * 3
     assert data.shape == (2, 2)
-    assert str(data.entropy) == "0.0"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((np.eye(3), [[0, 1]], [2]), r"labels\[0\] is 2, which does not occur in sequences\[0\]"),
-        ((np.eye(3), [[0, 1]], [-1]), r"labels\[0\] is -1, which does not occur"),
-        ((np.eye(3), [[0, 3]], [0]), r"sequences\[0\] holds the token 3; tokens must lie in 0…2"),
-        ((np.eye(3), [[0], []], [0, 0]), r"sequences\[1\] is empty; its last token is the query"),
-        ((np.eye(3), [], []), r"labels has shape \(0,\) for 0 sequences; at least one"),
-        ((np.eye(3), [[0], [1]], [0]), r"labels has shape \(1,\) for 2 sequences"),
-        ((np.eye(3), [[0], [1]], [[0], [1]]), r"labels has dtype int\d+ and 2 dimensions"),
-        ((np.eye(3)[0], [[0]], [0]), r"embeddings has 1 dimension; it needs 2"),
-        ((np.eye(3) * np.nan, [[0]], [0]), r"embeddings\[0, 0\] is nan"),
-    ],
-)
-def test_from_attention_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        NextTokenData.from_attention(*arguments)
+    assert str(data.entropy) == "0.0"  # and not −0.0

@@ -65,19 +65,3 @@ def test_windows_are_integers_though_a_verse_is_empty():
     windows = datasets.TextCorpus(("a", "b"), ((0,), (), (1,))).windows(2)
     assert windows.dtype.kind == "i"
     assert windows.tolist() == [[0, 1], [1, 0]]
-    with pytest.raises(ValueError, match="length is 1; it must lie between 1 and 0 words"):
-        datasets.TextCorpus(("a", "b"), ()).windows(1)
-
-
-@pytest.mark.parametrize(
-    ("function", "argument", "most"),
-    [
-        (datasets.text_corpus, "num_verses", 106),
-        (datasets.declaration_corpus, "num_paragraphs", 24),
-        (datasets.text_corpus(13).windows, "length", 280),
-    ],
-)
-def test_more_of_a_text_than_there_is_and_nothing_of_it_are_refused(function, argument, most):
-    for number in (0, most + 1):
-        with pytest.raises(ValueError, match=rf"{argument} is {number}; .*between 1 and {most}"):
-            function(number)

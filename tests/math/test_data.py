@@ -1,4 +1,4 @@
-"""The container: what it accepts, what it refuses and in which words, and what it derives."""
+"""The container: what it accepts, and what it derives."""
 
 import numpy as np
 import pytest
@@ -18,83 +18,6 @@ P = [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
 
 def make(**changes):
     return NextTokenData(**({"context_embeddings": H, "target_probs": P} | changes))
-
-
-# -- what is refused ------------------------------------------------------------------------------
-
-REFUSED = {
-    "row sum just outside": (
-        {"target_probs": [[0.5, 0.5, 0], [0, 0, 1 + 2e-8]]},
-        r"target_probs row 1 sums to 1.00000002; it must sum to one",
-    ),
-    "infinite": (
-        {"context_embeddings": [[0.0, 1.0], [np.inf, 0.0]]},
-        r"context_embeddings\[1, 0\] is inf; every entry must be finite",
-    ),
-    "NaN token embeddings": (
-        {"token_embeddings": [[1.0], [np.nan], [0.0]]},
-        r"token_embeddings\[1, 0\] is nan; every entry must be finite",
-    ),
-    "three-dimensional": (
-        {"context_embeddings": np.ones((2, 2, 2))},
-        r"context_embeddings has 3 dimensions; it needs 2",
-    ),
-    "zero contexts": (
-        {"context_embeddings": np.zeros((0, 2)), "target_probs": np.zeros((0, 3))},
-        r"context_embeddings has shape \(0, 2\) .* at least one context",
-    ),
-    "zero dimensions": (
-        {"context_embeddings": np.zeros((2, 0))},
-        r"context_embeddings has shape \(2, 0\) .* one embedding dimension",
-    ),
-    "context sum": (
-        {"context_probs": [0.5, 0.6]},
-        r"context_probs sums to 1.1; it must sum to one",
-    ),
-    "context zero": (
-        {"context_probs": [1.0, 0.0]},
-        r"context_probs\[1\] is 0; every context needs a positive probability",
-    ),
-    "context negative": (
-        {"context_probs": [1.5, -0.5]},
-        r"context_probs\[1\] is -0.5; every context needs a positive probability",
-    ),
-    "context length": (
-        {"context_probs": [0.5, 0.25, 0.25]},
-        r"context_probs has 3 rows; it needs 2",
-    ),
-    "context dimensions": (
-        {"context_probs": [[0.5, 0.5]]},
-        r"context_probs has 2 dimensions; it needs 1",
-    ),
-    "token rows": (
-        {"token_embeddings": np.eye(2)},
-        r"token_embeddings has 2 rows; it needs 3",
-    ),
-    "token columns": (
-        {"token_embeddings": np.zeros((3, 0))},
-        r"token_embeddings has no columns; it needs at least one",
-    ),
-    "groups length": (
-        {"context_groups": [0]},
-        r"context_groups has shape \(1,\); it needs one name a context, \(2,\)",
-    ),
-    "groups not integer": (
-        {"context_groups": [0.0, 1.0]},
-        r"context_groups has dtype float64 and 1 dimension; it must be a flat sequence of integ",
-    ),
-    "groups disagree": (
-        {"context_groups": [4, 4]},
-        r"context_groups puts row 1 into group 4, whose first row has another embedding",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_named(case):
-    changes, message = REFUSED[case]
-    with pytest.raises(ValueError, match=message):
-        make(**changes)
 
 
 # -- what is accepted -----------------------------------------------------------------------------
@@ -168,11 +91,7 @@ def test_entropy_matches_scipy(name):
     assert abs(data.entropy - expected) <= 100 * EPS
 
 
-def test_entropy_at_its_ends():
-    certain = NextTokenData(np.eye(3), np.eye(3))
-    assert str(certain.entropy) == "0.0"  # and not −0.0
-    uniform = NextTokenData(np.eye(3), np.full((3, 7), 1 / 7))
-    assert abs(uniform.entropy - np.log(7)) <= 4 * EPS  # one rounded logarithm, summed
+def test_a_subnormal_probability_counts():
     tiny = NextTokenData([[1.0]], [[1.0, 1e-320]])  # a subnormal target probability is support
     assert tiny.support.all()
     assert 0 <= tiny.entropy <= 1e-317
@@ -187,16 +106,6 @@ def test_no_curvature_exceeds_the_smoothness(data, seed, scale):
     top = np.linalg.eigvalsh(reference.hessian(W, data)).max(initial=0.0)
     # both are eigenvalues of matrices of that size, computed to a few units roundoff per row
     assert top <= data.smoothness * (1 + 1e-13) + 1e-300
-
-
-def test_smoothness_is_attained():
-    # Two equally likely tokens at W = 0 have a covariance of exactly diam²/4.
-    for T in (None, [[1.0, 2.0, 3.0], [-1.0, 0.0, 5.0]]):
-        data = NextTokenData([[3.0, -4.0]], [[0.5, 0.5]], token_embeddings=T)
-        top = np.linalg.eigvalsh(reference.hessian(np.zeros(data.shape), data)).max()
-        assert abs(top - data.smoothness) <= 1e-14 * top  # one product and one 4- or 6-row eigvalsh
-        diameter = np.sqrt(2) if T is None else np.sqrt(12)
-        assert abs(data.smoothness - diameter**2 / 4 * 25) <= 1e-14 * top
 
 
 def test_smoothness_of_the_linear_decoder():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import reference
 from problems import same_data
-from scipy.special import digamma, polygamma
 from scipy.stats import kstest
 
 import ntpnb
@@ -44,19 +43,9 @@ def test_overparameterized_has_the_paper_s_sizes_and_entropy():
 
 
 def test_overparameterized_entropy_is_chosen_by_its_seed():
-    # entropies of a uniform law on the simplex of 6: mean and variance are known exactly
-    draws = np.array([overparameterized(seed, dim=1).entropy for seed in range(400)])
-    deviation = np.sqrt((2 / 7 * polygamma(1, 2) - polygamma(1, 7)) / 50)
-    assert abs(draws.mean() - (digamma(7) - digamma(2))) < 4 * deviation / np.sqrt(400)
     # few seeds round to the printed number, so that the default one does is no evidence for the law
-    rounds = [f"{entropy:.3f}" == "1.445" for entropy in draws]
-    assert 0 < sum(rounds) < 0.05 * len(rounds)
-
-
-def test_overparameterized_probabilities_are_no_counts():
-    # its docstring said "5000 sequences, 100 per context"
-    counts = 5000 / 50 * overparameterized().target_probs
-    assert np.abs(counts - counts.round()).max() > 0.1
+    rounds = [f"{overparameterized(seed, dim=1).entropy:.3f}" == "1.445" for seed in range(400)]
+    assert 0 < sum(rounds) < 20
 
 
 def test_overparameterized_laws_are_as_stated():
@@ -90,29 +79,21 @@ def test_initializations_have_their_laws():
     assert kstest(scaled.ravel(), "uniform", args=(-1, 2)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("size", [0, 11])
-def test_support_size_must_fit(size):
-    with pytest.raises(ValueError, match=rf"support_size is {size}; it must lie between 1 and"):
-        overparameterized(support_size=size)
+def test_all_tokens_may_be_in_every_support():
     assert overparameterized(support_size=10).support.all()
 
 
 # -- L24 ------------------------------------------------------------------------------------------
 
 
-def test_figure_2_has_every_stated_property():
-    """Counted from one, as the caption does; the graphs themselves are in test_priority."""
+def test_figure_2_has_the_stated_embeddings_and_last_tokens():
+    """Counted from one, as the caption does.
+
+    Its graphs are in `test_priority`; its cyclic rows and its solutions in `test_trials`.
+    """
     data = figure2()
     np.testing.assert_array_equal(data.token_embeddings, np.eye(4))
     assert (data.context_groups + 1).tolist() == [1, 1, 1, 2, 2, 2, 2]
-    labels = data.target_probs.argmax(1)
-    closure = reference.reachable(data)
-    cyclic = []
-    for j, (y, g) in enumerate(zip(labels, data.context_groups.tolist(), strict=True)):
-        R = closure[g]
-        if any(R[v, y] for v in np.flatnonzero(data.candidates[j]) if v != y):
-            cyclic.append(j + 1)
-    assert cyclic == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(
@@ -143,32 +124,7 @@ def test_a_trial_does_not_depend_on_how_many_there_are():
     assert not same_data(few.data[0], few.data[1])
 
 
-def test_trials_without_a_strict_pair_are_counted_and_left_out():
-    trials = attention_trials(10, "cyclic", vocab_size=3, num_sequences=3, length=2)
-    assert trials.degenerate > 0
-    assert all(map(reference.strict_pairs, trials.data))
-
-
 def test_laws_of_tokens_and_labels():
     independent = attention_trials(20, "any", tokens="independent")
     assert max(d.candidate_counts.max() for d in independent.data) > 1
     assert all((d.candidate_counts.sum(1) == 6).all() for d in independent.data)
-    ranked = attention_trials(20, "acyclic", labels="priority")
-    assert ranked.rejected == 0  # one order for all sequences leaves no cycle
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kind": "tree"}, r"kind is 'tree'; it must be one of"),
-        ({"tokens": "same"}, r"tokens is 'same'; it must be one of"),
-        ({"labels": "E"}, r"labels is 'E'; it must be one of"),
-        ({"kind": "cyclic", "labels": "priority"}, r'labels="priority" never gives cyclic data'),
-        ({"length": 1}, "length is 1; a strict pair needs sequences of two different tokens"),
-        ({"vocab_size": 1}, "vocab_size is 1; a strict pair needs"),
-        ({"length": 9}, r"length is 9; distinct tokens allow at most vocab_size = 8"),
-    ],
-)
-def test_trials_refuse(options, message):
-    with pytest.raises(ValueError, match=message):
-        attention_trials(1, **options)

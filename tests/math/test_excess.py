@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 from exact import exact_excess
-from problems import t24
+from problems import regimes, start, t24
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -13,39 +13,16 @@ from ntpnb.problem.loss import exp_minus_linear, logits
 EPS = np.finfo(float).eps
 
 
-def separated(data, margin):
-    """Scores exactly ``margin`` for the target and 0 elsewhere, for one-hot contexts."""
-    return margin * data.target_probs.T
-
-
-@pytest.mark.parametrize("exponent", [1, 8, 16, 30, 100, 200])
-def test_tiny_excess_keeps_its_digits_when_one_token_is_right(exponent):
+@pytest.mark.parametrize("size", [2.3, 7.0, 20.0, 36.0, 70.0, 140.0, 230.0, 460.0])
+@pytest.mark.parametrize("name", ["one-hot next tokens", "attention, acyclic"])
+def test_tiny_excess_keeps_its_digits_when_one_token_is_right(name, size):
     """DESIGN Sec. 3: relative accuracy 1e-8 down to 1e-200 when S = 1."""
-    rng = np.random.default_rng(exponent)
-    m, V = 6, 5
-    data = NextTokenData(
-        np.linalg.qr(rng.standard_normal((m, m)))[0], np.eye(V)[rng.integers(0, V, m)]
-    )
-    direction = data.target_probs.T @ data.context_embeddings
-    noise = 0.1 * rng.standard_normal(data.shape)
-    W = (exponent * np.log(10) + np.log(V)) * direction + noise
-    value = ntpnb.excess_loss(W, data)
-    expected = exact_excess(W, data)
-    assert 10.0 ** (-exponent - 2) < expected < 10.0 ** (-exponent + 2)
+    data = regimes()[name]
+    W = size * ntpnb.max_margin(data).W + 0.1 * start(data)
+    value, expected = ntpnb.excess_loss(W, data), exact_excess(W, data)
+    assert 1 < expected / mpmath.exp(-size) < 3
     # scores near 460 are rounded at 1e-13, and the excess is their exponential
     assert abs(value - expected) <= 1e-11 * expected
-
-
-@pytest.mark.parametrize("exponent", [3, 12, 60, 200])
-def test_tiny_excess_of_attention(exponent):
-    # tokens 0 above 1 above 2, each sequence with its own last token
-    E = np.eye(4)
-    data = NextTokenData.from_attention(E, [(0, 1, 2), (1, 0, 0, 3)], [0, 1])
-    W = np.zeros((4, 4))
-    W[:, 2] = [2.3 * exponent, 0.1, -0.2, 0.0]
-    W[:, 3] = [0.0, 2.3 * exponent, 0.3, -0.1]
-    value, expected = ntpnb.excess_loss(W, data), exact_excess(W, data)
-    assert abs(value - expected) <= 1e-11 * expected  # scores near 460, as above
 
 
 @pytest.mark.parametrize("margin", [2.0, 20.0, 60.0, 400.0])
@@ -79,7 +56,7 @@ def test_phi_keeps_its_digits(x, sign):
 def test_tiny_excess_at_a_subnormal_and_beyond():
     data = NextTokenData(np.eye(2), np.eye(2))
     for margin in (740.0, 800.0):
-        value = ntpnb.excess_loss(separated(data, margin), data)
+        value = ntpnb.excess_loss(margin * np.eye(2), data)  # the target's score, beside zero
         # below 1e-308 doubles lose digits one by one, and below 5e-324 there is only zero
         assert abs(value - float(mpmath.exp(-margin))) <= 2 * 5e-324
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import ntpnb
 from ntpnb import NextTokenData, datasets
-from ntpnb_book import features
+from ntpnb_book import cosine, features
 
 
 def supports(seed, contexts=None, tokens=None):
@@ -35,14 +35,10 @@ def ring(tokens, size):
     return offset < size
 
 
-def alignment(L, other):
-    return np.sum(L * other) / np.linalg.norm(L) / np.linalg.norm(other)
-
-
 # -- the margin problem ----------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_certificate_can_be_recomputed(seed):
     table = supports(seed)
@@ -69,7 +65,7 @@ def test_equal_supports_have_equal_logits_and_those_of_all_words_have_none(seed)
     np.testing.assert_array_equal(best.logits[-1], 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 def test_criterion_says_when_the_centred_supports_are_the_solution(seed):
     table = supports(seed)
@@ -102,24 +98,10 @@ def test_ring_of_words_loses_its_finest_waves():
     assert best.norm == pytest.approx(4 + 3 * np.sqrt(2), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("support", "message"),
-    [
-        ([1, 0], "support has 1 dimension; it needs 2"),
-        ([[1, 0.5]], r"support\[0, 1\] is 0.5; entries must be 0 or 1"),
-        ([[1, 0], [0, 0]], "support row 1 is all zero"),
-        (np.tril(np.ones((60, 60))), "their product must be at most 1500"),
-    ],
-)
-def test_bad_supports_are_named(support, message):
-    with pytest.raises(ValueError, match=message):
-        features.logit_margin(support)
-
-
 # -- the ridge path --------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6))
 def test_path_certificate_is_the_gradient(seed):
     data = problem(seed)
@@ -144,11 +126,7 @@ def test_path_ends_at_the_margin_solution_and_the_log_odds(seed):
         np.testing.assert_allclose(shift, shift[0], atol=1e-8)
 
 
-def test_path_refuses_what_it_cannot_follow():
-    with pytest.raises(ValueError, match="at most -1"):
-        features.nuclear_path(datasets.toy(), [1.0])
-    with pytest.raises(ValueError, match="needs a linear decoder"):
-        features.nuclear_path(NextTokenData([[1.0]], [[1, 0]], token_embeddings=np.eye(2)), [-5])
+def test_path_refuses_frequencies_that_vanish():
     for rare in ([[1e-151, 1.0]], [[0.5, 0.5], [1e-150, 1.0]]):
         with pytest.raises(ValueError, match=r"the frequency \S+e-151; at least 1e-150 is needed$"):
             features.nuclear_path(NextTokenData(np.eye(len(rare)), rare), [-5])
@@ -202,22 +180,6 @@ def test_excess_refuses_what_is_no_table_of_logits(logits):
         features.logit_excess(logits, datasets.toy())
 
 
-def test_descent_names_what_does_not_fit():
-    data = datasets.toy()
-    start = features.joint_init(data, 4, 1.0, 1)
-    with pytest.raises(ValueError, match="init has shapes"):
-        features.descend_jointly(problem(1), 0.5, 1, start)
-    both = features.joint_init(data, 4, 1.0, 1, runs=2)
-    with pytest.raises(ValueError, match=r"of the shapes \[\]; exactly one"):
-        features.descend_jointly([], 0.5, 1, both)
-    with pytest.raises(ValueError, match=r"of the shapes \[\(3, 5\), .*; exactly one"):
-        features.descend_jointly([data, problem(1)], 0.5, 1, both)
-    with pytest.raises(ValueError, match="too large"):
-        features.descend_jointly(data, 1e9, 10, start)
-    with pytest.raises(ValueError, match="scale is 0"):
-        features.joint_init(data, 4, 0, 1)
-
-
 # -- the late flow ---------------------------------------------------------------------------------
 
 
@@ -244,23 +206,7 @@ def test_flow_tends_to_the_margin_solution(seed):
     _, early = handed_over(data, 20_000, seed)
     flow = features.late_joint_flow(data, early, np.log(1000), [10.0, 3000.0])
     best = features.logit_margin(data.support)
-    early_angle, late_angle = np.arccos([alignment(L, best.logits) for L in flow.logits])
+    early_angle, late_angle = np.arccos(cosine(flow.logits, best.logits))
     assert late_angle < 0.01 < early_angle
     A = flow.certificate[-1] / np.linalg.norm(flow.certificate[-1], 2)
     assert A[data.support].sum() == pytest.approx(best.norm, rel=0.01)
-
-
-def test_flow_refuses_times_that_do_not_increase():
-    data = datasets.toy()
-    start = features.joint_init(data, 5, 1.0, 1)
-    with pytest.raises(ValueError, match=r"log_times\[0\] is 4; log_start = 5 is the least"):
-        features.late_joint_flow(data, start, 5.0, [4.0])
-    with pytest.raises(ValueError, match=r"log_times\[1\] is 6 after 6; log_times must increase"):
-        features.late_joint_flow(data, start, 5.0, [6.0, 6.0])
-    with pytest.raises(ValueError, match=r"log_times\[1\] is inf"):
-        features.late_joint_flow(data, start, 5.0, [6.0, np.inf])
-    with pytest.raises(ValueError, match="log_multipliers must be a flat sequence"):
-        features.nuclear_path(data, [])
-    batch = features.joint_init(data, 5, 1.0, 1, runs=2)
-    with pytest.raises(ValueError, match="takes one run"):
-        features.late_joint_flow(data, batch, 5.0, [6.0])

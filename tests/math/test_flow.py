@@ -325,20 +325,6 @@ def test_what_is_followed_must_increase(name):
             follow(np.multiply(sign, values))
 
 
-@pytest.mark.parametrize(
-    ("radius", "message"),
-    [(0.0, r"^radii\[0\] is 0; radii must be pos"), (-1.0, r"is -1; radii m")],
-)
-def test_radii_must_be_positive(radius, message):
-    with pytest.raises(ValueError, match=message):
-        regularization_path(toy(), [radius, 1.0])
-
-
-def test_a_start_has_the_shape_of_one_matrix():  # the rest of its check is that of descend
-    with pytest.raises(ValueError, match=r"init has shape \(1, 5, 2\); it needs \(5, 2\)"):
-        gradient_flow(toy(), [1.0], init=np.zeros((1, 5, 2)))
-
-
 def test_tokens_on_one_line_of_any_length_end_in_words():
     # All differences of tokens are parallel to sixteen digits, and Newton's step overflows.
     T = 1e-40 * np.array(

@@ -245,21 +245,6 @@ def test_gradient_flow(data, times, draw):
         assert_numbers(flow)
 
 
-@pytest.mark.filterwarnings("ignore:.*does not descend:RuntimeWarning")  # steps may be huge
-@fuzz(data=problems(tame=True), draw=st.data())
-def test_comparison(data, draw):
-    svm, finite = call(ntpnb.max_margin, data), call(ntpnb.finite_part, data)
-    if svm is None or finite is None:
-        return
-    trace = call(ntpnb.descend, data, draw.draw(METHODS), 5)
-    if trace is not None:
-        compared = call(trace.compare, finite, svm)
-        assert_numbers(compared.finite_error)
-        defined = (trace.norm > 0) & (svm.norm > 0)
-        assert np.isfinite(compared.angle[defined]).all()
-        assert np.isfinite(compared.alignment[defined]).all()
-
-
 @fuzz(
     method=METHODS,
     seed=st.integers(0, 2**32),

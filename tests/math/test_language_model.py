@@ -11,7 +11,6 @@ from scipy.special import log_softmax
 
 import ntpnb
 from language_model import __main__ as script
-from language_model import transformer
 from language_model.max_margin import multipliers_of
 from language_model.optimizers import OPTIMIZERS, Adam, polar_factor
 from language_model.training import Plan, read_words, save_whole, train, training_set
@@ -81,38 +80,6 @@ def test_the_loss_is_the_cross_entropy_of_the_scores():
     expected = -log_softmax(scores, axis=1)[np.arange(6), next_words].mean()
     loss, _ = loss_and_gradients(parameters, SMALL, windows, next_words)
     assert loss == pytest.approx(expected, rel=1e-12)
-
-
-def test_no_word_sees_a_later_one():
-    # The state of two words is that of the same two words before a third.
-    parameters = perturbed(4)
-    shorter = Shape(vocab_size=7, window=2, dim=8, num_heads=2, num_blocks=2, num_neurons=12)
-    narrow = parameters | {"positions": parameters["positions"][:2]}
-    windows, _ = examples(4)
-    alone = hidden_states(narrow, shorter, windows[:, :2])
-    states = _states_at(parameters, windows, position=1)
-    np.testing.assert_allclose(states, alone, rtol=1e-12)
-
-
-def _states_at(parameters, windows, position):
-    """The last layer norm of the vector at a position, from a forward pass over all of them."""
-    seen = []
-    plain = transformer._norm
-
-    def watching(held, name, x):
-        if name == "neurons_norm1":
-            seen.append(x)
-        return plain(held, name, x)
-
-    transformer._norm = watching
-    try:
-        transformer.hidden_states(parameters, SMALL, windows)
-    finally:
-        transformer._norm = plain
-    (x,) = seen
-    inputs = plain(parameters, "neurons_norm1", x).output @ parameters["neurons_in1"].T
-    x = x + np.maximum(inputs + parameters["neurons_bias1"], 0) @ parameters["neurons_out1"].T
-    return plain(parameters, "last_norm", x[:, position]).output
 
 
 def test_adam_takes_the_steps_of_the_package_s_adam():

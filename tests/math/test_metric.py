@@ -60,21 +60,6 @@ def test_without_strict_pairs_the_solution_is_zero():
     assert svm.metric.tolist() == [[1.0], [2.0]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"metric": [[1.0]]}, r"metric has shape \(1, 1\)"),
-        ({"metric": [[1.0], [0.0]]}, r"metric\[1, 0\] is 0; it must be positive"),
-        ({"metric": [[1.0], [-2.0]]}, r"metric\[1, 0\] is -2; it must be positive"),
-        ({"metric": [[1.0], [np.nan]]}, "metric"),
-        ({"metric": [[1.0], [1.0]], "norm": "max"}, "must be left out"),
-    ],
-)
-def test_what_is_no_metric_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        max_margin(NextTokenData([[1.0]], [[1.0, 0.0]]), **arguments)
-
-
 def test_pairs_that_cannot_be_listed_are_refused():
     data = NextTokenData(np.zeros((2**10, 2**9)), np.eye(2**9)[np.arange(2**10) % 2**9])
     with pytest.raises(ValueError, match=r"; leave metric out$"):

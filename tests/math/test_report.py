@@ -149,19 +149,6 @@ def test_room_is_counted_for_linear_decoders_only(name):
     assert "general position" not in str(report_on(name))
 
 
-def test_room_agrees_with_compatibility_in_general_position():
-    """Random laws: compatible exactly if there are as many dimensions as the supports need."""
-    verdicts = []
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        data = ntpnb.thresholds.random_data(rng, 5, {2: 0.5, 3: 0.5}, num_contexts=7)
-        narrow = data.context_embeddings[:, : rng.integers(1, 8)]
-        found = Findings(ntpnb.implicit_bias(ntpnb.NextTokenData(narrow, data.target_probs)))
-        verdicts.append(found.compatible)
-        assert found.compatible == (narrow.shape[1] >= found.generic_dimension.dim)
-    assert 5 < sum(verdicts) < 25
-
-
 # -- how many steps -------------------------------------------------------------------------------
 
 LAST = 5000
@@ -360,12 +347,6 @@ def test_without_unique_multipliers_there_is_no_law(no_flow):
     assert "and more were not tried" in str(found)
 
 
-@pytest.mark.parametrize("degrees", [0, 90])
-def test_angles_without_a_meaning_are_refused(degrees):
-    with pytest.raises(ValueError, match="between 0 and 90"):
-        ntpnb.report(datasets.toy()).log10_steps(degrees)
-
-
 def test_an_angle_near_the_least_of_floats_takes_for_ever():
     assert report_on("toy").log10_steps(1e-320) == np.inf
 
@@ -384,9 +365,6 @@ def test_a_text_is_counted(length):
     np.testing.assert_array_equal(data.target_probs, counted.target_probs)
     np.testing.assert_array_equal(data.context_probs, counted.context_probs)
     assert data.shape == (len(data.words), len(data.contexts))
-    bias = ntpnb.implicit_bias(data)
-    assert bias.finite_part.compatible  # T24 Lemma 1: as many dimensions as contexts
-    assert bias.separable
 
 
 # -- errors, figures, cost ------------------------------------------------------------------------

@@ -463,12 +463,6 @@ def test_a_report_says_where_checkpoints_stand():
     assert max(map(len, said)) < 80
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 5, 2), (0, 5, 2)])
-def test_weights_that_are_no_stack_are_explained(shape):
-    with pytest.raises(ValueError, match=r"^W has shape .* or a stack of them is needed"):
-        ntpnb.report(TOY, W=np.zeros(shape))
-
-
 @pytest.mark.parametrize(("number", "panels"), [(None, 4), (1, 5), (3, 6)])
 def test_weights_are_drawn(number, panels, agg):
     run = ntpnb.descend(TOY, ntpnb.GD(0.5), 30, record=[0, 10, 30])

@@ -173,68 +173,137 @@ def refusal(weights):
     return {"_max_margin_or_refusal": ntpnb.NotSeparableError("no", weights)}
 
 
+BAD_GROUPS = [np.array([0, 1]), np.array([0, 2, 1]), np.array([0, 1, 1])]
+BAD_ROWS = [np.array([0, 1, 2]), np.array([[0, 1]]), np.array([[9, 0, 1]])]
+BAD_TOKENS = [np.array([[0, -1, 1]]), np.array([[0, 0, 5]])]
+FOREIGN = [{"_embeddings": np.ones((3, 2), dtype=int)}, {"_extra": np.ones((1, 1))}]
+NO_PROOFS = [refusal(-WEIGHTS), refusal(0 * WEIGHTS), refusal(WEIGHTS[1:])]
+NO_TOKENS = ROOM.tokens[:0]
+
+# A thing, and by what is said of it, the attributes that are changed.
 MISFITS = [
-    (TOY, {"_embeddings": np.full((3, 2), np.nan)}, "context_embeddings"),
-    (TOY, {"_embeddings": np.ones((2, 2))}, "context_embeddings has 2 rows"),
-    (TOY, {"_embeddings": np.ones((3, 2), dtype=int)}, "other types"),
-    (TOY, {"context_probs": np.full(3, 0.5)}, "context_probs"),
-    (TOY, {"context_groups": np.array([0, 0, 1])}, "context_groups"),
-    (TOY, {"contexts": (1,)}, "NextTokenData.contexts"),
-    (TOY, {"_extra": np.ones((1, 1))}, "other types"),
-    (TOY, {"token_embeddings": np.ones((1, 1))}, "token_embeddings"),
-    (RUN, {"steps": RUN.steps[1:]}, "steps has shape (6,); others have (7,) records"),
-    (RUN, {"W": RUN.W[1:]}, "W has shape (6, 5, 2); others have (7,) records"),
-    (BATCH, {"W": BATCH.W[:1]}, "W has shape (1, 7, 5, 2); others have (2, 7) records"),
-    (BATCH, {"excess": BATCH.excess[:, 1:]}, "; others have (2, "),
-    (FLOW, {"_inside": FLOW._inside[1:]}, "_inside has shape"),
-    (METRIC, {"D": METRIC.D * np.nan}, "AdamMetric.D[0, 0] is nan"),
-    (METRIC, {"D": METRIC.D[0]}, "AdamMetric.D has 1 dimension"),
-    (METRIC, {"error": np.nan}, "AdamMetric.error is nan"),
-    (METRIC, {"betas": np.ones(2)}, "beta1 is 1.0; it must lie in [0, 1)"),
-    (METRIC, {"betas": np.zeros(3)}, "betas has shape (3,)"),
-    (METRIC, {"steps": 3}, "steps is 3"),
-    (ROOM, {"tokens": ROOM.tokens[:0]}, "log-odds of 0 tokens need another one"),
-    (ROOM, {"tokens": ROOM.tokens[None]}, "CompatibleDimension.tokens has dtype"),
-    (ROOM, {"dim": 0}, "CompatibleDimension.dim is 0"),
-    (ROOM, {"dim": ROOM.dim + 1}, "CompatibleDimension.dim is"),
-    (ROOM, {"equations": 0}, "0 log-odds of"),
-    (SVM, {"W": SVM.W[:, :1]}, "MarginSolution.W has shape (5, 1)"),
-    (SVM, {"W": 2 * SVM.W}, "MarginSolution.W is not what its multipliers"),
-    (SVM, {"equal_multipliers": np.ones(99)}, "MarginSolution's equal multipliers"),
+    (
+        TOY,
+        {
+            "context_embeddings": {"_embeddings": np.full((3, 2), np.nan)},
+            "context_embeddings has 2 rows": {"_embeddings": np.ones((2, 2))},
+            "context_probs": {"context_probs": np.full(3, 0.5)},
+            "context_groups": {"context_groups": np.array([0, 0, 1])},
+            "NextTokenData.contexts": {"contexts": (1,)},
+            "token_embeddings": {"token_embeddings": np.ones((1, 1))},
+        },
+    ),
+    *[(TOY, {"other types": foreign}) for foreign in FOREIGN],
+    (
+        RUN,
+        {
+            "steps has shape (6,); others have (7,) records": {"steps": RUN.steps[1:]},
+            "W has shape (6, 5, 2); others have (7,) records": {"W": RUN.W[1:]},
+        },
+    ),
+    (
+        BATCH,
+        {
+            "W has shape (1, 7, 5, 2); others have (2, 7) records": {"W": BATCH.W[:1]},
+            "; others have (2, ": {"excess": BATCH.excess[:, 1:]},
+        },
+    ),
+    (FLOW, {"_inside has shape": {"_inside": FLOW._inside[1:]}}),
+    (
+        METRIC,
+        {
+            "AdamMetric.D[0, 0] is nan": {"D": METRIC.D * np.nan},
+            "AdamMetric.D has 1 dimension": {"D": METRIC.D[0]},
+            "AdamMetric.error is nan": {"error": np.nan},
+            "beta1 is 1.0; it must lie in [0, 1)": {"betas": np.ones(2)},
+            "betas has shape (3,)": {"betas": np.zeros(3)},
+            "steps is 3": {"steps": 3},
+        },
+    ),
+    (
+        ROOM,
+        {
+            "log-odds of 0 tokens need another one": {"tokens": NO_TOKENS},
+            "CompatibleDimension.tokens has dtype": {"tokens": ROOM.tokens[None]},
+            "CompatibleDimension.dim is 0": {"dim": 0},
+            f"CompatibleDimension.dim is {ROOM.dim + 1}": {"dim": ROOM.dim + 1},
+            "0 log-odds of": {"equations": 0},
+        },
+    ),
+    (
+        SVM,
+        {
+            "MarginSolution.W has shape (5, 1)": {"W": SVM.W[:, :1]},
+            "MarginSolution.W is not what its multipliers": {"W": 2 * SVM.W},
+            "MarginSolution's equal multipliers": {"equal_multipliers": np.ones(99)},
+            ": strict_multipliers is of another type": {"strict_multipliers": SVM},
+            ": _data is of another type": {"_data": TOY.context_probs},
+        },
+    ),
+    *[(SVM, {": W is of another type": {"W": W}}) for W in ([[1.0]], np.ones((5, 2), dtype=int))],
+    *[(SVM, {": norm is of another type": {"norm": norm}}) for norm in ("1.0", np.ones(1))],
     (
         IN_SUM_NORM,
-        {"multipliers": -IN_SUM_NORM.multipliers},
-        "NormMarginSolution has a negative multiplier",
+        {"NormMarginSolution has a negative multiplier": {"multipliers": -IN_SUM_NORM.multipliers}},
     ),
-    (FINITE, {"W": FINITE.W.T}, "FinitePart.W has shape (2, 5)"),
-    (FINITE, {"W": FINITE.W + np.eye(5, 2)}, "FinitePart.W lies outside the tied subspace"),
-    (ORDER, {"groups": np.array([0, 1])}, "TokenPriority.groups needs 3 names that increase"),
-    (ORDER, {"groups": np.array([0, 2, 1])}, "TokenPriority.groups needs 3 names that increase"),
-    (ORDER, {"groups": np.array([0, 1, 1])}, "TokenPriority.groups needs 3 names that increase"),
-    (BIAS, {"finite_part": ntpnb.finite_part(LONGER)}, "finite_part is one of other data"),
-    (BIAS, refusal(WEIGHTS), "the certificate proves nothing"),
-    (BIAS, refusal(-WEIGHTS), "certificate"),
-    (BIAS, refusal(0 * WEIGHTS), "certificate"),
-    (BIAS, refusal(WEIGHTS[1:]), "certificate"),
-    (TWIN, {"original": TWIN.data, "data": CONTRADICTION}, "lack tokens that follow"),
-    (TWIN, {"correction": 99.0}, "correction is 99"),
+    (
+        FINITE,
+        {
+            "FinitePart.W has shape (2, 5)": {"W": FINITE.W.T},
+            "FinitePart.W lies outside the tied subspace": {"W": FINITE.W + np.eye(5, 2)},
+        },
+    ),
+    *[
+        (ORDER, {"TokenPriority.groups needs 3 names that increase": {"groups": groups}})
+        for groups in BAD_GROUPS
+    ],
+    *[
+        (ORDER, {f"TokenPriority.{name} needs rows (group, i, j) of its groups": {name: rows}})
+        for name in ("equal", "_listed_strict")
+        for rows in BAD_ROWS
+    ],
+    *[
+        (ORDER, {f"TokenPriority.{name} names tokens that there are not": {name: rows}})
+        for name in ("equal", "_listed_strict")
+        for rows in BAD_TOKENS
+    ],
+    (
+        BIAS,
+        {
+            "finite_part is one of other data": {"finite_part": ntpnb.finite_part(LONGER)},
+            "the certificate proves nothing": refusal(WEIGHTS),
+        },
+    ),
+    *[(BIAS, {"certificate": none}) for none in NO_PROOFS],
     (
         TWIN,
-        {"data": TWIN.data.replace(context_embeddings=[[2.0], [7.0]])},
-        "differ in more than distributions",
+        {
+            "lack tokens that follow": {"original": TWIN.data, "data": CONTRADICTION},
+            "correction is 99": {"correction": 99.0},
+            "differ in more than distributions": {
+                "data": TWIN.data.replace(context_embeddings=[[2.0], [7.0]])
+            },
+        },
     ),
-    (FOUND, {"W": np.ones((2, 2, 5))}, "W has shape (2, 2, 5)"),
-    (FOUND, {"W": np.full(TOY.shape, np.nan)}, "W has entries that are not finite"),
-    (FOUND, {"words": ("a", "b")}, "words has 2 entries; the vocabulary has 5"),
+    (
+        FOUND,
+        {
+            "W has shape (2, 2, 5)": {"W": np.ones((2, 2, 5))},
+            "W has entries that are not finite": {"W": np.full(TOY.shape, np.nan)},
+            "words has 2 entries; the vocabulary has 5": {"words": ("a", "b")},
+        },
+    ),
 ]
-for name in ("equal", "_listed_strict"):
-    message = f"TokenPriority.{name} needs rows (group, i, j) of its groups"
-    MISFITS += [(ORDER, {name: np.array(x)}, message) for x in ([0, 1, 2], [[0, 1]], [[9, 0, 1]])]
-    message = f"TokenPriority.{name} names tokens that there are not"
-    MISFITS += [(ORDER, {name: np.array([x])}, message) for x in ([0, -1, 1], [0, 0, 5])]
 
 
-@pytest.mark.parametrize(("thing", "change", "message"), MISFITS)
+@pytest.mark.parametrize(
+    ("thing", "change", "message"),
+    [
+        pytest.param(thing, change, message, id=f"{type(thing).__name__}-{message}")
+        for thing, rows in MISFITS
+        for message, change in rows.items()
+    ],
+)
 def test_parts_that_do_not_fit_each_other_are_named(thing, change, message):
     assert saving.written(again(thing)) == saving.written(thing)
     with refused(f"in the {type(thing).__name__}: ", message):

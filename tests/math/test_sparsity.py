@@ -5,7 +5,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 from exact import fractions, independent
-from scipy.sparse import csr_array
 
 from ntpnb.thresholds import compatible_dimension
 
@@ -72,16 +71,6 @@ def test_it_is_the_largest_need_of_all_sets_and_names_one_that_needs_it(kind):
             assert len(found.tokens) == 0
 
 
-def test_few_tokens_that_ask_most_are_found_among_many():
-    rng = np.random.default_rng(0)
-    support = random_support(rng, num_contexts=300, vocab_size=200, kind="pairs")
-    crowded = np.zeros((30, 200), dtype=bool)
-    crowded[:, [17, 90, 143]] = True
-    found = compatible_dimension(np.vstack([support, crowded]))
-    assert found.tokens.tolist() == [17, 90, 143]
-    assert found.dim >= 30
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 5])
 def test_ten_thousand_contexts_and_a_thousand_tokens(size):
@@ -97,36 +86,6 @@ def test_ten_thousand_contexts_and_a_thousand_tokens(size):
     for tokens in range(2, 1001, 50):
         equations = np.maximum(support[:, by_degree[:tokens]].sum(axis=1) - 1, 0).sum()
         assert equations <= found.dim * (tokens - 1)
-
-
-@pytest.mark.parametrize(
-    ("support", "found"),
-    [
-        ([[1, 0]], r"int\d+ and 2 dimensions"),
-        ([True, False], "bool and 1 dimension"),
-        (np.zeros((2, 2, 2), bool), "bool and 3 dimensions"),
-    ],
-)
-def test_what_is_no_table_of_truth_values_is_refused(support, found):
-    with pytest.raises(ValueError, match=rf"^support has dtype {found}; it must be a table of"):
-        compatible_dimension(support)
-
-
-@pytest.mark.parametrize("entry", [np.nan, np.inf, 1j])
-def test_a_sparse_table_of_what_is_no_number_is_refused(entry):
-    with pytest.raises(ValueError, match=r"^support\b.* (must be finite|not .* numbers)"):
-        compatible_dimension(csr_array([[1.0, entry]]))
-
-
-def test_contexts_that_reach_beyond_the_tokens_count_too():
-    """No context lies within {0, 1}; counting only contexts inside a set would give two."""
-    support = np.zeros((3, 5), dtype=bool)
-    support[:, :2] = True
-    support[[0, 1, 2], [2, 3, 4]] = True
-    found = compatible_dimension(support)
-    assert (found.dim, found.tokens.tolist(), found.equations) == (3, [0, 1], 3)
-    rng = np.random.default_rng(0)
-    assert [equations_are_independent(rng, support, dim) for dim in (2, 3)] == [False, True]
 
 
 @pytest.mark.parametrize("support", [np.eye(3, dtype=bool), np.zeros((2, 3), dtype=bool)])

@@ -43,15 +43,6 @@ def test_a_block_of_all_contexts_is_the_dataset_with_what_it_has_computed(in_blo
     assert len(block_of(in_blocks, slice(0, 39)).context_probs) == 39
 
 
-def test_what_joblib_is_told_to_do_here_gives_the_same_sum(in_blocks):
-    """Where nothing else is configured, ``None`` is one worker: this process."""
-    alone = ContextSums(in_blocks)(moments, 3)
-    with ContextSums(in_blocks, n_jobs=None) as workers:
-        together = workers(moments, 3)
-    np.testing.assert_array_equal(together[0], alone[0])
-    assert together[1] == alone[1]
-
-
 @pytest.mark.parametrize(
     ("error", "seen", "message"),
     [
@@ -89,13 +80,3 @@ def test_what_is_packed_says_how_large_it_is():
     of_block, arguments = packed.unpacked()
     assert of_block is moments
     np.testing.assert_array_equal(arguments, [matrix])
-
-
-@pytest.mark.parametrize(
-    ("n_jobs", "error"),
-    [(0, ValueError), (2.5, ValueError), (2**70, ValueError), ("two", TypeError)],
-)
-def test_a_number_of_jobs_that_is_none_is_refused(n_jobs, error):
-    needed = r"^n_jobs .* it must be an integer other than zero, of at most nine digits$"
-    with pytest.raises(error, match=needed):
-        ntpnb.loss_floor(ntpnb.datasets.toy(), n_jobs=n_jobs)

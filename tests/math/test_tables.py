@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
-from problems import any_problem, changed, regimes, t24
+from problems import ARGUMENTS, any_problem, changed, regimes, t24
+from saved import again
 
 import ntpnb
 from ntpnb import NextTokenData
@@ -192,72 +193,69 @@ def test_explicit_zeros_are_neither_support_nor_candidates(name):
 
 # -- what is refused ------------------------------------------------------------------------------
 
+# By what is said, the arguments that are given instead or besides.
 REFUSED = {
-    "row sum": ({"target_probs": [[0.5, 0.47, 0], [0, 0, 1]]}, "row 0 sums to 0.97; it must sum"),
-    "negative": (
-        {"target_probs": [[0.5, 0.75, -0.25], [0, 0, 1]]},
-        r"target_probs\[0, 2\] is -0.25; no probability may be negative",
-    ),
-    "NaN": (
-        {"target_probs": [[0.5, 0.5, 0], [0, np.nan, 1]]},
-        r"target_probs\[1, 1\] is nan; every entry must be finite",
-    ),
-    "infinite": (
-        {"candidate_counts": [[1, 1, 1], [1, np.inf, 1]]},
-        r"candidate_counts\[1, 1\] is inf; every entry must be finite",
-    ),
-    "empty row": (
-        {"target_probs": [[0.5, 0.5, 0], [0, 0, 0]]},
-        "target_probs row 1 is all zero; its support is empty",
-    ),
-    "shape": (
-        {"candidate_counts": np.ones((2, 2))},
-        r"candidate_counts has shape \(2, 2\); it needs \(2, 3\)",
-    ),
-    "rows differ": (
-        {"target_probs": np.eye(3)},
-        "context_embeddings has 2 rows but target_probs has 3",
-    ),
-    "no tokens": ({"target_probs": np.zeros((2, 0))}, r"target_probs \(2, 0\); at least"),
-    "complex": (
-        {"target_probs": P * 1j},
-        "target_probs is not a rectangular array of numbers",
-    ),
-    "negative counts": (
-        {"candidate_counts": [[1, 1, 1], [1, -2, 1]]},
-        r"candidate_counts\[1, 1\] is -2; counts must be zero or lie between",
-    ),
-    "odd counts": (
-        {"candidate_counts": [[1, 1, 1], [1, 1e40, 1]]},
-        r"candidate_counts\[1, 1\] is 1e\+40; counts must be zero or lie between",
-    ),
-    "target without candidate": (
-        {"candidate_counts": [[1, 0, 1], [1, 1, 1]]},
-        r"candidate_counts\[0, 1\] is 0 but target_probs\[0, 1\] is 0.5; .* must be a candidate",
-    ),
-    "too rare": (
-        {"target_probs": [[1, 1e-200, 0], [0, 0, 1]], "context_probs": [1e-200, 1]},
-        r"context_probs\[0\] · target_probs\[0, 1\] is 1e-200 · 1e-200, which rounds to 0",
-    ),
+    "row 0 sums to 0.97; it must sum": {"target_probs": [[0.5, 0.47, 0], [0, 0, 1]]},
+    r"target_probs\[0, 2\] is -0.25; no probability may be negative": {
+        "target_probs": [[0.5, 0.75, -0.25], [0, 0, 1]]
+    },
+    r"target_probs\[1, 1\] is nan; every entry must be finite": {
+        "target_probs": [[0.5, 0.5, 0], [0, np.nan, 1]]
+    },
+    r"candidate_counts\[1, 1\] is inf; every entry must be finite": {
+        "candidate_counts": [[1, 1, 1], [1, np.inf, 1]]
+    },
+    "target_probs row 1 is all zero; its support is empty": {
+        "target_probs": [[0.5, 0.5, 0], [0, 0, 0]]
+    },
+    r"candidate_counts has shape \(2, 2\); it needs \(2, 3\)": {
+        "candidate_counts": np.ones((2, 2))
+    },
+    "context_embeddings has 2 rows but target_probs has 3": {"target_probs": np.eye(3)},
+    r"target_probs \(2, 0\); at least": {"target_probs": np.zeros((2, 0))},
+    "target_probs is not a rectangular array of numbers": {"target_probs": P * 1j},
+    r"candidate_counts\[1, 1\] is -2; counts must be zero or lie between": {
+        "candidate_counts": [[1, 1, 1], [1, -2, 1]]
+    },
+    r"candidate_counts\[1, 1\] is 1e\+40; counts must be zero or lie between": {
+        "candidate_counts": [[1, 1, 1], [1, 1e40, 1]]
+    },
+    r"candidate_counts\[0, 1\] is 0 but target_probs\[0, 1\] is 0.5; .* must be a candidate": {
+        "candidate_counts": [[1, 0, 1], [1, 1, 1]]
+    },
+    r"context_probs\[0\] · target_probs\[0, 1\] is 1e-200 · 1e-200, which rounds to 0": {
+        "target_probs": [[1, 1e-200, 0], [0, 0, 1]],
+        "context_probs": [1e-200, 1],
+    },
+}
+COUNTS_REFUSED = {
+    r"counts\[0, 1\] is -1; counts must be whole numbers": [[1, -1], [1, 1]],
+    r"counts\[1, 0\] is 0.5; counts must be whole numbers": [[1, 2], [0.5, 1]],
+    "counts row 1 is all zero; every context needs a token": [[1, 2], [0, 0]],
+    "context_embeddings has 2 rows but counts has 1": [[1, 2]],
 }
 
 
+def given_as(table, name):
+    """The table in one of the formats, or as an array where that has no name."""
+    return table if name is None else in_format(np.asarray(table), name)
+
+
 @pytest.mark.parametrize("name", ["csr", "csc", "coo", None])
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_tables_are_named_in_every_format(case, name):
-    changes, message = REFUSED[case]
-    arguments = {"context_embeddings": H, "target_probs": P} | changes
-    if name is not None:
-        for key in ("target_probs", "candidate_counts"):
-            if key in arguments:
-                arguments[key] = in_format(np.asarray(arguments[key]), name)
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_tables_are_named_in_every_format(message, name):
+    arguments = {"target_probs": P} | REFUSED[message]
+    for key in arguments.keys() & {"target_probs", "candidate_counts"}:
+        arguments[key] = given_as(arguments[key], name)
     with pytest.raises(ValueError, match=message):
-        NextTokenData(**arguments)
+        NextTokenData(H, **arguments)
 
 
-def test_a_sparse_array_of_one_dimension_is_refused():
-    with pytest.raises(ValueError, match="target_probs has 1 dimension; it needs 2"):
-        NextTokenData(H, sp.coo_array([0.5, 0.5]))
+@pytest.mark.parametrize("name", ["csr", None])
+@pytest.mark.parametrize("message", COUNTS_REFUSED)
+def test_bad_counts_are_named(message, name):
+    with pytest.raises(ValueError, match=message):
+        NextTokenData.from_counts(H, given_as(COUNTS_REFUSED[message], name))
 
 
 DAMAGE = {
@@ -269,63 +267,20 @@ DAMAGE = {
     "a pointer too few": lambda laws: setattr(laws, "indptr", laws.indptr[:-1]),
     "an entry too few": lambda laws: setattr(laws, "data", laws.data[:-1]),
 }
-
-
-@pytest.mark.parametrize("name", ["csr", "csc", "bsr"])
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_pointers_and_indices_that_lead_nowhere_are_refused(damage, name):
-    laws = in_format(P, name)
-    DAMAGE[damage](laws)
-    with pytest.raises(ValueError, match=r"target_probs is a damaged sparse matrix: .*ind"):
-        NextTokenData(H, laws)
-
-
-@pytest.mark.parametrize("index", [7, -1, None])
-def test_coordinates_out_of_range_or_too_many_are_refused(index):
-    laws = sp.coo_array(P)
-    if index is None:
-        laws.data = laws.data[:-1]
-    else:
-        laws.coords[1][1] = index
-    with pytest.raises(ValueError, match=r"target_probs is a damaged sparse matrix: .*ind"):
-        NextTokenData(H, laws)
-
-
-@pytest.mark.parametrize("name", ["context_embeddings", "context_probs", "token_embeddings"])
-def test_sparse_input_is_refused_where_an_array_is_needed(name):
-    with pytest.raises(ValueError, match=rf"{name} is a sparse matrix; a dense array is needed"):
-        changed(t24(1, tokens=3), **{name: sp.eye_array(8)})
-    with pytest.raises(ValueError, match="W is a sparse matrix"):
-        ntpnb.cross_entropy(sp.eye_array(3), t24(1))
-
-
-MASKED = {
-    "context_embeddings": np.ma.masked_array(H, mask=[[True, False], [False, False]]),
-    "target_probs": np.ma.masked_equal(P, 0.0),
-    "context_probs": np.ma.masked_array([0.5, 0.5], mask=False),
-    "token_embeddings": np.ma.masked_array(np.eye(3)),
-    "candidate_counts": [np.ma.masked_array([1, 1, 1], mask=[1, 0, 0]), [1, 1, 1]],
-    "context_groups": np.ma.masked_array([1, 2], mask=[True, False]),
+DAMAGE_OF_COORDINATES = {
+    "a coordinate too large": lambda laws: laws.coords[1].put(1, 7),
+    "a coordinate too small": lambda laws: laws.coords[1].put(1, -1),
+    "a coordinate too many": DAMAGE["an entry too few"],
 }
+DAMAGED = [*product(("csr", "csc", "bsr"), DAMAGE), *product(("coo",), DAMAGE_OF_COORDINATES)]
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_masked_arrays_are_refused(name):
-    with pytest.raises(ValueError, match=rf"{name} is a masked array, .* or write what it means"):
-        NextTokenData(**{"context_embeddings": H, "target_probs": P, name: MASKED[name]})
-
-
-def test_masked_sequences_weights_and_counts_are_refused():
-    masked = np.ma.masked_array([0, 1, 1], mask=[False, True, False])
-    for call in (
-        lambda: NextTokenData.from_sequences([masked], lambda c: [1.0]),
-        lambda: NextTokenData.from_sequences([[0, 1]], lambda c: np.ma.masked_array([1.0])),
-        lambda: NextTokenData.from_attention(np.ma.ones((2, 2)), [[0, 1]], [1]),
-        lambda: ntpnb.cross_entropy(np.ma.zeros((3, 2)), NextTokenData(H, P)),
-        lambda: ntpnb.descend(NextTokenData(H, P), ntpnb.GD(1.0), 3, record=masked),
-    ):
-        with pytest.raises(ValueError, match="is a masked array"):
-            call()
+@pytest.mark.parametrize(("name", "damage"), DAMAGED)
+def test_what_leads_nowhere_is_refused(name, damage):
+    laws = in_format(P, name)
+    (DAMAGE | DAMAGE_OF_COORDINATES)[damage](laws)
+    with pytest.raises(ValueError, match=r"target_probs is a damaged sparse matrix: .*ind"):
+        NextTokenData(H, laws)
 
 
 # -- precision ------------------------------------------------------------------------------------
@@ -384,21 +339,6 @@ def test_the_tolerance_grows_with_the_entries_between_its_ends():
 # -- counts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ([[1, -1], [1, 1]], r"counts\[0, 1\] is -1; counts must be whole numbers"),
-        ([[1, 2], [0.5, 1]], r"counts\[1, 0\] is 0.5; counts must be whole numbers"),
-        ([[1, 2], [0, 0]], r"counts row 1 is all zero; every context needs a token"),
-        ([[1, 2]], "context_embeddings has 2 rows but counts has 1"),
-    ],
-)
-def test_from_counts_refuses(counts, message):
-    for given_as in (np.array, sp.csr_array):
-        with pytest.raises(ValueError, match=message):
-            NextTokenData.from_counts(H, given_as(counts))
-
-
 def test_from_counts_passes_everything_on():
     reference = t24(22, V=6, m=10, rows=3, candidates=True, tokens=4)
     counts = (reference.support * np.arange(1, 7)).astype(int)
@@ -430,29 +370,26 @@ def test_sparse_input_is_neither_followed_nor_changed():
 
 
 def read_only_arrays(data):
-    """All arrays of both tables and of what is derived from them."""
+    """All arrays of data, and of the tables that are derived from them."""
     matrices = [data.sparse_target_probs, data.sparse_candidate_counts]
     parts = [getattr(m, part) for m in matrices for part in ("data", "indices", "indptr")]
-    return [
-        data.target_probs,
-        data.candidate_counts,
-        data.support,
-        data.candidates,
-        data.context_embeddings,
-        data.context_probs,
-        data.context_groups,
-        *parts,
-    ]
+    return [getattr(data, name) for name in (*ARGUMENTS, "support", "candidates")] + parts
 
 
-@pytest.mark.parametrize(
-    "transport",
-    [lambda data: data, copy.copy, copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))],
-)
-def test_tables_are_read_only_in_every_copy(transport):
-    data = made_sparse(t24(20, V=6, m=10, candidates=True))
+COPIES = {
+    "itself": lambda data: data,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda data: pickle.loads(pickle.dumps(data)),
+    "file": again,
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_data_are_read_only_in_every_copy(way):
+    data = made_sparse(t24(22, V=6, m=10, rows=3, candidates=True, tokens=4))
     read_only_arrays(data)  # derived before it is copied
-    moved = transport(data)
+    moved = COPIES[way](data)
     for array, original in zip(read_only_arrays(moved), read_only_arrays(data), strict=True):
         assert not array.flags.writeable
         np.testing.assert_array_equal(array, original)
@@ -485,16 +422,6 @@ def test_small_probabilities_may_count_as_zero(held):
     assert np.array_equal(by_replacing.target_probs, data.target_probs)
     # Ordered again: what a softmax only nearly forbids is dominated.
     assert len(ntpnb.token_priority(data).strict) > len(ntpnb.token_priority(soft).strict)
-
-
-def test_a_threshold_that_leaves_nothing():
-    with pytest.raises(ValueError, match=r"support_threshold is 0.55, and target_probs row 1 has"):
-        NextTokenData(np.eye(2), SOFT, support_threshold=0.55)
-    for threshold in (-0.1, 1.0, np.nan):
-        with pytest.raises(ValueError, match="support_threshold is"):
-            NextTokenData(np.eye(2), SOFT, support_threshold=threshold)
-    with pytest.raises(TypeError, match="support_threshold is of type str"):
-        NextTokenData(np.eye(2), SOFT, support_threshold="0.1")
 
 
 def test_more_positions_than_an_index_can_number_are_refused(monkeypatch):

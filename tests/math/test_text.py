@@ -22,35 +22,32 @@ SPACED = st.characters(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", []),
-        ("3 + 4 = 7", ["3", "4", "7"]),
-        ("And God said, Let there be", ["and", "god", "said", "let", "there", "be"]),
-        (
-            "'Tis the brothers' house, a brother's",
-            ["tis", "the", "brothers", "house", "a", "brother's"],
-        ),
-        ("Où l'été n'était plus", ["où", "l'été", "n'était", "plus"]),
-        ("x_y z2z well-known", ["x", "y", "z2z", "well", "known"]),
-        ("don’t don't rock’n’roll ’tis", ["don't", "don't", "rock'n'roll", "tis"]),
-        ("the 1st of 3.14 or 1,000. 5, 6", ["the", "1st", "of", "3.14", "or", "1,000", "5", "6"]),
-        ("cafe\u0301 and caf\u00e9", ["caf\u00e9", "and", "caf\u00e9"]),
-        ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
-        ("می\u200cخواهم بروم", ["می\u200cخواهم", "بروم"]),
-        ("co\u00adoperate", ["cooperate"]),
-        ("I\u0307stanbul İstanbul", ["i\u0307stanbul", "i\u0307stanbul"]),
-        ("今日は東京タワー", ["今", "日", "は", "東", "京", "タワー"]),
-        ("안녕하세요 세계", ["안녕하세요", "세계"]),
-        ("ดีครับ ๑๒", ["ดี", "ค", "รั", "บ", "๑๒"]),
-        ("e.g. the end.3", ["e", "g", "the", "end", "3"]),
-        ("\u0301 alone", ["\u0301", "alone"]),
-        ("well done👍🏽👍, really ❤️", ["well", "done", "👍🏽", "👍", "really", "❤️"]),
-        ("👩‍💻 of 🇫🇷🇩🇪 at ☕", ["👩‍💻", "of", "🇫🇷", "🇩🇪", "at", "☕"]),
-        ("press 1️⃣ © ️", ["press", "1️⃣"]),
-        ("❨so❩ ❤️", ["so", "❤️"]),
+        ("", ""),
+        ("3 + 4 = 7", "3 4 7"),
+        ("And God said, Let there be", "and god said let there be"),
+        ("'Tis the brothers' house, a brother's", "tis the brothers house a brother's"),
+        ("Où l'été n'était plus", "où l'été n'était plus"),
+        ("x_y z2z well-known", "x y z2z well known"),
+        ("don’t don't rock’n’roll ’tis", "don't don't rock'n'roll tis"),
+        ("the 1st of 3.14 or 1,000. 5, 6", "the 1st of 3.14 or 1,000 5 6"),
+        ("cafe\u0301 and caf\u00e9", "caf\u00e9 and caf\u00e9"),
+        ("नमस्ते दुनिया", "नमस्ते दुनिया"),
+        ("می\u200cخواهم بروم", "می\u200cخواهم بروم"),
+        ("co\u00adoperate", "cooperate"),
+        ("I\u0307stanbul İstanbul", "i\u0307stanbul i\u0307stanbul"),
+        ("今日は東京タワー", "今 日 は 東 京 タワー"),
+        ("안녕하세요 세계", "안녕하세요 세계"),
+        ("ดีครับ ๑๒", "ดี ค รั บ ๑๒"),
+        ("e.g. the end.3", "e g the end 3"),
+        ("\u0301 alone", "\u0301 alone"),
+        ("well done👍🏽👍, really ❤️", "well done 👍🏽 👍 really ❤️"),
+        ("👩‍💻 of 🇫🇷🇩🇪 at ☕", "👩‍💻 of 🇫🇷 🇩🇪 at ☕"),
+        ("press 1️⃣ © ️", "press 1️⃣"),
+        ("❨so❩ ❤️", "so ❤️"),
     ],
 )
 def test_words_by_hand(text, words):
-    assert split_words(text) == words
+    assert split_words(text) == words.split()
 
 
 @given(st.text(SPACED))
@@ -94,20 +91,3 @@ def test_names_are_any_sequence_or_numbered_words():
 
 def test_rows_of_padding_stand_for_themselves():
     assert as_names("words", {"b": 1, "a": 0}, 4) == ("a", "b", "2", "3")
-
-
-@pytest.mark.parametrize(
-    ("names", "error", "message"),
-    [
-        ("abc", TypeError, "words is of type str"),
-        (iter("abc"), TypeError, "words is of type str_ascii_iterator"),
-        (["a", "b"], ValueError, "words has 2 entries; the vocabulary has 3"),
-        (["a", "b", 3], TypeError, r"words\[2\]"),
-        ({"a": 0, "b": 1, "c": 3}, ValueError, "words has the number 3 where 2 is needed"),
-        ({"a": 0, "b": 0, "c": 1}, ValueError, "words has the number 0 where 1 is needed"),
-        ({"a": 0, "b": 1, "c": "2"}, ValueError, "the numbers in words"),
-    ],
-)
-def test_other_names_are_explained(names, error, message):
-    with pytest.raises(error, match=message):
-        as_names("words", names, 3)

@@ -11,7 +11,6 @@ from quick import slow_but
 from scipy.special import ndtr
 from scipy.stats import binom
 
-import ntpnb
 from ntpnb import thresholds
 from ntpnb.thresholds import common_score, level_law, stirling_remainder
 
@@ -147,15 +146,6 @@ def test_thresholds_meet_simulated_distances(V, S, draws):
     # The variance of a nearly normal sample has a relative standard error of √(2 / draws).
     width = thresholds.transition_width(V, S, num_contexts=7) * np.sqrt(7) * (V - 1)
     assert abs(np.var(numbers) / width**2 - 1) < 5 * np.sqrt(2 / draws)
-
-
-def test_first_dimension_of_more_than_a_hundred_tokens():
-    data = thresholds.random_data(np.random.default_rng(0), 300, 1, 12)
-    before, first = thresholds.first_dimension(data)
-    assert before == first - 1 > 0
-    for dim in (before, first):
-        embeddings = data.context_embeddings[:, :dim]
-        assert ntpnb.is_separable(data.replace(context_embeddings=embeddings)) == (dim == first)
 
 
 def test_a_million_tokens_take_seconds_and_megabytes():

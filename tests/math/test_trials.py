@@ -92,9 +92,8 @@ def test_priority_labels_follow_one_order_in_each_trial():
         for row, p in zip(data.candidates, data.target_probs, strict=True):
             wins[p.argmax(), np.flatnonzero(row)] = True
         np.fill_diagonal(wins, False)
-        for _ in range(3):  # paths of up to eight edges
-            wins |= (wins.astype(int) @ wins.astype(int)) > 0
-        assert not wins.diagonal().any()  # no token above itself, over all last tokens together
+        above = reference.transitive_closure(wins)
+        assert not above.diagonal().any()  # no token above itself, over all last tokens together
 
 
 def test_degenerate_draws_are_counted_and_left_out():
@@ -105,15 +104,6 @@ def test_degenerate_draws_are_counted_and_left_out():
     assert trials.rejected == 0
     assert trials.drawn == 30 + trials.degenerate
     assert all(len(ntpnb.token_priority(d).strict) for d in trials.data)
-
-
-def test_trials_are_solvable_and_their_fits_finite():
-    for kind in ("acyclic", "cyclic"):
-        for data in attention_trials(10, kind).data:
-            assert ntpnb.max_margin(data).min_margin >= 1 - 1e-9  # K ≤ d: always feasible
-            fin = ntpnb.finite_part(data)
-            assert (fin.subspace.dim > 0) == (kind == "cyclic")
-            assert np.isfinite(fin.W).all()
 
 
 def test_no_trials_are_no_trials():
