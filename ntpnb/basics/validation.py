@@ -54,6 +54,14 @@ def as_floats(name: str, value: ArrayLike) -> FloatArray:
     return read_array(name, array, needed, np.float64)
 
 
+def as_matrices(name: str, value: ArrayLike, shape: tuple[int, int]) -> FloatArray:
+    """Return ``value`` as a float64 array of shape (..., p, q), or explain."""
+    matrices = as_floats(name, value)
+    if matrices.shape[-2:] != shape:
+        raise ValueError(f"{name} has shape {matrices.shape}; its last two axes must be {shape}")
+    return matrices
+
+
 def read_array(
     name: str, value: ArrayLike, needed: str, dtype: npt.DTypeLike | None = None
 ) -> NDArray[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntpnb.basics.threads import one_thread, product
-from ntpnb.basics.validation import FloatArray, as_floats, require_dense, require_type
+from ntpnb.basics.validation import FloatArray, as_matrices, require_dense, require_type
 from ntpnb.problem import table
 from ntpnb.problem.data import NextTokenData
 from ntpnb.problem.table import RowBlock
@@ -30,11 +30,7 @@ _SERIES = [1 / math.factorial(k + 2) for k in reversed(range(12))]
 def as_weights(name: str, W: ArrayLike, data: NextTokenData) -> FloatArray:
     """Return ``W`` as a finite float64 array of shape (..., p, q), or explain."""
     require_type("data", data, NextTokenData)
-    weights = as_floats(name, W)
-    if weights.shape[-2:] != data.shape:
-        raise ValueError(
-            f"{name} has shape {weights.shape}; its last two axes must be {data.shape}"
-        )
+    weights = as_matrices(name, W, data.shape)
     if not np.isfinite(weights).all():
         raise ValueError(f"{name} has entries that are not finite")
     largest = np.abs(weights).max(initial=0.0)

@@ -12,7 +12,7 @@ from ntpnb.basics.errors import ConvergenceError, needs_extra
 from ntpnb.basics.saving import Recorded
 from ntpnb.basics.threads import one_thread
 from ntpnb.basics.tolerances import HELD
-from ntpnb.basics.validation import FloatArray, as_floats, counted, require_type
+from ntpnb.basics.validation import FloatArray, as_matrices, counted, require_type
 from ntpnb.basics.watch import Progress
 from ntpnb.bias import ImplicitBias, Twin, implicit_bias
 from ntpnb.bias.floor import LossFloor
@@ -482,12 +482,9 @@ def compare_with(
     if svm is None:
         raise TypeError("svm is missing; give a finite part and a max-margin solution, or a bias")
     require_type("svm", svm, MarginSolution)
-    W = as_floats("W", W)
-    for name, matrix in (("W", W), ("svm.W", svm.W)):
-        if matrix.shape[-2:] != finite.W.shape:
-            raise ValueError(
-                f"{name} has shape {matrix.shape}; its last two axes must be {finite.W.shape}"
-            )
+    p, q = finite.W.shape
+    W = as_matrices("W", W, (p, q))
+    as_matrices("svm.W", svm.W, (p, q))
     if inside is not None and np.shape(inside) != W.shape:
         raise ValueError(f"inside has shape {np.shape(inside)}; it needs {W.shape}")
     return _compared(W, finite, svm, inside)
